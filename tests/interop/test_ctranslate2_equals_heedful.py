@@ -23,6 +23,9 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
+from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.interop.ctranslate2.reading import read_ctranslate2
+from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.storage.bundle import Bundle
 
 MORE: dict[str, dict[str, Any]] = {
@@ -32,6 +35,7 @@ MORE: dict[str, dict[str, Any]] = {
     "gelu": {"activation": "gelu"},
     "swish": {"activation": "swish"},
     "norms": {"embedding_norm": True, "final_norm": True, "layer_norm_eps": 1e-2},
+    "encoder-norm": {"embedding_norm": "encoder", "positions": "learned", "max_positions": 150},
     "no-scale": {"scale_embeddings": False},
     "output-bias": {"output_bias": True},
     "no-biases": {"attention_bias": False, "feed_forward_bias": False},
@@ -145,3 +149,9 @@ def test_greedy_outputs_go_on_alike_after_prefixes_of_any_length(
 ) -> None:
     options = SearchOptions(**vars(OPTIONS) | {"strategy": BeamSearch(beam_size=1)})
     assert found_here(bundle, options) == found_there(theirs, bundle, beam_size=1)
+
+
+def test_a_norm_of_the_encoders_input_alone_comes_back(tmp_path: Path) -> None:
+    export_ctranslate2(random_bundle(**EVERY["encoder-norm"]), tmp_path / "model")
+    again = read_ctranslate2(tmp_path / "model", ImportOptions(settings={}))
+    assert again.config.model.embedding_norm == "encoder"

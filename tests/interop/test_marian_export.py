@@ -178,7 +178,7 @@ def other_bundles() -> Iterator[tuple[Bundle, str]]:
         ({"d_v": 6}, "model.d_v=6"),
         ({"num_heads": 5, "d_k": 2, "d_v": 2}, "model.d_k=2"),
         ({"gated": True}, "model.gated=true"),
-        ({"embedding_norm": True}, "model.embedding_norm=true"),
+        ({"embedding_norm": True}, "model.embedding_norm"),
         ({"final_norm": True}, "model.final_norm=true"),
         ({"layer_norm_eps": 1e-6}, "model.layer_norm_eps=1e-06"),
     ):

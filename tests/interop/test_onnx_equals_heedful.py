@@ -38,6 +38,7 @@ MORE: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
     "learned": {"positions": "learned", "max_positions": 70},
     "gelu": {"activation": "gelu"},
+    "encoder-norm": {"embedding_norm": "encoder"},
     "norms": {"embedding_norm": True, "final_norm": True, "layer_norm_eps": 1e-2},
     "no-scale": {"scale_embeddings": False},
     "output-bias": {"output_bias": True},

@@ -47,6 +47,11 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
         {"num_beams": 10, "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2, "min_length": 4}
         | {"length_penalty": 0.65},
     ),
+    "blenderbot small": (
+        4.0,
+        {"num_beams": 10, "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2, "min_length": 4}
+        | {"length_penalty": 0.65},
+    ),
     "mbart-50": (2.0, {"num_beams": 1, "max_length": None, "min_length": 4, "no_repeat_ngram_size": 3}),
 }
 FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE", "mvp": "<s>"}

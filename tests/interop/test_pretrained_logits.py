@@ -54,6 +54,7 @@ def test_far_positions_are_those_of_transformers_to_the_last_bit(name: str, tmp_
         "bart",
         "pegasus",
         "blenderbot",
+        "blenderbot small",
         "plbart",
         "mvp",
         "t5",
@@ -156,6 +157,7 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
         ("pegasus", {"normalize_before": False}, "normalize_before=false is not supported"),
         ("pegasus", {"window_size": 4}, "'window_size' is unknown, and may change the outputs"),
         ("blenderbot", {"layernorm_variant": "xlm"}, 'layernorm_variant="xlm" is not supported'),
+        ("blenderbot small", {"normalize_before": True}, "normalize_before=true is not supported"),
         ("fsmt", {"pad_token_id": 3}, "pad_token_id=3 and decoder_start_token_id=2 are not supported"),
     ],
 )  # fmt: skip

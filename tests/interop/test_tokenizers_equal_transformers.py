@@ -15,6 +15,7 @@ from pretrained_models import FAMILIES, imported, pegasus_files, t5_files
 from small_tokenizers import (
     CODES,
     FAIRSEQ_IDS,
+    blenderbot_small_files,
     fsmt_files,
     lines_of_scripts,
     m2m100_model,
@@ -224,6 +225,33 @@ def test_fsmt_on_lines_of_many_scripts(tmp_path: Path) -> None:
         other_families._fsmt_tokenizer(read_pretrained(tmp_path), 0)
     line = "It is 3,000 well-known words ."
     assert "".join(line[start:end] for start, end in src.spans(line)) == line.replace(" ", "")
+
+
+def test_blenderbot_small_on_lines_of_many_scripts(tmp_path: Path) -> None:
+    from transformers import BlenderbotSmallTokenizer
+
+    size = blenderbot_small_files(tmp_path)
+    theirs = BlenderbotSmallTokenizer.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "blenderbot-small"}')
+    ours = other_families._words_tokenizer(read_pretrained(tmp_path))
+    assert ours.vocab_size == size == len(theirs)
+    chat = (
+        "Don't, (really)?!  I'm  ok...",
+        "a\nb c\n\nd",
+        "''x'' .",
+        "x__start__y __end__ __UNK__",
+        "İstanbul'da",
+    )
+    rng = random.Random(5)
+    for line in (*phrases()[0], *phrases()[1], *lines_of_scripts(300, 8), *NASTY, *chat):
+        ids = theirs(line).input_ids
+        assert ours.encode(line) == ids, line
+        assert len(ours.spans(line)) == len(ids)
+        for each in (ids, [rng.randrange(size) for _ in range(20)]):
+            assert ours.decode(each) == theirs.decode(each, skip_special_tokens=True), line
+    assert pickle.loads(pickle.dumps(ours)).encode(chat[0]) == ours.encode(chat[0])
+    line = "The Old woman, isn't she?"
+    assert "".join(line[start:end] for start, end in ours.spans(line)) == line.replace(" ", "")
 
 
 def test_without_sacremoses_one_line_says_what_to_install(

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small_tokenizers import fsmt_files, m2m100_model, marian_files, phrases, sentencepiece_model
+from small_tokenizers import (
+    blenderbot_small_files,
+    fsmt_files,
+    m2m100_model,
+    marian_files,
+    phrases,
+    sentencepiece_model,
+)
 from torch import Tensor, nn
 
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
@@ -224,6 +231,14 @@ def _blenderbot(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN4
     return BlenderbotForConditionalGeneration(BlenderbotConfig(**settings))
 
 
+def _blenderbot_small(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import BlenderbotSmallConfig, BlenderbotSmallForConditionalGeneration
+
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    settings = ids | {"vocab_size": blenderbot_small_files(directory)} | settings
+    return BlenderbotSmallForConditionalGeneration(BlenderbotSmallConfig(**settings))
+
+
 def _fsmt(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
     from transformers import FSMTConfig, FSMTForConditionalGeneration
 
@@ -335,6 +350,8 @@ FAMILIES: dict[str, Family] = {
     "fsmt, tied": Family("fsmt", _fsmt, {"tie_word_embeddings": True, "activation_function": "swish"}),
     "pegasus": Family("pegasus", _pegasus, seed=83),
     "blenderbot": Family("blenderbot", _blenderbot, seed=89),
+    "blenderbot small": Family("blenderbot", _blenderbot_small, {"scale_embedding": False}),
+    "blenderbot small, scaled": Family("blenderbot", _blenderbot_small),
     "mbart-50": Family("bart", _mbart, {"tokenizer": "MBart50Tokenizer", "activation_function": "relu"}, 84),
 }
 

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 from collections import Counter
 from functools import cache
 from itertools import pairwise
@@ -161,6 +162,28 @@ def fsmt_files(directory: Path, *, joint: bool = False) -> tuple[int, int]:
     settings = {"tokenizer_class": "FSMTTokenizer", "langs": ["en", "de"], "do_lower_case": False}
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return sizes[0], sizes[1]
+
+
+def blenderbot_small_files(directory: Path) -> int:
+    """Write BlenderbotSmall's codes and vocabulary, as the published ones are; return its size."""
+    from transformers import BlenderbotSmallTokenizer
+
+    corpus = " ".join(sum(phrases(), ())).lower()
+    words = [[*word[:-1], f"{word[-1]}</w>"] for word in re.findall(r"[^\s.,!?()']+", corpus)]
+    merges: list[tuple[str, str]] = []
+    for _ in range(120):
+        pairs = Counter(pair for word in words for pair in pairwise(word))
+        merges.append(max(pairs, key=lambda pair: (pairs[pair], pair)))
+        words = [merged(word, {merges[-1]: 0}) for word in words]
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{one} {other}\n" for one, other in merges)
+    (directory / "merges.txt").write_text(f"#version: 0.2\n{lines}", encoding="utf-8")
+    pieces = {piece for word in words for piece in [*(f"{each}@@" for each in word[:-1]), word[-1][:-4]]}
+    tokens = ["__null__", "__start__", "__end__", "__unk__", "__newln__", *".,!?()'", *sorted(pieces)]
+    (directory / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    names = [str(directory / name) for name in ("vocab.json", "merges.txt")]
+    BlenderbotSmallTokenizer(*names).save_pretrained(directory)
+    return len(tokens)
 
 
 def moses_pair(directory: Path) -> TokenizerPair:

@@ -198,9 +198,13 @@ class Conversion:
         if f"{theirs}.bias" in self._left:
             self.move(f"{theirs}.bias", f"{ours}.bias")
 
+    def change(self, ours: str, decode: Callable[[Tensor], Tensor]) -> None:
+        """Replace a weight that was put or moved by a function of it, of the same shape."""
+        self._moved[ours] = DeferredTensor(self._moved[ours], decode, self._moved[ours].shape)
+
     def scale(self, ours: str, factor: float) -> None:
         """Multiply a weight that was put or moved."""
-        self._moved[ours] = scaled(self._moved[ours], factor)
+        self.change(ours, _Times(factor))
 
     def num_layers(self, stack: str) -> int:
         """Return the number of layers with names of `stack`, a dot and a number; at least one."""
@@ -275,7 +279,9 @@ class Conversion:
             "attention_bias": any_name(r"attention\.(query|key|value|output)\.bias$"),
             "feed_forward_bias": any_name(r"feed_forward\.(inner|outer)\.bias$"),
             "output_bias": "output.bias" in self._moved,
-            "embedding_norm": any_name(r"\.embedding\.norm\."),
+            "embedding_norm": "encoder"
+            if any_name(r"^encoder\.embedding\.norm\.") and not any_name(r"^decoder\.embedding\.norm\.")
+            else any_name(r"\.embedding\.norm\."),
             "final_norm": norm == "post" and any_name(r"\.final_norm\."),
             "tied": self._ties(),
         }

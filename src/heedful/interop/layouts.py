@@ -62,7 +62,7 @@ _MODEL_TYPES = {
     **dict.fromkeys(fairseq_families.BART_FAMILIES, fairseq_families.BART),
     "fsmt": other_families.FSMT,
     "pegasus": other_families.PEGASUS,
-    "blenderbot": other_families.BLENDERBOT,
+    **dict.fromkeys(other_families.BLENDERBOTS, other_families.BLENDERBOT),
     **dict.fromkeys(t5.FAMILIES, t5.LAYOUT),
 }
 

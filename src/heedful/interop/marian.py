@@ -184,7 +184,7 @@ def refuse_what_marian_lacks(config: ModelConfig) -> None:
         f"model.d_k={config.d_k}": config.head_key_size != size or config.d_model % config.num_heads,
         f"model.d_v={config.d_v}": config.head_value_size != size or config.d_model % config.num_heads,
         "model.gated=true": config.gated,
-        "model.embedding_norm=true": config.embedding_norm,
+        "model.embedding_norm": config.embedding_norm is not False,
         "model.final_norm=true": config.final_norm,
         f"model.layer_norm_eps={config.layer_norm_eps}": config.layer_norm_eps != _EPS,
     }

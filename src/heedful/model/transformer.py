@@ -106,8 +106,12 @@ class Transformer(nn.Module):
         tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
         has_one = config.tied in SHARED_EMBEDDINGS
         src_tokens = tgt_tokens if has_one else nn.Embedding(config.src_vocab_size, d_model)
-        encoder = Encoder(_input_embedding(config, src_tokens), _encoder_layers(config), _final_norm(config))
-        decoder = Decoder(_input_embedding(config, tgt_tokens), _decoder_layers(config), _final_norm(config))
+        encoder = Encoder(
+            _input_embedding(config, "encoder", src_tokens), _encoder_layers(config), _final_norm(config)
+        )
+        decoder = Decoder(
+            _input_embedding(config, "decoder", tgt_tokens), _decoder_layers(config), _final_norm(config)
+        )
         output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
         if config.tied in SHARED_OUTPUT:
             output.weight = tgt_tokens.weight  # 3.4
@@ -183,7 +187,7 @@ def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
     ]
 
 
-def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbedding:
+def _input_embedding(config: ModelConfig, stack: str, tokens: nn.Embedding) -> InputEmbedding:
     positions: SinusoidalPositions | LearnedPositions | NoPositions = NoPositions()
     if config.positions in SINUSOIDS:
         positions = SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
@@ -195,7 +199,7 @@ def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbeddin
         dropout=config.dropout,
         word_dropout=config.word_dropout,
         scale=config.scale_embeddings,
-        norm=_norm(config) if config.embedding_norm else None,
+        norm=_norm(config) if config.has_embedding_norm(stack) else None,
     )
 
 

@@ -165,8 +165,9 @@ class ModelConfig(Section):
     scale_embeddings: bool = Field(
         default=True, description="Multiply embeddings by the root of d_model (3.4)."
     )
-    embedding_norm: bool = Field(
-        default=False, description="Normalise the embedded input of each stack (not in the paper)."
+    embedding_norm: bool | Literal["encoder"] = Field(
+        default=False,
+        description="Normalise the embedded input of each stack, or of the encoder alone (not in the paper).",
     )
     final_norm: bool = Field(
         default=False,
@@ -197,6 +198,10 @@ class ModelConfig(Section):
     def head_value_size(self) -> int:
         """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
+
+    def has_embedding_norm(self, stack: str) -> bool:
+        """Return whether a stack, "encoder" or "decoder", normalises its embedded input."""
+        return self.embedding_norm in (True, stack)
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

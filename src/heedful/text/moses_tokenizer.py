@@ -1,7 +1,7 @@
 """Moses' rules, then byte-pair encoding by the codes of subword-nmt: FSMT and packages of Argos Translate.
 
 Both are of the systems of 2016 to 2020: words and punctuation are split by rules for each language, and rare
-words by merges of characters (Sennrich et al., 2016).
+words by merges of characters (Sennrich et al., 2016). BlenderbotSmall has the rules of ParlAI in their place.
 """
 
 import json
@@ -23,7 +23,7 @@ from heedful.text.tokenizer import (
 )
 
 MOSES = ".moses.json"
-RULES = ("argos", "fsmt")
+RULES = ("argos", "fsmt", "parlai")
 _END, _CONTINUED = "</w>", "@@"
 _MOST_WORDS = 2**16  # that are remembered
 _LANGUAGE = re.compile("[a-z]{2,3}")
@@ -35,12 +35,15 @@ _PUNCTUATION = str.maketrans(
      **{chr(0xFF10 + i): str(i) for i in range(10)}}
 )  # fmt: skip
 _FULL_STOP = re.compile(r"[。．]\s*")
+# Of ParlAI: spaces before and around punctuation; a line's end is a word.
+_BEFORE, _AROUND, _NEW_LINE = re.compile("([.,!?()])"), re.compile("(')"), " __newln__"
 
 
 class MosesTokenizer(Tokenizer):
     """Splits a text by Moses' rules and byte-pair codes; equal to transformers' FSMT or to Argos Translate.
 
-    A special token inside a text becomes that token, with the rules of FSMT. Decoding omits special tokens,
+    Or by ParlAI's rules, equal to transformers' BlenderbotSmall. A special token inside a text becomes that
+    token, but not with the rules of Argos. Decoding omits special tokens,
     unk included.
 
     Args:
@@ -48,7 +51,7 @@ class MosesTokenizer(Tokenizer):
         tokens: the token of each id; FSMT's last one of a word ends with `</w>`, Argos's others with `@@`.
         ids: of the four special tokens.
         language: the rules' code of the language, such as "en"; Moses takes English for unknown ones.
-        rules: "fsmt" or "argos".
+        rules: "fsmt", "argos" or "parlai".
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
             clean_up_tokenization_spaces, off by default).
         name: for error messages.
@@ -91,10 +94,11 @@ class MosesTokenizer(Tokenizer):
         self._split = re.compile(f"({'|'.join(map(re.escape, ordered))})")
         self._language, self._rules = language, rules
         self._clean_up_spaces = clean_up_spaces
-        self._moses = _import_sacremoses(f"{name}{MOSES}")
-        self._normalizer = self._moses.MosesPunctNormalizer(lang=language)
-        self._tokenizer = self._moses.MosesTokenizer(lang=language)
-        self._detokenizer = self._moses.MosesDetokenizer(lang=language)
+        if rules != "parlai":
+            moses = _import_sacremoses(f"{name}{MOSES}")
+            self._normalizer = moses.MosesPunctNormalizer(lang=language)
+            self._tokenizer = moses.MosesTokenizer(lang=language)
+            self._detokenizer = moses.MosesDetokenizer(lang=language)
         self._known: dict[str, list[str]] = {}
 
     @classmethod
@@ -143,12 +147,16 @@ class MosesTokenizer(Tokenizer):
         spans: list[tuple[int, int]] = []
         start = 0
         for part in self._parts(text):
-            if part in self._special and self._rules == "fsmt":
+            if part in self._special and self._rules != "argos":
                 spans.append((start, start + len(part)))
             else:
                 words = self._words(part)
-                plain = [self._detokenizer.unescape_xml(word) for word in words]
-                for word, (first, last) in zip(words, _spans(part, plain), strict=True):
+                plain = words
+                if self._rules != "parlai":
+                    plain = [self._detokenizer.unescape_xml(word) for word in words]
+                searched = part.lower() if len(part.lower()) == len(part) else part
+                searched = searched if self._rules == "parlai" else part
+                for word, (first, last) in zip(words, _spans(searched, plain), strict=True):
                     spans += _spread(self._segment(word), start + first, start + last)
             start += len(part)
         return spans
@@ -169,7 +177,7 @@ class MosesTokenizer(Tokenizer):
             words = "".join(token.replace(" ", "").replace(_END, " ") for token in tokens).split()
         else:
             words = " ".join(tokens).replace(f"{_CONTINUED} ", "").split(" ")
-        text: str = self._detokenizer.detokenize(words)
+        text = " ".join(words).strip() if self._rules == "parlai" else self._detokenizer.detokenize(words)
         return clean_up_tokenization(text) if self._clean_up_spaces else text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -185,17 +193,21 @@ class MosesTokenizer(Tokenizer):
             text.encode()
         except UnicodeEncodeError:
             raise InputError(NOT_UNICODE) from None
-        return self._split.split(text) if self._rules == "fsmt" else [text]
+        return [text] if self._rules == "argos" else self._split.split(text)
 
     def _ids_of(self, part: str) -> list[int]:
-        if part in self._special and self._rules == "fsmt":
+        if part in self._special and self._rules != "argos":
             return [self._special[part]]
         return [
             self._ids.get(token, self.unk_id) for word in self._words(part) for token in self._segment(word)
         ]
 
     def _words(self, text: str) -> list[str]:
-        """Split a text by Moses' rules; the words are escaped, as `&apos;`."""
+        """Split a text by Moses' rules, where the words are escaped, as `&apos;`, or by ParlAI's."""
+        if self._rules == "parlai":
+            parts = re.findall(r"\S+\n?", text)
+            spaced = (_AROUND.sub(r" \1 ", _BEFORE.sub(r" \1", part)) for part in parts)
+            return [word.lower() for part in spaced for word in _parlai_words(part)]
         if self._rules == "argos":
             line = " ".join(self._tokenizer.tokenize(self._normalizer.normalize(text)))
             return [word for word in line.strip("\r\n ").split(" ") if word]
@@ -211,10 +223,15 @@ class MosesTokenizer(Tokenizer):
             if len(self._known) >= _MOST_WORDS:
                 self._known = {}
             symbols = merged([*word[:-1], word[-1] + _END], self._ranks)
-            if self._rules == "argos":
+            if self._rules != "fsmt":
                 symbols = [*(f"{each}{_CONTINUED}" for each in symbols[:-1]), symbols[-1].removesuffix(_END)]
             known = self._known[word] = symbols
         return known
+
+
+def _parlai_words(text: str) -> list[str]:
+    """Return what lies between spaces; a line's end that is left is a word of its own."""
+    return [word for word in re.sub(r"\s{2,}", " ", text).replace("\n", _NEW_LINE).split(" ") if word]
 
 
 def merged(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:

@@ -54,6 +54,14 @@ def test_an_option_is_off_by_default_and_adds_its_norms_alone(option: str) -> No
     assert names < more
 
 
+def test_the_encoders_input_alone_may_be_normalised() -> None:
+    names, more = (
+        {name for name, _ in small_model(embedding_norm=option).named_parameters()}
+        for option in (False, "encoder")
+    )
+    assert more - names == {f"encoder.embedding.norm.{kind}" for kind in ("weight", "bias")}
+
+
 def test_pre_norm_stacks_have_their_final_norm_either_way() -> None:
     one = dict(small_model(norm="pre").named_parameters())
     other = dict(small_model(norm="pre", final_norm=True).named_parameters())

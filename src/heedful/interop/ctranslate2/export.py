@@ -260,8 +260,8 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
 
     config = model.config
     spec = TransformerSpec(
-        TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **_parts(config)),
-        TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **_parts(config)),
+        TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **_parts(config, "encoder")),
+        TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **_parts(config, "decoder")),
     )
     spec.config.layer_norm_epsilon = config.layer_norm_eps
     for stack_spec, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
@@ -273,14 +273,14 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     return spec
 
 
-def _parts(config: ModelConfig) -> dict[str, Any]:
+def _parts(config: ModelConfig, stack: str) -> dict[str, Any]:
     """Return the arguments of the spec of a stack, encoder or decoder."""
     from ctranslate2.specs import Activation
 
     return {
         "pre_norm": config.norm == "pre" or config.final_norm,  # of a final norm; `_set_stack` sets the flag
         "activation": Activation[ACTIVATIONS[config.activation]],
-        "layernorm_embedding": config.embedding_norm,
+        "layernorm_embedding": config.has_embedding_norm(stack),
         "relative_attention_bias": config.positions in ("relative", "alibi"),
         "ffn_glu": config.gated,
         "rms_norm": config.norm_kind == "rms",

@@ -179,7 +179,7 @@ class Architecture:
             "feed_forward_bias": any("/ffn/" in name for name in biases),
             "output_bias": f"{OUTPUT}/bias" in biases,
             "scale_embeddings": self._scales_embeddings(d_model),
-            "embedding_norm": "encoder/layernorm_embedding/gamma" in self._model,
+            "embedding_norm": self._embedding_norm(),
             "final_norm": "encoder/layer_norm/gamma" in self._model,
             "layer_norm_eps": epsilon or (1e-5 if has_beta else 1e-6),
         }
@@ -319,6 +319,11 @@ class Architecture:
             ):
                 return {"positions": name}
         return {"positions": "learned", "max_positions": length}
+
+    def _embedding_norm(self) -> bool | str:
+        """Return whether embeddings are normalised, in both stacks or in the encoder alone."""
+        encoder, decoder = (f"{stack}/layernorm_embedding/gamma" in self._model for stack in STACKS)
+        return "encoder" if encoder and not decoder else encoder
 
     def _heads(self, num_heads: int, d_model: int) -> dict[str, int]:
         """Return the sizes of heads, the same in all attentions."""

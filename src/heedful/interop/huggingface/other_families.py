@@ -2,13 +2,18 @@
 
 FSMT is fairseq's Transformer (post-norm, its sinusoids, two vocabularies), and its text is split by Moses'
 rules. Pegasus and Blenderbot are BARTs in pre-norm. Pegasus has concatenated sinusoids, and a SentencePiece
-model whose ids follow those of its masks; Blenderbot has learned positions that count from 0. A source ends
-with the end token, and has no other special tokens.
+model whose ids follow those of its masks; Blenderbot has learned positions that count from 0.
+BlenderbotSmall is in post-norm, with words in lower case. A source ends with the end token, but not in
+BlenderbotSmall, and has no other special tokens.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import layer_norm
 
 from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
 from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
@@ -94,13 +99,8 @@ def _fsmt_tokenizer(directory: PretrainedDirectory, which: int) -> MosesTokenize
         raise directory.error(f"langs={shown(languages)} are not two languages", file=TOKENIZER_FILE)
     tokens = read_words(directory.path / ("vocab-src.json", "vocab-tgt.json")[which])
     ids = read_special_ids(directory, {token: i for i, token in enumerate(tokens)})
-    try:
-        lines = decode_text(directory.read_bytes(_MERGES_FILE)).split("\n")[:-1]
-        ranks = {pair: rank for rank, pair in enumerate(read_merges(lines))}  # the last of equal ones counts
-    except ValueError as error:
-        raise directory.error(str(error), file=_MERGES_FILE) from None
     return MosesTokenizer(
-        sorted(ranks, key=ranks.__getitem__),
+        _merges(directory, first=0),
         tokens,
         ids,
         language=languages[which],
@@ -108,6 +108,16 @@ def _fsmt_tokenizer(directory: PretrainedDirectory, which: int) -> MosesTokenize
         clean_up_spaces=clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
     )
+
+
+def _merges(directory: PretrainedDirectory, *, first: int) -> list[tuple[str, str]]:
+    """Return the byte-pair codes from a line of the file on; the last of equal ones counts."""
+    try:
+        lines = decode_text(directory.read_bytes(_MERGES_FILE)).split("\n")[first:-1]
+        ranks = {pair: rank for rank, pair in enumerate(read_merges(lines))}
+    except ValueError as error:
+        raise directory.error(str(error), file=_MERGES_FILE) from None
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 PEGASUS = "pegasus"
@@ -172,32 +182,76 @@ def _pegasus_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     return vocabulary_tokenizer(directory, model, tokens, special=special, starts_with_pad=True)
 
 
-BLENDERBOT = "blenderbot"
+BLENDERBOT, SMALL = "blenderbot", "blenderbot-small"
+BLENDERBOTS = (BLENDERBOT, SMALL)
+_SMALL_TOKENS = {"pad": "__null__", "unk": "__unk__", "bos": "__start__", "eos": "__end__"}
 
 
 def read_blenderbot(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
-    """Read a directory of Blenderbot.
+    """Read a directory of Blenderbot or BlenderbotSmall.
 
     Raises:
         InteropError: a file is missing, or has settings that are not supported.
         TokenizerError: the tokenizer files are not usable.
         ConfigError: the settings are invalid.
     """
-    fixed = _PRE_NORM | {
-        "extra_layer_norm": False,
-        "layernorm_variant": "prelayernorm",
-        "static_position_embeddings": False,
+    small = directory.config.get("model_type") == SMALL
+    norms = {
+        "add_final_layer_norm": not small,
+        "layernorm_variant": "xlm" if small else "prelayernorm",
+        "normalize_before": not small,
+        "normalize_embedding": small,
     }
+    fixed = _PRE_NORM | norms | {"extra_layer_norm": False, "static_position_embeddings": False}
     known = ("do_blenderbot_90_layernorm", "unk_token_id")  # without effect
-    facts = read_architecture(directory, ["blenderbot"], known=known, fixed=fixed)
-    text = _read_text(directory, options, tokenizer_of_pipeline) if directory.has_tokenizer else None
+    facts = read_architecture(directory, BLENDERBOTS, known=known, fixed=fixed)
+    text = None
+    if directory.has_tokenizer or (directory.path / _MERGES_FILE).is_file():
+        text = _read_text(directory, options, _words_tokenizer if small else tokenizer_of_pipeline)
+        text = replace(text, source_eos=not small)
     read = ReadSettings(model=facts, search=read_search(directory), text=text)
-    return assemble(directory, options, read, _convert_blenderbot, layout=BLENDERBOT)
+    scale = facts["d_model"] ** 0.5 if facts.get("scale_embeddings") else 1.0
+    convert = partial(_convert_small, scale=scale) if small else _convert_blenderbot
+    return assemble(directory, options, read, convert, layout=BLENDERBOT)
 
 
 def _convert_blenderbot(conversion: Conversion) -> Imported:
     move_learned_positions(conversion, prefix="model.", unused=0)
     return _convert(conversion)
+
+
+def _convert_small(conversion: Conversion, *, scale: float) -> Imported:
+    """Convert a post-norm model, whose decoder normalises embeddings, unscaled, before it adds positions.
+
+    These are as many vectors as there are tokens, so they become the embedding of the decoder.
+    """
+    gain, shift = (
+        conversion.take(f"model.decoder.layernorm_embedding.{part}") for part in ("weight", "bias")
+    )
+    move_learned_positions(conversion, prefix="model.", unused=0)
+    move_layers(conversion, prefix="model.")
+    move_tokens(conversion, prefix="model.", shared="model.shared.weight", output="lm_head.weight")
+    move_output_bias(conversion, "final_logits_bias")
+    conversion.change(
+        "decoder.embedding.tokens.weight", partial(_normalised, gain=gain, shift=shift, scale=scale)
+    )
+    return conversion.finish(norm="post")
+
+
+def _normalised(matrix: Tensor, *, gain: Tensor, shift: Tensor, scale: float) -> Tensor:
+    return layer_norm(matrix, matrix.shape[1:], gain, shift) / scale
+
+
+def _words_tokenizer(directory: PretrainedDirectory) -> MosesTokenizer:
+    """Load vocab.json and merges.txt; texts are split at spaces and punctuation, in lower case."""
+    tokens = read_words(directory.path / "vocab.json")
+    ids = read_special_ids(directory, {token: i for i, token in enumerate(tokens)}, usual=_SMALL_TOKENS)
+    merges = _merges(directory, first=1)  # after the version
+    name = str(directory.path / "tokenizer")
+    clean_up = clean_up_spaces(directory)
+    return MosesTokenizer(
+        merges, tokens, ids, language="en", rules="parlai", clean_up_spaces=clean_up, name=name
+    )
 
 
 def _read_text(

@@ -233,15 +233,19 @@ def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> N
 
 
 def read_special_ids(
-    directory: PretrainedDirectory, known: Mapping[str, int], *, without_bos: bool = False
+    directory: PretrainedDirectory,
+    known: Mapping[str, int],
+    *,
+    without_bos: bool = False,
+    usual: Mapping[str, str] = _USUAL_TOKENS,
 ) -> SpecialIds:
     """Return the ids of the special tokens, by the ids of all tokens; InteropError if one has none."""
     ids: dict[str, int] = {}
-    for kind, usual in _USUAL_TOKENS.items():
+    for kind, token in usual.items():
         if kind == "bos" and without_bos:
             ids["bos"] = ids["pad"]
             continue
-        name = directory.token(f"{kind}_token", usual)
+        name = directory.token(f"{kind}_token", token)
         if name not in known:
             raise directory.error(f"{kind}_token is {shown(name)}, which has no id", file=TOKENIZER_FILE)
         ids[kind] = known[name]
@@ -281,12 +285,14 @@ class TextSettings:
         start_id: the decoder's first input.
         languages: the settings of `LanguageConfig`.
         one_vocabulary: whether an id means the same in source and target.
+        source_eos: whether a source ends with the end token.
     """
 
     tokenizers: TokenizerPair
     start_id: int
     languages: Mapping[str, Any] = field(default_factory=dict)
     one_vocabulary: bool = True
+    source_eos: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,6 +349,8 @@ def assemble(
         joint = read.text.one_vocabulary
         sections["languages"] = read.text.languages
         sections["tokenizer"] = {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint}
+        if not read.text.source_eos:
+            sections["tokenizer"]["source_eos"] = False
     tokenizers = None if read.text is None else read.text.tokenizers
     return ImportedBundle(validate(sections), model.weights, tokenizers)
 
