@@ -279,9 +279,8 @@ class Conversion:
             "attention_bias": any_name(r"attention\.(query|key|value|output)\.bias$"),
             "feed_forward_bias": any_name(r"feed_forward\.(inner|outer)\.bias$"),
             "output_bias": "output.bias" in self._moved,
-            "embedding_norm": "encoder"
-            if any_name(r"^encoder\.embedding\.norm\.") and not any_name(r"^decoder\.embedding\.norm\.")
-            else any_name(r"\.embedding\.norm\."),
+            "embedding_norm": any_name(r"^encoder\.embedding\.norm\.")
+            and (any_name(r"^decoder\.embedding\.norm\.") or "encoder"),
             "final_norm": norm == "post" and any_name(r"\.final_norm\."),
             "tied": self._ties(),
         }

@@ -199,7 +199,7 @@ def _input_embedding(config: ModelConfig, stack: str, tokens: nn.Embedding) -> I
         dropout=config.dropout,
         word_dropout=config.word_dropout,
         scale=config.scale_embeddings,
-        norm=_norm(config) if config.has_embedding_norm(stack) else None,
+        norm=_norm(config) if config.embedding_norm in (True, stack) else None,
     )
 
 

@@ -199,10 +199,6 @@ class ModelConfig(Section):
         """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
 
-    def has_embedding_norm(self, stack: str) -> bool:
-        """Return whether a stack, "encoder" or "decoder", normalises its embedded input."""
-        return self.embedding_norm in (True, stack)
-
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:

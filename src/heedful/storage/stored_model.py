@@ -119,7 +119,7 @@ def _embedding(
         yield f"{stack}.embedding.tokens.weight", (vocab_size, config.d_model)
     if config.positions == "learned":
         yield f"{stack}.embedding.positions.weight", (config.max_positions, config.d_model)
-    if config.has_embedding_norm(stack):
+    if config.embedding_norm in (True, stack):
         yield from _norm(f"{stack}.embedding.norm", config)
 
 

@@ -280,7 +280,7 @@ def _parts(config: ModelConfig, stack: str) -> dict[str, Any]:
     return {
         "pre_norm": config.norm == "pre" or config.final_norm,  # of a final norm; `_set_stack` sets the flag
         "activation": Activation[ACTIVATIONS[config.activation]],
-        "layernorm_embedding": config.has_embedding_norm(stack),
+        "layernorm_embedding": config.embedding_norm in (True, stack),
         "relative_attention_bias": config.positions in ("relative", "alibi"),
         "ffn_glu": config.gated,
         "rms_norm": config.norm_kind == "rms",

@@ -27,7 +27,7 @@ def weight_names(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         names[TOKENS[stack]] = (f"{stack}.embedding.tokens.weight",)
         if config.positions == "learned":
             names[f"{stack}/position_encodings/encodings"] = (f"{stack}.embedding.positions.weight",)
-        if config.has_embedding_norm(stack):
+        if config.embedding_norm in (True, stack):
             names |= _norm(f"{stack}/layernorm_embedding", f"{stack}.embedding.norm", config)
         for i in range(getattr(config, f"num_{stack}_layers")):
             names |= _layer(f"{stack}/layer_{i}", f"{stack}.layers.{i}", config)

@@ -161,6 +161,7 @@ class Architecture:
         has_beta = f"{first}/ffn/layer_norm/beta" in self._model
         src, tgt = source_tokens(self._model), TOKENS["decoder"]
         d_model = self._sizes(src, 2)[1]
+        norms = [f"{stack}/layernorm_embedding/gamma" in self._model for stack in STACKS]
         num_heads = self._same("num_heads", _NUM_HEADS.get(self._model.spec, 8))
         facts: dict[str, Any] = {
             "d_model": d_model,
@@ -179,7 +180,7 @@ class Architecture:
             "feed_forward_bias": any("/ffn/" in name for name in biases),
             "output_bias": f"{OUTPUT}/bias" in biases,
             "scale_embeddings": self._scales_embeddings(d_model),
-            "embedding_norm": self._embedding_norm(),
+            "embedding_norm": norms[0] and (norms[1] or "encoder"),
             "final_norm": "encoder/layer_norm/gamma" in self._model,
             "layer_norm_eps": epsilon or (1e-5 if has_beta else 1e-6),
         }
@@ -319,11 +320,6 @@ class Architecture:
             ):
                 return {"positions": name}
         return {"positions": "learned", "max_positions": length}
-
-    def _embedding_norm(self) -> bool | str:
-        """Return whether embeddings are normalised, in both stacks or in the encoder alone."""
-        encoder, decoder = (f"{stack}/layernorm_embedding/gamma" in self._model for stack in STACKS)
-        return "encoder" if encoder and not decoder else encoder
 
     def _heads(self, num_heads: int, d_model: int) -> dict[str, int]:
         """Return the sizes of heads, the same in all attentions."""
