@@ -104,7 +104,7 @@ def of_marian(form: str) -> Callable[[Path], Path]:
         np.savez(folder / "model.npz", **tensors)  # type: ignore[arg-type]
         if form == "npz":
             return folder / "model.npz"
-        with zipfile.ZipFile(folder / "opus.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with zipfile.ZipFile(folder / "opus.zip", "w") as archive:
             archive.write(folder / "model.npz", "model.npz")
         (folder / "model.npz").unlink()
         return folder / "opus.zip"

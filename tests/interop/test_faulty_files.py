@@ -3,7 +3,9 @@
 import argparse
 import io
 import json
+import pickle
 import shutil
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +20,9 @@ from heedful.errors import ConfigError, HeedfulError, InteropError, TokenizerErr
 from heedful.interop.conversion import read_checkpoint
 from heedful.interop.fairseq import read_dictionary
 from heedful.interop.huggingface.pretrained import ImportOptions
-from heedful.interop.layouts import read_directory, read_layout
+from heedful.interop.layouts import read_directory, read_layout, recognise
 from heedful.interop.vocabulary import read_tokenizers, read_words
+from heedful.verbs.import_ import Import, import_
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 LAYOUTS = {"marian": "marian", "nllb": "m2m100", "mbart": "bart"}
@@ -198,6 +201,36 @@ def test_an_archive_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
         for each in plain.infolist():
             packed.writestr(each.filename, plain.read(each))
     assert "an archive that is larger when it is unpacked" in refusal_of(tmp_path / "model.pt")
+
+
+def test_why_a_file_is_refused_is_said_in_a_few_own_words(tmp_path: Path) -> None:
+    """And nothing of torch's: it has pages of advice, and warnings about pickles and TorchScript."""
+    file = tmp_path / "model.pt"
+    torch.save({"weight": torch.zeros(50, 50)}, file)
+    whole = file.read_bytes()
+    with zipfile.ZipFile(tmp_path / "program.pt", "w") as archive:
+        archive.writestr("program/constants.pkl", pickle.dumps(()))
+    torch.save({"weight": torch.nn.Linear(3, 3)}, tmp_path / "module.pt")
+    for content, reason in (
+        (whole[:-2000], "damaged, or not written by torch.save"),
+        (b"hello", "damaged, or not written by torch.save"),
+        (pickle.dumps({"weight": 3}, protocol=4)[:-3], "damaged, or not written by torch.save"),
+        ((tmp_path / "program.pt").read_bytes(), "a program of TorchScript"),
+        ((tmp_path / "module.pt").read_bytes(), "it asks for 'torch.nn.modules.linear.Linear'"),
+    ):
+        file.unlink()  # it may be mapped
+        file.write_bytes(content)
+        with warnings.catch_warnings(record=True) as caught:
+            assert f"without running code ({reason});" in refusal_of(file)
+        assert not caught
+
+
+@pytest.mark.parametrize("name", ["model.argosmodel", "model.npz", "model.zip"])
+def test_a_truncated_archive_is_named_as_what_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"PK\3\4 and no end")
+    assert recognise(tmp_path / name) == ("argos" if name.endswith("argosmodel") else "marian-native")
+    with pytest.raises(InteropError, match=r"not a usable package|not a model of Marian|cannot be unpacked"):
+        import_(Import(source=tmp_path / name, output=tmp_path / "bundle"))
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,16 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from command_line import heedful
+from command_line import assert_one_clear_line, heedful
 from pretrained_models import imported
 from safetensors.torch import load_file, save_file
 from small_tokenizers import sentencepiece_model
@@ -232,3 +234,23 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         imported("opennmt-py", tmp_path / "m.pt")
     with pytest.raises(InteropError, match=r"there is no config\.json"):
         imported("eole", tmp_path)
+
+
+class TextMultiField:
+    """What a vocabulary of version 2 is made of: a class of the package, which is not executed."""
+
+
+def test_a_checkpoint_of_version_2_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("onmt.inputters.text_dataset")
+    monkeypatch.setattr(TextMultiField, "__module__", module.__name__)
+    monkeypatch.setattr(module, "TextMultiField", TextMultiField, raising=False)
+    for name in ("onmt", "onmt.inputters", module.__name__):
+        monkeypatch.setitem(sys.modules, name, module)
+    saved: Any = read_pickled(GOLDEN / "opennmt-py" / "interleaved" / "model_step_7.pt")
+    torch.save(saved | {"vocab": {"src": TextMultiField()}}, tmp_path / "model.pt")
+    for more in ((), ("--layout", "opennmt-py")):
+        outcome = heedful("import", tmp_path / "model.pt", "-o", tmp_path / "bundle", *more)
+        message = "of OpenNMT-py 2 or older, whose vocabulary is code; give one of 3"
+        assert_one_clear_line(outcome, 1, message)

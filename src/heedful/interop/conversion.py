@@ -60,17 +60,17 @@ class DeferredTensor(Tensor):
             shape: of the result.
         """
         super().__init__()
-        self._stored, self._decode = stored, decode
+        self.stored, self.decode = stored, decode
 
     def _numbers(self) -> Tensor:
-        stored = self._stored._numbers() if isinstance(self._stored, DeferredTensor) else self._stored
-        return self._decode(stored)
+        stored = self.stored._numbers() if isinstance(self.stored, DeferredTensor) else self.stored
+        return self.decode(stored)
 
     def is_same(self, other: Tensor) -> bool:
         """Return whether another tensor is made alike of equal numbers; neither is decoded."""
-        if not isinstance(other, DeferredTensor) or self._decode != other._decode:
+        if not isinstance(other, DeferredTensor) or self.decode != other.decode:
             return False
-        return self.shape == other.shape and same_numbers(self._stored, other._stored)
+        return self.shape == other.shape and same_numbers(self.stored, other.stored)
 
 
 def same_numbers(one: Tensor, other: Tensor) -> bool:

@@ -446,6 +446,7 @@ class _Form:
         order: "C", or "F" for columns first.
         is_turned: whether the weight is the transpose.
         multiplier: of 8-bit numbers, which are divided by it.
+        zero_rows: so many rows of zeros follow.
     """
 
     dtype: str
@@ -453,14 +454,17 @@ class _Form:
     order: Literal["C", "F"] = "C"
     is_turned: bool = False
     multiplier: float | None = None
+    zero_rows: int = 0
 
     def __call__(self, stored: Tensor) -> Tensor:
         """Return the float32 numbers of stored bytes, which need not be aligned."""
         array = np.frombuffer(stored.numpy(), self.dtype).reshape(self.shape, order=self.order)
-        array = np.array(array.T if self.is_turned else array, np.float32, order="C")
+        array = array.T if self.is_turned else array
+        numbers = np.zeros((len(array) + self.zero_rows, *array.shape[1:]), np.float32)
+        numbers[: len(array)] = array
         if self.multiplier is not None:
-            array /= np.float32(self.multiplier)
-        return torch.from_numpy(array)
+            numbers /= np.float32(self.multiplier)
+        return torch.from_numpy(numbers)
 
 
 def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
@@ -471,6 +475,14 @@ def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
         form = replace(form, is_turned=not form.is_turned)
     shape = form.shape[::-1] if form.is_turned else form.shape
     return DeferredTensor(torch.from_numpy(content), form, shape)
+
+
+def with_zero_row(matrix: Tensor) -> Tensor:
+    """Return a matrix of `read_weights` with one more row, of zeros."""
+    assert isinstance(matrix, DeferredTensor)
+    assert isinstance(matrix.decode, _Form)
+    form = replace(matrix.decode, zero_rows=1)
+    return DeferredTensor(matrix.stored, form, (len(matrix) + 1, *matrix.shape[1:]))
 
 
 def _mapped(file: Path) -> NDArray[np.uint8]:

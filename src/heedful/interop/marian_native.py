@@ -19,7 +19,7 @@ from torch import Tensor
 from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import (
     MarianFiles,
@@ -27,6 +27,7 @@ from heedful.interop.marian_files import (
     read_vocabulary,
     read_weights,
     unpacked,
+    with_zero_row,
 )
 from heedful.interop.vocabulary import NEVER, read_bytes
 from heedful.settings.loading import validate
@@ -373,7 +374,7 @@ def _move_tokens(conversion: Conversion, architecture: _Architecture) -> tuple[i
         if matrix.ndim != 2:
             raise conversion.error(f"the weight {name!r} has shape {tuple(matrix.shape)}, no matrix's")
         # The older output matrix is a layer's: it is turned already.
-        matrices[name] = DeferredTensor(matrix, _with_zeros, (len(matrix) + 1, matrix.shape[1]))
+        matrices[name] = with_zero_row(matrix)
     for ours, name in (
         ("encoder.embedding.tokens.weight", src),
         ("decoder.embedding.tokens.weight", tgt),
@@ -386,10 +387,6 @@ def _move_tokens(conversion: Conversion, architecture: _Architecture) -> tuple[i
         bias = torch.zeros(len(matrices[output]) - 1)
     conversion.put("output.bias", torch.cat([bias, bias.new_full((1,), NEVER)]), origin=name)
     return len(matrices[src]) - 1, len(matrices[tgt]) - 1
-
-
-def _with_zeros(matrix: Tensor) -> Tensor:
-    return torch.cat([matrix, matrix.new_zeros(1, matrix.shape[1])])
 
 
 def _refuse(

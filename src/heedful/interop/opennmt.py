@@ -7,6 +7,7 @@ between them, unless the options name SentencePiece models. A source has no end 
 
 import argparse
 import math
+import re
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,12 +42,7 @@ LAYOUT, EOLE = "opennmt-py", "eole"
 _SPECIAL = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 _POSITIONS = {"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "marian"}
 _ACTIVATIONS = {"relu": ("relu", False), "gelu": ("gelu", False), "gated-gelu": ("gelu", True)}
-_ATTENTION = {
-    "linear_query": "query",
-    "linear_keys": "key",
-    "linear_values": "value",
-    "final_linear": "output",
-}
+_ATTENTION = dict(linear_query="query", linear_keys="key", linear_values="value", final_linear="output")
 # The default search of OpenNMT-py and Eole.
 _SEARCH: Mapping[str, Any] = {
     "beam_size": 5,
@@ -56,6 +52,7 @@ _SEARCH: Mapping[str, Any] = {
     "max_length_offset": 1024,
 }
 _EPS = 1e-6  # of norms, by default
+_OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
 _ROTARY, _ROTARY_BASE = -1, 10_000
 # Options of the model that must have one of these values or be absent.
 _FIXED: Mapping[str, Sequence[Any]] = {
@@ -134,13 +131,17 @@ _EOLE = _Names(
 
 
 def is_opennmt(path: Path) -> bool:
-    """Return whether a file is a checkpoint of OpenNMT-py: weights, a generator, options and a vocabulary."""
+    """Return whether a file is a checkpoint of OpenNMT-py 3; InteropError for one of 2 or older."""
     if not zipfile.is_zipfile(path):
         return False
     try:
         contents = read_pickled(path)
-    except ValueError:
-        return False
+    except ValueError as error:
+        if _OLDER.search(str(error)) is None:
+            return False
+        raise InteropError(
+            f"{path}: of OpenNMT-py 2 or older, whose vocabulary is code; give one of 3"
+        ) from None
     return isinstance(contents, Mapping) and {"model", "generator", "opt", "vocab"} <= contents.keys()
 
 
@@ -152,6 +153,7 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
         TokenizerError: a SentencePiece model beside it is not usable.
         ConfigError: the settings are invalid.
     """
+    is_opennmt(path)  # refuses older ones by name
     checkpoint = read_checkpoint(path)
     source = _Source(path, LAYOUT, options)
     arguments, vocabulary = (checkpoint.beside.get(key) for key in ("opt", "vocab"))
@@ -261,14 +263,9 @@ def _convert(
         move_positions(conversion, there, fixed=True, formula=formula, rounding=ANGLE_ROUNDING)
     elif facts["positions"] == "learned":
         tables = {stack: f"{name}.weight" for stack, name in names.tables.items()}
-        move_positions(conversion, tables, formula=_no_formula)
+        move_positions(conversion, tables, formula=lambda *size: torch.full(size, math.nan))  # equals none
     imported = conversion.finish(norm="pre", **facts)
     return _in_halves(imported) if facts["positions"] == "rotary" and is_interleaved else imported
-
-
-def _no_formula(length: int, d_model: int) -> Tensor:
-    """Return what no learned table equals."""
-    return torch.full((length, d_model), math.nan)
 
 
 def _move_tokens(conversion: Conversion, names: _Names) -> None:
