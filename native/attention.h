@@ -40,13 +40,19 @@ static void add_biases(float *scores, int64_t n, Biases biases, int64_t head) {
     for (; j < n; j++) scores[j] += table[2 * biases.reach];
 }
 
+/* Where the weights of a query go: as a mean over the heads, (width), and of each head, (heads, width); NULL:
+   nowhere. */
+typedef struct {
+    float *mean, *of_heads;
+    int64_t width;
+} Weights;
+
 /* Attention of one query over n keys and values, given by pointers to their rows. `scores` is a buffer for n
-   rounded up to whole vectors. Each head has its own part of a row, `size` wide. `weights` gets the mean of
-   the heads' weights, unless it is NULL. */
+   rounded up to whole vectors. Each head has its own part of a row, `size` wide. */
 static inline __attribute__((always_inline)) void attend_heads(const float *query, const float **keys,
                                                                const float **values, int64_t n, int64_t heads,
                                                                int64_t size, Biases biases, float *scores,
-                                                               float *result, float *weights) {
+                                                               float *result, Weights weights) {
     float scale = 1.0f / sqrtf((float)size);
     int64_t whole = size - size % LANES, rest = size % LANES;
     for (int64_t h = 0; h < heads; h++) {
@@ -66,8 +72,10 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
         }
         if (biases.table) add_biases(scores, n, biases, h);
         softmax(scores, n);
-        if (weights)
-            for (int64_t j = 0; j < n; j++) weights[j] = (h ? weights[j] : 0.0f) + scores[j] / (float)heads;
+        if (weights.mean)
+            for (int64_t j = 0; j < n; j++)
+                weights.mean[j] = (h ? weights.mean[j] : 0.0f) + scores[j] / (float)heads;
+        if (weights.of_heads) memcpy(weights.of_heads + h * weights.width, scores, (size_t)n * sizeof(float));
         int64_t i = 0;
         for (; i + 4 * LANES <= whole; i += 4 * LANES) { /* four independent sums, to hide latency */
             Floats sum[4] = {{0}};
@@ -92,7 +100,7 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
 
 /* The same, compiled for the usual sizes of heads. */
 static void attend(const float *query, const float **keys, const float **values, int64_t n, int64_t heads,
-                   int64_t size, Biases biases, float *scores, float *result, float *weights) {
+                   int64_t size, Biases biases, float *scores, float *result, Weights weights) {
     if (size == 32)
         attend_heads(query, keys, values, n, heads, 32, biases, scores, result, weights);
     else if (size == 64)

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define HEEDFUL_VERSION 4 /* of this interface; native.py has the same number */
+#define HEEDFUL_VERSION 5 /* of this interface; native.py has the same number */
 
 #if defined(_WIN32)
 #define HEEDFUL_EXPORT __declspec(dllexport)
@@ -66,11 +66,11 @@ typedef struct {
                       recurrent decoder its states (layers, D), of which only the latest are read */
 } HeedfulPast;
 
-/* Where to write the cross-attention weights of a layer, as means over its heads: (rows, width), 0 beyond the
-   source of a row. */
+/* Where to write attention weights; those of a row are 0 beyond its keys. NULL: nowhere. */
 typedef struct {
     int64_t layer, width;
-    float *weights;
+    float *weights;      /* (rows, width): the cross-attention of that layer, as means over its heads */
+    float *self, *cross; /* (rows, layers, H, width): of each head, over its own sentence or the source */
 } HeedfulAttention;
 
 /* The shortlists of a batch: the target ids of each sentence. A few consecutive sentences are a group: logits
@@ -90,15 +90,16 @@ typedef struct {
     int64_t weight_limit;       /* INT8: the largest absolute weight */
 
     /* Encode concatenated sentences without padding: ids (R,), of sentence b from starts[b] to starts[b + 1];
-       positions (num_positions, D). memory[l] gets keys and values (R, 2 A) for layer l of the decoder. */
+       positions (num_positions, D). memory[l] gets keys and values (R, 2 A) for layer l of the decoder, and
+       attention->self the attention weights, unless `attention` is NULL. */
     int32_t (*encode)(const HeedfulModel *model, int64_t threads, const int64_t *ids, const int64_t *starts,
                       int64_t num_sentences, const float *positions, int64_t num_positions,
-                      float *const *memory);
+                      float *const *memory, const HeedfulAttention *attention);
 
     /* Decode one id for each row, at a position of an output; rows of one output have consecutive positions.
        Keys and values of the rows (of a recurrent decoder its states) go to cache (rows, layers, 2 A or D),
-       states to (rows, D), and cross-attention
-       weights to `attention`, unless it is NULL. */
+       states to (rows, D), and attention weights to `attention`, unless it is NULL. A recurrent decoder has
+       no self-attention. */
     int32_t (*step)(const HeedfulModel *model, int64_t threads, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,
                     int64_t num_positions, float *cache, float *states, const HeedfulAttention *attention);

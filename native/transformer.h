@@ -98,9 +98,9 @@ typedef struct {
     const HeedfulPast *past;
     const int64_t *outputs, *at; /* of the decoder's rows */
     int64_t layer;
-    const float *biases; /* of self-attention, or NULL */
-    float *weights;      /* (rows, weights_width), or NULL */
-    int64_t weights_width;
+    const float *biases;     /* of self-attention, or NULL */
+    Weights weights;         /* of the first row */
+    int64_t of_heads_stride; /* between the rows of weights.of_heads */
 } Attention;
 
 /* Do the chunks of an attention over that many positions. An element of a key and a value costs as much as
@@ -123,8 +123,15 @@ static void list_keys(Workspace *space, int64_t thread, const float *keys, int64
 static void attend_to_listed(const Attention *a, int64_t row, int64_t position, int64_t n, int64_t thread) {
     int64_t width = a->model->attention_width, first = thread * a->space->longest;
     Biases biases = {a->biases, a->model->reach, position};
-    float *weights = a->weights ? a->weights + row * a->weights_width : NULL;
-    if (weights) memset(weights, 0, (size_t)a->weights_width * sizeof(float));
+    Weights weights = a->weights;
+    if (weights.mean) {
+        weights.mean += row * weights.width;
+        memset(weights.mean, 0, (size_t)weights.width * sizeof(float));
+    }
+    if (weights.of_heads) {
+        weights.of_heads += row * a->of_heads_stride;
+        memset(weights.of_heads, 0, (size_t)(a->model->num_heads * weights.width) * sizeof(float));
+    }
     attend(a->queries + row * a->query_stride, a->space->keys + first, a->space->values + first, n,
            a->model->num_heads, width / a->model->num_heads, biases, a->space->scores + first,
            a->space->heads + row * width, weights);
@@ -170,10 +177,20 @@ static int64_t sentences_together(const int64_t *starts, int64_t sentences) {
     return count;
 }
 
+/* Record the weights of each head in a layer, of the rows from `first` on, in (rows, layers, heads, width);
+   NULL: nowhere. */
+static void record_heads(Attention *a, float *weights, int64_t width, int64_t layer, int64_t layers,
+                         int64_t first) {
+    int64_t of_layer = a->model->num_heads * width;
+    a->weights.of_heads = weights ? weights + (first * layers + layer) * of_layer : NULL;
+    a->weights.width = width;
+    a->of_heads_stride = layers * of_layer;
+}
+
 /* Encode sentences in one pass. */
 static void encode_together(const HeedfulModel *m, Workspace *space, const int64_t *ids,
                             const int64_t *starts, int64_t sentences, const float *positions,
-                            float *const *memory) {
+                            float *const *memory, const HeedfulAttention *recorded) {
     int64_t first = starts[0], rows = starts[sentences] - first, width = m->d_model, longest = 0;
     int64_t heads = m->attention_width;
     if (rows == 0) return;
@@ -188,10 +205,13 @@ static void encode_together(const HeedfulModel *m, Workspace *space, const int64
     attention.query_stride = attention.key_stride = 3 * heads;
     if (space->threads > 1)
         attention.chunks = rows < CHUNKS * space->threads ? rows : CHUNKS * space->threads;
-    for (const HeedfulLayer *layer = m->encoder; layer < m->encoder + m->num_encoder_layers; layer++) {
+    for (int64_t l = 0; l < m->num_encoder_layers; l++) {
+        const HeedfulLayer *layer = &m->encoder[l];
         const float *x = sublayer_input(m, &layer->self_norm, space, rows);
         apply(m, &layer->query_key_value, IDENTITY, x, rows, space->wide, space);
         attention.biases = layer->biases;
+        if (recorded)
+            record_heads(&attention, recorded->self, recorded->width, l, m->num_encoder_layers, first);
         attend_in_parallel(&attention, attend_to_sentences, attention.chunks, longest);
         apply(m, &layer->self_output, IDENTITY, space->heads, rows, space->out, space);
         add_residual(m, &layer->self_norm, space, rows);
@@ -203,17 +223,18 @@ static void encode_together(const HeedfulModel *m, Workspace *space, const int64
 }
 
 static int32_t encode(const HeedfulModel *m, int64_t threads, const int64_t *ids, const int64_t *starts,
-                      int64_t sentences, const float *positions, int64_t num_positions,
-                      float *const *memory) {
+                      int64_t sentences, const float *positions, int64_t num_positions, float *const *memory,
+                      const HeedfulAttention *recorded) {
     int64_t longest;
     if (threads < 1 || !are_sentences(m, ids, starts, sentences, num_positions, &longest))
         return HEEDFUL_BAD_ARGUMENT;
+    if (recorded && recorded->width < longest) return HEEDFUL_BAD_ARGUMENT;
     Workspace space;
     int64_t rows = larger(longest, starts[sentences] < ROWS_TOGETHER ? starts[sentences] : ROWS_TOGETHER);
     if (!open_workspace(&space, m, rows, longest, threads)) return HEEDFUL_NO_MEMORY;
     for (int64_t first = 0, some; first < sentences; first += some) {
         some = sentences_together(starts + first, sentences - first);
-        encode_together(m, &space, ids, starts + first, some, positions, memory);
+        encode_together(m, &space, ids, starts + first, some, positions, memory, recorded);
     }
     close_workspace(&space);
     return HEEDFUL_OK;
@@ -288,6 +309,7 @@ static int are_rows(const HeedfulModel *m, const HeedfulPast *past, const int64_
         int64_t b = past->sources[outputs[r]];
         if (b < 0 || b >= past->num_sources) return 0;
         if (attention && attention->width < past->starts[b + 1] - past->starts[b]) return 0;
+        if (attention && attention->self && attention->width <= at[r]) return 0;
         *longest = larger(*longest, larger(at[r] + 1, past->starts[b + 1] - past->starts[b]));
     }
     return rows > 0;
@@ -310,6 +332,8 @@ static void step_together(const HeedfulModel *m, Workspace *space, const Heedful
             recur(&attention);
         } else {
             extend_cache(&attention);
+            if (recorded)
+                record_heads(&attention, recorded->self, recorded->width, l, m->num_decoder_layers, first);
             attend_in_parallel(&attention, attend_to_past, rows, longest);
             apply(m, &layer->self_output, IDENTITY, space->heads, rows, space->out, space);
         }
@@ -318,9 +342,10 @@ static void step_together(const HeedfulModel *m, Workspace *space, const Heedful
         attention.biases = NULL;
         x = sublayer_input(m, &layer->cross_norm, space, rows);
         apply(m, &layer->query, IDENTITY, x, rows, space->wide, space);
-        if (recorded && recorded->layer == l) {
-            attention.weights = recorded->weights + first * recorded->width;
-            attention.weights_width = recorded->width;
+        if (recorded) {
+            record_heads(&attention, recorded->cross, recorded->width, l, m->num_decoder_layers, first);
+            if (recorded->weights && recorded->layer == l)
+                attention.weights.mean = recorded->weights + first * recorded->width;
         }
         attend_in_parallel(&attention, attend_to_source, rows, longest);
         apply(m, &layer->cross_output, IDENTITY, space->heads, rows, space->out, space);

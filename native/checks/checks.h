@@ -98,11 +98,11 @@ typedef struct {
 SmallModel *random_model(HeedfulModel settings);
 HeedfulModel small_settings(int32_t precision, int64_t num_heads, int32_t activation, int32_t norm_first);
 
-/* memory[l] gets keys and values (n, 2 A) of a sentence; states those of an output, (n, D), and weights[l]
-   the mean of the heads' cross-attention, (n, src_len). */
-void reference_encode(const SmallModel *m, const int64_t *ids, int64_t n, double **memory);
+/* memory[l] gets keys and values (n, 2 A) of a sentence; states those of an output, (n, D). weights[l] gets
+   the mean of the heads' cross-attention, (n, src_len), and self[l] that of their self-attention, (n, n). */
+void reference_encode(const SmallModel *m, const int64_t *ids, int64_t n, double **memory, double **self);
 void reference_decode(const SmallModel *m, double **memory, int64_t src_len, const int64_t *ids, int64_t n,
-                      double *states, double **weights);
+                      double *states, double **weights, double **self);
 
 /* ---- the checks ---- */
 

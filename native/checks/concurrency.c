@@ -34,7 +34,7 @@ static int decode(Caller *caller, int64_t threads) {
     const HeedfulModel *m = &small->model;
     HeedfulPast past = {SENTENCES, SENTENCES, LENGTH, own, starts, caller->memory, caller->pointers};
     return level.functions->encode(m, threads, ids, starts, SENTENCES, small->positions, POSITIONS,
-                                   caller->memory) == HEEDFUL_OK &&
+                                   caller->memory, NULL) == HEEDFUL_OK &&
            level.functions->step(m, threads, &past, ids, outputs, at, ROWS, small->positions, POSITIONS,
                                  caller->cache, caller->states, NULL) == HEEDFUL_OK;
 }

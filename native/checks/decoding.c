@@ -13,27 +13,51 @@ typedef struct {
     const SmallModel *small;
     int64_t starts[SENTENCES + 1], tgt_starts[OUTPUTS + 1];
     int64_t *src_ids, *tgt_ids;
-    float *memory[LAYERS];
+    float *memory[LAYERS], *self; /* self-attention of each row: (LAYERS, H, LONGEST) */
 } Batch;
 
-static float **encode(const SmallModel *small, int64_t threads, const int64_t *ids, const int64_t *starts,
-                      int64_t sentences) {
+/* Check the weights of heads in a row, (H, LONGEST): their mean, and nothing beyond the keys. */
+static void expect_mean(const HeedfulModel *m, const float *heads, const double *mean, int64_t keys,
+                        double tolerance, const char *name) {
+    float weights[LONGEST] = {0};
+    for (int64_t h = 0; h < m->num_heads; h++)
+        for (int64_t j = 0; j < LONGEST; j++) {
+            float weight = heads[h * LONGEST + j];
+            if (j < keys)
+                weights[j] += weight / (float)m->num_heads;
+            else
+                expect(weight == 0, "weights beyond the keys");
+        }
+    expect_close(weights, mean, keys, tolerance, name);
+}
+
+static float **encode_recorded(const SmallModel *small, int64_t threads, const int64_t *ids,
+                               const int64_t *starts, int64_t sentences, const HeedfulAttention *recorded) {
     float **memory = allocate(LAYERS * sizeof(float *));
     int64_t width = small->model.attention_width, rows = starts[sentences];
     for (int64_t l = 0; l < LAYERS; l++) memory[l] = allocate((size_t)(rows * 2 * width) * sizeof(float));
     expect_status(level.functions->encode(&small->model, threads, ids, starts, sentences, small->positions,
-                                          POSITIONS, memory),
+                                          POSITIONS, memory, recorded),
                   HEEDFUL_OK, "encode");
     return memory;
 }
 
+static float **encode(const SmallModel *small, int64_t threads, const int64_t *ids, const int64_t *starts,
+                      int64_t sentences) {
+    return encode_recorded(small, threads, ids, starts, sentences, NULL);
+}
+
 static Batch random_batch(const SmallModel *small) {
-    Batch batch = {small, {0}, {0}, NULL, NULL, {NULL}};
+    Batch batch = {small, {0}, {0}, NULL, NULL, {NULL}, NULL};
     for (int64_t b = 0; b < SENTENCES; b++) batch.starts[b + 1] = batch.starts[b] + src_lengths[b];
     for (int64_t o = 0; o < OUTPUTS; o++) batch.tgt_starts[o + 1] = batch.tgt_starts[o] + tgt_lengths[o];
     batch.src_ids = random_ids(batch.starts[SENTENCES], small->model.src_vocabulary);
     batch.tgt_ids = random_ids(batch.tgt_starts[OUTPUTS], small->model.tgt_vocabulary);
-    memcpy(batch.memory, encode(small, 1, batch.src_ids, batch.starts, SENTENCES), sizeof batch.memory);
+    int64_t of_row = LAYERS * small->model.num_heads * LONGEST;
+    batch.self = allocate((size_t)(batch.starts[SENTENCES] * of_row) * sizeof(float));
+    HeedfulAttention recorded = {0, LONGEST, NULL, batch.self, NULL};
+    memcpy(batch.memory, encode_recorded(small, 1, batch.src_ids, batch.starts, SENTENCES, &recorded),
+           sizeof batch.memory);
     return batch;
 }
 
@@ -42,9 +66,14 @@ static void check_encode(const Batch *batch, double tolerance) {
     for (int64_t b = 0; b < SENTENCES; b++) {
         int64_t first = batch->starts[b], n = src_lengths[b], own_starts[2] = {0, n};
         float **alone = encode(batch->small, 1, batch->src_ids + first, own_starts, 1);
-        double *exact[LAYERS];
+        double *exact[LAYERS], *self[LAYERS];
         for (int64_t l = 0; l < LAYERS; l++) exact[l] = allocate((size_t)(n * row) * sizeof(double));
-        reference_encode(batch->small, batch->src_ids + first, n, exact);
+        for (int64_t l = 0; l < LAYERS; l++) self[l] = allocate((size_t)(n * n) * sizeof(double));
+        reference_encode(batch->small, batch->src_ids + first, n, exact, self);
+        int64_t of_layer = batch->small->model.num_heads * LONGEST;
+        for (int64_t i = 0; i < n * LAYERS; i++)
+            expect_mean(&batch->small->model, batch->self + (first * LAYERS + i) * of_layer,
+                        self[i % LAYERS] + i / LAYERS * n, n, tolerance, "weights of the encoder");
         for (int64_t l = 0; l < LAYERS; l++) {
             expect_same(batch->memory[l] + first * row, alone[l], n * row, "memory of a sentence in a batch");
             expect_close(alone[l], exact[l], n * row, tolerance, "memory");
@@ -55,14 +84,14 @@ static void check_encode(const Batch *batch, double tolerance) {
 /* ---- step ---- */
 
 /* Outputs while they are decoded: `states`, `cache` and `weights` have a row for each of their positions, the
-   weights being those of one layer, (LONGEST). */
+   weights being those of one layer, (LONGEST); `self` and `cross` are of each head, (LAYERS, H, LONGEST). */
 typedef struct {
     const Batch *batch;
     HeedfulPast past;
     float *pointers[OUTPUTS *
                     STRIDE]; /* NULL where nothing was written, so that to read there ends the program */
     int64_t lengths[OUTPUTS], row_of[OUTPUTS * STRIDE];
-    float *states, *cache, *weights;
+    float *states, *cache, *weights, *self, *cross;
     int64_t layer;
 } Decoder;
 
@@ -77,6 +106,9 @@ static Decoder *open_decoder(const Batch *batch, int64_t layer) {
     d->states = allocate((size_t)(rows * width) * sizeof(float));
     d->cache = allocate((size_t)(rows * kept) * sizeof(float));
     d->weights = allocate((size_t)(rows * LONGEST) * sizeof(float));
+    int64_t of_row = LAYERS * batch->small->model.num_heads * LONGEST;
+    d->self = allocate((size_t)(rows * of_row) * sizeof(float));
+    d->cross = allocate((size_t)(rows * of_row) * sizeof(float));
     d->layer = layer;
     return d;
 }
@@ -90,7 +122,10 @@ static void feed(Decoder *d, int64_t threads, const int64_t *counts) {
             *at = allocate((size_t)all * 8);
     float *states = allocate((size_t)(all * width) * sizeof(float));
     float *cache = allocate((size_t)(all * kept) * sizeof(float));
-    HeedfulAttention attention = {d->layer, LONGEST, allocate((size_t)(all * LONGEST) * sizeof(float))};
+    int64_t of_row = LAYERS * small->model.num_heads * LONGEST;
+    size_t row_bytes = (size_t)of_row * sizeof(float);
+    HeedfulAttention attention = {d->layer, LONGEST, allocate((size_t)(all * LONGEST) * sizeof(float)),
+                                  allocate((size_t)all * row_bytes), allocate((size_t)all * row_bytes)};
     for (int64_t o = 0; o < OUTPUTS; o++)
         for (int64_t i = 0; i < counts[o]; i++, rows++) {
             outputs[rows] = o;
@@ -105,6 +140,8 @@ static void feed(Decoder *d, int64_t threads, const int64_t *counts) {
         memcpy(d->states + row * width, states + r * width, (size_t)width * sizeof(float));
         memcpy(d->cache + row * kept, cache + r * kept, (size_t)kept * sizeof(float));
         memcpy(d->weights + row * LONGEST, attention.weights + r * LONGEST, LONGEST * sizeof(float));
+        memcpy(d->self + row * of_row, attention.self + r * of_row, row_bytes);
+        memcpy(d->cross + row * of_row, attention.cross + r * of_row, row_bytes);
         if (d->pointers[outputs[r] * STRIDE + at[r]] != cache + r * kept) fail("step notes another cache");
     }
 }
@@ -117,6 +154,9 @@ static void expect_same_decoding(const Decoder *d, const Decoder *other, int64_t
     expect_same(d->cache + first * kept, other->cache + first * kept, (end - first) * kept, name);
     expect_same(d->weights + first * LONGEST, other->weights + first * LONGEST, (end - first) * LONGEST,
                 name);
+    int64_t of_row = LAYERS * d->batch->small->model.num_heads * LONGEST;
+    expect_same(d->self + first * of_row, other->self + first * of_row, (end - first) * of_row, name);
+    expect_same(d->cross + first * of_row, other->cross + first * of_row, (end - first) * of_row, name);
 }
 
 /* Decode with up to `most` positions of each output at a time, sampled where `is_random`. */
@@ -139,19 +179,29 @@ static void check_reference(const Batch *batch, const Decoder *d, double toleran
     int64_t width = batch->small->model.d_model, kept = 2 * batch->small->model.attention_width;
     for (int64_t o = 0; o < OUTPUTS; o++) {
         int64_t b = sources[o], n = tgt_lengths[o], first = batch->tgt_starts[o];
-        double *memory[LAYERS], *weights[LAYERS], *states = allocate((size_t)(n * width) * sizeof(double));
+        double *memory[LAYERS], *weights[LAYERS], *self[LAYERS];
+        double *states = allocate((size_t)(n * width) * sizeof(double));
         for (int64_t l = 0; l < LAYERS; l++) {
             weights[l] = allocate((size_t)(n * src_lengths[b]) * sizeof(double));
+            self[l] = allocate((size_t)(n * n) * sizeof(double));
             memory[l] = allocate((size_t)(src_lengths[b] * kept) * sizeof(double));
             for (int64_t i = 0; i < src_lengths[b] * kept; i++)
                 memory[l][i] = (double)batch->memory[l][batch->starts[b] * kept + i];
         }
-        reference_decode(batch->small, memory, src_lengths[b], batch->tgt_ids + first, n, states, weights);
+        reference_decode(batch->small, memory, src_lengths[b], batch->tgt_ids + first, n, states, weights,
+                         self);
         expect_close(d->states + first * width, states, n * width, tolerance, "states");
         for (int64_t i = 0; i < n; i++) {
             const float *row = d->weights + (first + i) * LONGEST;
             expect_close(row, weights[d->layer] + i * src_lengths[b], src_lengths[b], tolerance, "weights");
             for (int64_t j = src_lengths[b]; j < LONGEST; j++) expect(row[j] == 0, "weights beyond a source");
+            for (int64_t l = 0; l < LAYERS; l++) {
+                int64_t at = ((first + i) * LAYERS + l) * batch->small->model.num_heads * LONGEST;
+                expect_mean(&batch->small->model, d->cross + at, weights[l] + i * src_lengths[b],
+                            src_lengths[b], tolerance, "weights of cross-attention");
+                expect_mean(&batch->small->model, d->self + at, self[l] + i * n, i + 1, tolerance,
+                            "weights of self-attention");
+            }
         }
     }
 }
@@ -209,8 +259,14 @@ static void check_encode_refusals(const SmallModel *small) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_status(level.functions->encode(&small->model, bad[i].threads, bad[i].ids, bad[i].starts,
-                                              bad[i].sentences, small->positions, bad[i].positions, memory),
+                                              bad[i].sentences, small->positions, bad[i].positions, memory,
+                                              NULL),
                       HEEDFUL_BAD_ARGUMENT, bad[i].name);
+    float weights[1];
+    HeedfulAttention narrow = {0, 1, NULL, weights, NULL};
+    expect_status(level.functions->encode(&small->model, 1, (int64_t[]){1, 2, 3}, (int64_t[]){0, 1, 3}, 2,
+                                          small->positions, POSITIONS, memory, &narrow),
+                  HEEDFUL_BAD_ARGUMENT, "attention that is too narrow");
     float **nothing = encode(small, 2, NULL, (int64_t[]){0, 0, 0}, 2); /* empty sentences are none */
     expect_same(nothing[0], memory[0], 0 * width, "memory of empty sentences");
 }
@@ -251,8 +307,9 @@ static void check_step_refusals(const Batch *batch) {
                       HEEDFUL_BAD_ARGUMENT, "a source that there is not");
     }
     float weights[LONGEST];
-    const HeedfulAttention bad_attention[] = {
-        {-1, LONGEST, weights}, {LAYERS, LONGEST, weights}, {0, 6, weights}};
+    const HeedfulAttention bad_attention[] = {{-1, LONGEST, weights, NULL, NULL},
+                                              {LAYERS, LONGEST, weights, NULL, NULL},
+                                              {0, 6, weights, NULL, NULL}};
     for (size_t i = 0; i < sizeof bad_attention / sizeof bad_attention[0]; i++) {
         int64_t id = 1, output = 0, at = 0;
         expect_status(level.functions->step(&small->model, 1, &d->past, &id, &output, &at, 1,

@@ -175,12 +175,12 @@ static void close_sublayer(Reference *r, const HeedfulNorm *norm) {
 }
 
 static void reference_self_attention(Reference *r, const DenseLayer *dense, const HeedfulLayer *layer,
-                                     int is_causal) {
+                                     int is_causal, double *weights) {
     int64_t width = r->m->attention_width;
     open_sublayer(r, &layer->self_norm);
     reference_linear(&dense->query_key_value, IDENTITY, r->input, r->rows, r->wide);
     reference_attention(r->m, r->wide, 3 * width, r->rows, r->wide + width, 3 * width, r->rows, is_causal,
-                        layer->biases, r->heads, NULL);
+                        layer->biases, r->heads, weights);
     reference_linear(&dense->self_output, IDENTITY, r->heads, r->rows, r->out);
     close_sublayer(r, &layer->self_norm);
 }
@@ -197,11 +197,12 @@ static void reference_feed_forward(Reference *r, const DenseLayer *dense, const 
     close_sublayer(r, &layer->outer_norm);
 }
 
-void reference_encode(const SmallModel *small, const int64_t *ids, int64_t n, double **memory) {
+void reference_encode(const SmallModel *small, const int64_t *ids, int64_t n, double **memory,
+                      double **self) {
     const HeedfulModel *m = &small->model;
     Reference r = open_reference(m, n, m->src_embedding, ids, small->positions);
     for (int64_t l = 0; l < LAYERS; l++) {
-        reference_self_attention(&r, &small->encoder[l], &m->encoder[l], 0);
+        reference_self_attention(&r, &small->encoder[l], &m->encoder[l], 0, self[l]);
         reference_feed_forward(&r, &small->encoder[l], &m->encoder[l]);
     }
     if (m->has_final_norm) reference_norm(m, &m->encoder_norm, r.x, n, r.x);
@@ -210,13 +211,13 @@ void reference_encode(const SmallModel *small, const int64_t *ids, int64_t n, do
 }
 
 void reference_decode(const SmallModel *small, double **memory, int64_t src_len, const int64_t *ids,
-                      int64_t n, double *states, double **weights) {
+                      int64_t n, double *states, double **weights, double **self) {
     const HeedfulModel *m = &small->model;
     int64_t width = m->attention_width;
     Reference r = open_reference(m, n, m->tgt_embedding, ids, small->positions);
     for (int64_t l = 0; l < LAYERS; l++) {
         const DenseLayer *dense = &small->decoder[l];
-        reference_self_attention(&r, dense, &m->decoder[l], 1);
+        reference_self_attention(&r, dense, &m->decoder[l], 1, self[l]);
         open_sublayer(&r, &m->decoder[l].cross_norm);
         reference_linear(&dense->query, IDENTITY, r.input, n, r.wide);
         reference_attention(m, r.wide, width, n, memory[l], 2 * width, src_len, 0, NULL, r.heads, weights[l]);

@@ -8,7 +8,6 @@ import pytest
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
-from heedful.errors import install_hint
 from heedful.runtime.native import native
 from heedful.serving.access import make_key
 
@@ -27,7 +26,7 @@ def server(bundle: Path) -> Iterator[TranslationServer]:
         yield running
 
 
-def test_translations_go_on_while_torch_is_imported_for_the_first_explanation(
+def test_translations_go_on_during_the_first_explanation(
     server: TranslationServer,
 ) -> None:
     statuses = []
@@ -82,13 +81,13 @@ def test_keys_and_rates_are_those_of_translations(bundle: Path, tmp_path: Path) 
 
 
 @pytest.mark.skipif(native().level is None, reason="without the native engine nothing works without torch")
-def test_without_torch_the_server_translates_and_says_what_is_missing(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_explanations_without_torch_are_those_with_it(
+    server: TranslationServer, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('not here', name='torch')\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with translation_server(f"en-de={bundle}") as own:
-        reply = own.post("/explain", FIELDS)
-        assert (reply.status, list(reply.json)) == (501, ["error"])
-        assert install_hint("torch") in reply.json["error"]
-        assert own.post("/translate", FIELDS).json == {"translatedText": GERMAN}
+        for kind in ("cross", "encoder", "decoder"):
+            reply = own.post("/explain", FIELDS | {"attention": kind})
+            assert reply.json == server.post("/explain", FIELDS | {"attention": kind}).json
+            assert reply.json["sentences"][0]["hypotheses"][0]["text"] == GERMAN

@@ -112,13 +112,14 @@ CALLS = {
     "shortlist": ["BUNDLE", "--src", "SRC", "--tgt", "TGT", "--output", "NEW"],
     "inspect": ["SRC", "TGT"],
     "plot": ["RUN"],
+    "attention": ["BUNDLE", "the cat sleeps .", "--output", "NEW.json"],
     "push": ["BUNDLE", "ann/model"],
     "bench decode": ["BUNDLE", "--src", "SRC"],
     "prepare": ["--pairs", "PAIRS.tsv", "--set", "tokenizer.kind=char", "--output", "NEW"],
     "serve": ["--keys", "NEW", "--make-key", "ann"],  # the service itself: test_served_models.py
 }
 NEED_TORCH = {
-    "train", "distill", "back-translate", "demo", "bench train", "average", "import", "export", "attention",
+    "train", "distill", "back-translate", "demo", "bench train", "average", "import", "export",
     "draw heads", "draw lengths", "draw positions", "draw masks", "draw schedule", "draw smoothing",
 }  # fmt: skip
 # The value of an option, by its name in the program, and the options that it needs. Flags have none.
@@ -128,7 +129,7 @@ VALUES = {
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
     "make_key": "bob", "shared": "redis://127.0.0.1:1/0", "glossary": "TERMS.tsv",
     "glossary_report": "NEW", "glossaries": "NEW",
-    "document": "DOCUMENT.txt",
+    "document": "DOCUMENT.txt", "target": "die Katze schläft .", "kind": "all", "head": "mean",
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
     "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "power",
     "coverage_penalty": "0.2", "max_length_offset": "9", "max_length": "30", "min_length": "2",
@@ -157,6 +158,7 @@ VALUES |= {f"{part}_pairs": "PAIRS.tsv" for part in ("valid", "test")}
 # This model has one language each; --machine takes no text, ids are no text, and a GPU is not needed.
 REFUSED = {
     ("translate", "src_lang"), ("translate", "tgt_lang"), ("evaluate", "src_lang"), ("evaluate", "tgt_lang"),
+    ("attention", "src_lang"), ("attention", "tgt_lang"),
     ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
@@ -175,6 +177,7 @@ def options_of_verb(verb: str) -> dict[str, list[str]]:
             value = ["de"] if (verb, name) == ("inspect", "tgt_lang") else value
             value = ["NEW.png"] if (verb, name) == ("plot", "output") else value
             value = ["PAIRS.tsv"] if (verb, name) == ("prepare", "pairs") else value
+            value = ["NEW.json"] if (verb, name) == ("attention", "output") else value
             options[name] = [str(info.default), *value, *NEEDED.get(name, [])]
     return options
 
@@ -208,7 +211,7 @@ def test_every_option_of_a_verb_that_trains_nothing_works(
             "RUN": str(run_directory),
             "NEW": str(tmp_path / f"new-{next(numbers)}"),
         }
-        names |= {f"NEW.{suffix}": f"{names['NEW']}.{suffix}" for suffix in ("png", "txt")}
+        names |= {f"NEW.{suffix}": f"{names['NEW']}.{suffix}" for suffix in ("json", "png", "txt")}
         return [names.get(word, word) for word in words]
 
     options = options_of_verb(verb)

@@ -15,8 +15,8 @@ from machine_class import LevelsHere, case, every_computation
 from small_engines import TOLERANCES, engine_of, log_probs_of, model_with, padded
 
 from heedful.decoding.backends.engine import Engine, biases_by_distance
-from heedful.decoding.backends.native import EngineStep, NativeBackend
-from heedful.decoding.backends.torch import ModelStep, TorchTokens
+from heedful.decoding.backends.native import EngineStep, NativeBackend, head_weights
+from heedful.decoding.backends.torch import ModelStep, TorchBackend, TorchTokens
 from heedful.errors import InputError
 from heedful.model.variants import BucketedBiases
 from heedful.runtime.native import native
@@ -79,6 +79,22 @@ def test_every_step_has_the_models_log_probabilities(name: str, here: LevelsHere
                     assert (log_probs_of(step(ids)) - wanted).abs().max() <= TOLERANCES[precision]
                 step.reorder(rows)
             ids = torch.from_numpy(rng.integers(1, 41, len(rows)))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_weights_of_every_head_are_torchs(name: str, here: LevelsHere) -> None:
+    model = model_with(OPTIONS[name])
+    source, tgt_in = [7, 3, 19, 4, 23, 11, 5], [1, *range(2, 14)]
+    wanted = TorchBackend([model], "float32").head_weights(source, tgt_in)
+    has_decoder_attention = OPTIONS[name].get("decoder_unit") != "ssru"
+    assert list(map(len, wanted)) == [2, 2 if has_decoder_attention else 0, 2]
+    for level in here.levels():
+        with case(level):
+            weights = head_weights(engine_of(model, "float32", level), source, tgt_in)
+            for ours, theirs in zip(weights, wanted, strict=True):
+                for one, other in zip(ours, theirs, strict=True):
+                    assert one.shape == other.shape
+                    np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("suppressed", [[], [0, 3], [40, 99]])

@@ -1,31 +1,30 @@
 """Attention maps of one sentence pair: the weights of every head."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from heedful.analysis import AttentionKind
 from heedful.analysis.plotting import readable_tokens
+from heedful.decoding.backends.choice import choose_backend
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
-from heedful.ops.recorder import AttentionMap, record_attention
 from heedful.runtime.durable import put_text_in_place
 from heedful.storage.bundle import Bundle
 from heedful.text import SpecialTokens
+
+if TYPE_CHECKING:
+    from heedful.decoding.backends.protocol import Backend
 
 KINDS: tuple[AttentionKind, ...] = ("encoder", "decoder", "cross")
 Head = int | Literal["mean"]  # counts from 1
 MEAN: Literal["mean"] = "mean"
 ALL = "all"
-
-_NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention")
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,9 @@ class AttentionMaps:
         }
 
 
-def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> AttentionMaps:
+def attention_maps(
+    bundle: Bundle, source: str, target_ids: Sequence[int], *, backend: "Backend | None" = None
+) -> AttentionMaps:
     """Run the model with teacher forcing on target ids, and record every head of every layer.
 
     Args:
@@ -177,9 +178,11 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
         source: one sentence.
         target_ids: the target's ids, without start and end of sentence, with the language tag if the model
             generates one.
+        backend: of the model; None: the native one, or torch for what it does not support, in float32.
 
     Raises:
-        InputError: the source is empty.
+        InputError: the source is empty, or the backend records no attention.
+        MissingExtraError: torch would be needed, and is not installed.
     """
     tokenizers = bundle.tokenizers
     source_ids = tokenizers.src.encode(source)
@@ -188,17 +191,19 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     template = SpecialTokens.of(bundle.config, tokenizers)
     source_ids = template.source(source_ids)
     target_in = [template.start_id, *target_ids]
-    model = bundle.model
-    device = next(model.parameters()).device
-    with torch.inference_mode(), record_attention(model) as recorder:
-        model(torch.tensor([source_ids], device=device), torch.tensor([target_in], device=device))
+    backend = backend or choose_backend([bundle.network], precision="float32")
+    weights = backend.head_weights(source_ids, target_in)
     return AttentionMaps(
         source=source,
         target=tokenizers.tgt.decode(target_ids),
         source_tokens=tuple(tokenizers.src.tokens(source_ids)),
         target_in_tokens=tuple(tokenizers.tgt.tokens(target_in)),
         target_tokens=tuple(tokenizers.tgt.tokens([*target_ids, *template.tgt_suffix])),
-        layers=_in_order(recorder.maps),
+        layers=tuple(
+            LayerAttention(kind, layer, of_layer)
+            for kind in KINDS
+            for layer, of_layer in enumerate(getattr(weights, kind), start=1)
+        ),
     )
 
 
@@ -207,18 +212,6 @@ def write_attention_json(maps: AttentionMaps, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(maps.as_dict(), ensure_ascii=False)
     put_text_in_place(path, text + "\n")
-
-
-def _in_order(maps: Sequence[AttentionMap]) -> tuple[LayerAttention, ...]:
-    layers = []
-    for recorded in maps:
-        match = _NAME.fullmatch(recorded.name)
-        if match is None:
-            continue
-        stack, number, what = match.groups()
-        kind: AttentionKind = "cross" if what == "cross" else "encoder" if stack == "encoder" else "decoder"
-        layers.append(LayerAttention(kind, int(number) + 1, recorded.weights[0].float().cpu().numpy()))
-    return tuple(sorted(layers, key=lambda layer: (KINDS.index(layer.kind), layer.layer)))
 
 
 def _listed(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from heedful.errors import ConfigError
 
-VERSION = 4  # HEEDFUL_VERSION in native/heedful.h
+VERSION = 5  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
 BF16_VARIABLE = "HEEDFUL_BF16"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
@@ -78,9 +78,12 @@ class Past(ctypes.Structure):
 
 
 class Attention(ctypes.Structure):
-    """Where cross-attention weights of a layer go: HeedfulAttention."""
+    """Where attention weights go: HeedfulAttention."""
 
-    _fields_ = (("layer", _INT), ("width", _INT), ("weights", _POINTER))
+    _fields_ = (
+        *(("layer", _INT), ("width", _INT)),
+        *(("weights", _POINTER), ("self", _POINTER), ("cross", _POINTER)),
+    )
 
 
 class Shortlist(ctypes.Structure):
@@ -100,7 +103,10 @@ _MASKED_SOFTMAX = (_INT32, _POINTER, _POINTER, *[_INT] * 6, _FLOAT)
 _MASKED_SOFTMAX_BACKWARD = (_INT32, *[_POINTER] * 3, _INT, _INT, _FLOAT)
 _LOSS_ROWS = (_INT32, *[_POINTER] * 4, _INT, _INT, _FLOAT)
 _SIGNATURES: dict[str, tuple[Any, ...]] = {  # what each function returns, and its arguments
-    "encode": (_INT32, _MODEL, _INT, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER),
+    "encode": (
+        *(_INT32, _MODEL, _INT, _POINTER, _POINTER, _INT),
+        *(_POINTER, _INT, _POINTER, ctypes.POINTER(Attention)),
+    ),
     "step": (
         *(_INT32, _MODEL, _INT, ctypes.POINTER(Past), *3 * [_POINTER], _INT),
         *(_POINTER, _INT, _POINTER, _POINTER, ctypes.POINTER(Attention)),

@@ -230,7 +230,7 @@ class _ExplainFields(BaseModel):
 
 def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     """Return the route."""
-    missing: dict[str, Any] = {"model": LibreError, "description": "The server has no torch"}
+    missing: dict[str, Any] = {"model": LibreError, "description": "The model needs torch"}
     no_layer: dict[str, Any] = {"model": LibreError, "description": "The model has no such layer"}
     routes = APIRouter(tags=["Explanations"], responses={**REFUSALS, 404: no_layer, 501: missing})
     limits, catalogue = gateway.service.limits, gateway.service.catalogue

@@ -2,16 +2,17 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache
 
 from heedful.analysis import AttentionKind
-from heedful.errors import HeedfulError, install_hint
+from heedful.analysis.attention_maps import AttentionMaps, attention_maps
+from heedful.errors import HeedfulError, MissingExtraError
 from heedful.serving.languages import Pair
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import (
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from heedful.analysis.attention_maps import AttentionMaps
+    from heedful.decoding.backends.protocol import Backend
     from heedful.decoding.translation import TextHypothesis, Translation
     from heedful.serving.service import TranslationService
     from heedful.storage.bundle import Bundle
@@ -124,16 +125,13 @@ class ExplainedSentence:
         }
 
 
-def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedSentence:
-    """Return an explanation of a translation, for which torch computes the attention.
-
-    Raises:
-        NotImplementedHereError: torch is not installed.
-    """
-    attention_maps = _attention_maps()
+def explain_sentence(
+    bundle: "Bundle", translation: "Translation", *, backend: "Backend | None" = None
+) -> ExplainedSentence:
+    """Return an explanation of a translation; `backend` is as for `attention_maps`."""
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     hypotheses = translation.hypotheses
-    maps = attention_maps(bundle, translation.source, hypotheses[0].ids)
+    maps = attention_maps(bundle, translation.source, hypotheses[0].ids, backend=backend)
     return ExplainedSentence(
         translation,
         maps,
@@ -143,16 +141,6 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
     )
 
 
-def _attention_maps() -> "Callable[[Bundle, str, Sequence[int]], AttentionMaps]":
-    try:
-        from heedful.analysis.attention_maps import attention_maps
-    except ImportError:
-        raise NotImplementedHereError(
-            f"explanations need torch on the server: {install_hint('torch')}"
-        ) from None
-    return attention_maps
-
-
 class Explainer:
     """Explains texts in one thread of its own, within the limits of a service."""
 
@@ -160,7 +148,6 @@ class Explainer:
         """Make the thread; it starts with the first request."""
         self._service = service
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="heedful explain")
-        self._has_torch = False
         self._known: LRUCache[tuple[str, Pair, str], ExplainedSentence] = LRUCache(
             _REMEMBERED_BYTES, getsizeof=lambda explained: explained.nbytes
         )
@@ -170,7 +157,7 @@ class Explainer:
 
         Raises:
             RefusedError: too much, a language that is not served, a pair without a model of its own, or
-                no torch.
+                no torch where the model needs it.
         """
         service, limits = self._service, self._service.limits
         characters = len(request.text)
@@ -200,10 +187,14 @@ class Explainer:
         return Pair(detected.language, target)
 
     def _explained(self, model: ServedModel, pair: Pair, request: ExplainRequest) -> Json:
-        bundle = model.bundle(pair)
+        served = model.served(pair)
+        bundle = served.bundle
         if bundle is None:
             raise NotImplementedHereError("this model has no explanations")
-        self._import_torch()
+        try:
+            backend = served.attention_backend
+        except MissingExtraError as error:
+            raise NotImplementedHereError(f"explanations: {error}") from None
         sentences = [sentence.text for sentence in segment(request.text, None).sentences]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
@@ -216,7 +207,9 @@ class Explainer:
         try:
             for translation in model.hypotheses(pair, new) if new else ():
                 if translation.hypotheses:
-                    explained = known[translation.source] = explain_sentence(bundle, translation)
+                    with model.idle():  # the torch backend records whatever its model computes
+                        explained = explain_sentence(bundle, translation, backend=backend)
+                    known[translation.source] = explained
                     with suppress(ValueError):  # more bytes than all that may be remembered
                         self._known[model.name, pair, translation.source] = explained
         except HeedfulError as error:
@@ -229,15 +222,6 @@ class Explainer:
                 if (one := known[each]) is not None
             ],
         }
-
-    def _import_torch(self) -> None:
-        """Import torch while no model computes: a search would see it half imported."""
-        if not self._has_torch:
-            with ExitStack() as stack:
-                for model in self._service.models:
-                    stack.enter_context(model.idle())
-                _attention_maps()
-            self._has_torch = True
 
 
 def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequence[str]) -> Json:

@@ -15,11 +15,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import LRUCache
 
+from heedful.decoding.backends.choice import choose_backend
 from heedful.errors import HeedfulError, SearchCancelledError
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
@@ -27,6 +29,7 @@ from heedful.serving.projection import Output, Outputs, PairTranslator, aligned_
 from heedful.serving.refusals import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
+    from heedful.decoding.backends.protocol import Backend
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
@@ -44,12 +47,24 @@ class ServedPair:
         options: how it searches for the n best; the argument is n.
         beam_size: how many hypotheses it keeps alive.
         bundle: the model itself, for explanations; None: there are none.
+        backend: of the model; None: it is in another process.
     """
 
     translator: PairTranslator
     options: "Callable[[int], SearchOptions]"
     beam_size: int = 1
     bundle: "Bundle | None" = None
+    backend: "Backend | None" = None
+
+    @cached_property
+    def attention_backend(self) -> "Backend":
+        """What computes the attention of explanations here.
+
+        Raises:
+            MissingExtraError: torch would be needed, and is not installed.
+        """
+        assert self.bundle is not None
+        return self.backend or choose_backend([self.bundle.network], precision="float32")
 
 
 class ServedModel:
@@ -113,7 +128,7 @@ class ServedModel:
             SearchCancelledError: nobody does.
         """
         with self._free.taken(threads or self.threads):
-            served = self._served(pair)
+            served = self.served(pair)
 
             def search(n_best: int) -> "list[Translation]":
                 options = replace(
@@ -136,7 +151,7 @@ class ServedModel:
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
         """Return the n-best list of each text, as long as the beam is wide."""
         with self._free.taken(self.threads):
-            served = self._served(pair)
+            served = self.served(pair)
             n_best = min(served.beam_size, _MAX_HYPOTHESES)
             return served.translator.translations(texts, options=served.options(n_best))
 
@@ -146,11 +161,8 @@ class ServedModel:
         with self._free.taken(self.threads):
             yield
 
-    def bundle(self, pair: Pair) -> "Bundle | None":
-        """Return the model of a pair; None where it cannot be had."""
-        return self._served(pair).bundle
-
-    def _served(self, pair: Pair) -> ServedPair:
+    def served(self, pair: Pair) -> ServedPair:
+        """Return the translator of a pair."""
         with self._lock:
             if (served := self._open.get(pair)) is None:
                 served = self._open[pair] = self._open_pair(pair)

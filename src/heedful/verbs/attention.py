@@ -107,11 +107,12 @@ def attention_of(
     if target is not None:
         written = [*special_tokens.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
         check_unsplit("attention: --target", written, limit)
-        return attention_maps(bundle, source, written)
+        return attention_maps(bundle, source, written, backend=translator.generator.backend)
     [translation] = translator.translations([source], options=options)
     if not translation.hypotheses:
         raise InputError("attention: the sentence is empty; give one")
-    return attention_maps(bundle, source, translation.hypotheses[0].ids)
+    ids = translation.hypotheses[0].ids
+    return attention_maps(bundle, source, ids, backend=translator.generator.backend)
 
 
 def write_attention(maps: "AttentionMaps", output: Path, *, choice: "MapChoice | None" = None) -> None:

@@ -23,6 +23,7 @@ from heedful.settings.options import Languages, Option, Runtime
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from heedful.decoding.backends.protocol import Backend
     from heedful.decoding.options import SearchOptions
     from heedful.serving.access import ApiKey
     from heedful.serving.languages import Pair
@@ -343,11 +344,13 @@ class OpenedModel:
         bundle: of the model.
         translator: returns its translator; the arguments are the tags of languages, where it has many.
         threads: that can translate sentences of their own.
+        backend: of its translators; None: it is in another process.
     """
 
     bundle: "Bundle"
     translator: "Callable[[str | None, str | None], PairTranslator]"
     threads: int
+    backend: "Backend | None" = None
 
 
 def load_models(
@@ -393,6 +396,7 @@ def _open_here(task: Serve, path: str) -> OpenedModel:
         translator.bundle,
         lambda src, tgt: translator.for_languages(src_lang=src, tgt_lang=tgt),
         translator.generator.backend.parallel_batches,
+        translator.generator.backend,
     )
 
 
@@ -440,7 +444,8 @@ def load_served(
         if (src, tgt) != (None, None):
             languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
             chosen = replace(bundle, config=languages)
-        return ServedPair(opened.translator(src, tgt), options, options(1).strategy.width, chosen)
+        width = options(1).strategy.width
+        return ServedPair(opened.translator(src, tgt), options, width, chosen, backend=opened.backend)
 
     if open_model is None:  # a search that the engine does not support fails here, and not at each task
         open_pair(next(iter(tags))).translator.translations(["."], options=options(1))

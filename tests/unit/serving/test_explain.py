@@ -3,23 +3,28 @@
 import asyncio
 import math
 import re
-import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from cachetools import LRUCache
+from machine_class import need_native
 from small_services import RuleTranslator, rule_model
 from tiny_bundle import PAIRS, memorised
 
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import attention_maps
+from heedful.decoding.backends import choice
+from heedful.decoding.backends.choice import EngineChoice
+from heedful.decoding.backends.torch import TorchBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import install_hint
+from heedful.model.transformer import Transformer
 from heedful.serving import explain
 from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.languages import Pair
@@ -51,7 +56,9 @@ def tiny_model() -> ServedModel:
     return ServedModel(
         "tiny",
         frozenset({Pair("en", "de")}),
-        lambda pair: ServedPair(TRANSLATOR, options, 4, TRANSLATOR.bundle),
+        lambda pair: ServedPair(
+            TRANSLATOR, options, 4, TRANSLATOR.bundle, backend=TRANSLATOR.generator.backend
+        ),
     )
 
 
@@ -97,9 +104,10 @@ def test_the_n_best_list_is_the_searchs(explainer: Explainer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
-def test_maps_are_those_of_the_analysis(explainer: Explainer, kind: AttentionKind) -> None:
+def test_maps_are_those_of_torch(explainer: Explainer, kind: AttentionKind) -> None:
     (sentence,) = ask(explainer, ENGLISH, attention=kind)["sentences"]
-    maps = attention_maps(TRANSLATOR.bundle, ENGLISH, TRANSLATOR.bundle.tokenizers.tgt.encode(GERMAN))
+    bundle, ids = TRANSLATOR.bundle, TRANSLATOR.bundle.tokenizers.tgt.encode(GERMAN)
+    maps = attention_maps(bundle, ENGLISH, ids, backend=TorchBackend([bundle.model], "float32"))
     told = sentence["attention"]
     assert (tuple(told["rows"]), tuple(told["columns"])) == maps.labels(kind)
     assert [each["layer"] for each in told["maps"]] == [1, 2]
@@ -173,12 +181,30 @@ def test_pairs_through_a_third_language_and_models_without_a_bundle_are_refused(
         ask(explainer, "Haus", source="de", target="nl")
 
 
-def test_without_torch_the_message_says_how_to_install_it(
-    explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_every_engine_explains_what_it_translates(engine: EngineChoice) -> None:
+    if engine == "native":
+        need_native()
+    own = Translator(memorised(), engine=engine)
+    pair = ServedPair(own, options, 4, own.bundle, backend=own.generator.backend)
+    model = ServedModel("own", frozenset({Pair("en", "de")}), lambda _: pair)
+    (sentence,) = ask(Explainer(service_of(model)), ENGLISH, attention="decoder")["sentences"]
+    (expected,) = ask(Explainer(service_of(tiny_model())), ENGLISH, attention="decoder")["sentences"]
+    for each, other in zip(sentence["attention"]["maps"], expected["attention"]["maps"], strict=True):
+        np.testing.assert_allclose(each["heads"], other["heads"], rtol=0, atol=2e-4)
+
+
+def test_a_model_of_another_process_that_needs_torch_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "heedful.analysis.attention_maps", None)
+    bundle = memorised()
+    sizes = bundle.config.model.replace(positions="alibi")
+    bundle = replace(bundle, network=Transformer.from_config(sizes).eval())
+    pair = ServedPair(Translator(bundle), options, 4, bundle)
+    model = ServedModel("other", frozenset({Pair("en", "de")}), lambda _: pair)
+    monkeypatch.setattr(choice, "has_torch", lambda: False)
     with pytest.raises(NotImplementedHereError, match=re.escape(install_hint("torch"))) as refused:
-        ask(explainer, ENGLISH)
+        ask(Explainer(service_of(model)), ENGLISH)
     assert refused.value.status == 501
 
 

@@ -150,7 +150,8 @@ class Engine:
         self._config = config
         self._weight = weight
         self._names = weight_shapes(config).keys()
-        self.num_layers = config.num_decoder_layers
+        self.num_encoder_layers, self.num_layers = config.num_encoder_layers, config.num_decoder_layers
+        self.num_heads = config.num_heads
         self.width = config.d_model
         self._attention_width = config.num_heads * config.head_key_size
         self.is_recurrent = config.decoder_unit == "ssru"
@@ -223,16 +224,23 @@ class Engine:
         return table
 
     def encode(
-        self, sources: Sequence[Sequence[int]], *, threads: int = 1
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, attention: Attention | None = None
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
-        """Encode sources with special tokens: starts (B + 1,), keys and values (R, 2 A) of each layer."""
+        """Encode sources with special tokens: starts (B + 1,), keys and values (R, 2 A) of each layer.
+
+        Args:
+            sources: ids of each.
+            threads: that share the work.
+            attention: where self-attention weights are written; None: nowhere.
+        """
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         memory = [np.empty((len(ids), 2 * self._attention_width), np.float32) for _ in range(self.num_layers)]
         table = self.positions("encoder", int(np.diff(starts).max()))
         pointers = (ctypes.c_void_p * self.num_layers)(*map(address_of, memory))
         rows = address_of(ids), address_of(starts), len(sources)
-        self._call("encode", threads, *rows, address_of(table), len(table), pointers)
+        recorded = None if attention is None else ctypes.byref(attention)
+        self._call("encode", threads, *rows, address_of(table), len(table), pointers, recorded)
         return starts, memory
 
     def step(
@@ -255,7 +263,7 @@ class Engine:
             at_positions: (rows,), its position there.
             end: above all positions.
             threads: that share the work.
-            attention: where cross-attention weights are written; None: nowhere.
+            attention: where attention weights are written; None: nowhere.
 
         Returns:
             The states there, (rows, D), and what the past points to: keys and values, (rows, layers, 2 A), or

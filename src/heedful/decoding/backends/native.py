@@ -17,7 +17,7 @@ from heedful.decoding.backends.engine import (
     Engine,
     address_of,
 )
-from heedful.decoding.backends.protocol import Allowed, Backend, attention_layer
+from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens, NextTokens, StepFunction, average_steps
 from heedful.errors import InputError
@@ -134,6 +134,7 @@ class EngineStep(StepFunction):
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
         attention_layer: int | None = None,
+        of_heads: bool = False,
     ) -> None:
         """Encode sources, one row each.
 
@@ -143,14 +144,23 @@ class EngineStep(StepFunction):
             threads: that compute a step together.
             shortlist: of the sources.
             attention_layer: whose cross-attention is recorded, from 0; None: none.
+            of_heads: whether the attention of each head is recorded, in `encoder_heads`, and in `self_heads`
+                and `cross_heads` that of the latest call: (rows, layers, H, keys).
         """
         self._engine = engine
         self._attention_layer = attention_layer
+        self._of_heads = of_heads
         self._longest = max(map(len, sources))
         self.attention = np.zeros((0, self._longest), np.float32)  # (rows, S) of the latest call
+        self.encoder_heads = self.self_heads = self.cross_heads = np.zeros((0, 0, 0, 0), np.float32)
         self._threads = threads
         self._shortlist = shortlist
-        self._starts, self._memory = engine.encode(sources, threads=threads)
+        recorded = None
+        if of_heads:
+            shape = (sum(map(len, sources)), engine.num_encoder_layers, engine.num_heads, self._longest)
+            self.encoder_heads = np.zeros(shape, np.float32)
+            recorded = Attention(0, self._longest, None, address_of(self.encoder_heads), None)
+        self._starts, self._memory = engine.encode(sources, threads=threads, attention=recorded)
         self._memory_pointers = (ctypes.c_void_p * len(self._memory))(*map(address_of, self._memory))
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
@@ -210,6 +220,11 @@ class EngineStep(StepFunction):
         return EngineTokens(self._engine, states, sentences, shortlist=self._shortlist, threads=self._threads)
 
     def _recorded(self, num_rows: int) -> Attention | None:
+        if self._of_heads:
+            width = max(self._longest, self._end)
+            shape = (num_rows, self._engine.num_layers, self._engine.num_heads, width)
+            self.self_heads, self.cross_heads = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+            return Attention(0, width, None, address_of(self.self_heads), address_of(self.cross_heads))
         if self._attention_layer is None:
             return None
         self.attention = np.empty((num_rows, self._longest), np.float32)
@@ -344,6 +359,10 @@ class NativeBackend(Backend):
         )
         return [each[:, : len(source)] for each, source in zip(weights, sources, strict=True)]
 
+    def head_weights(self, source: Sequence[int], tgt_in: Sequence[int]) -> HeadWeights:
+        """Return the weights of each head, all positions computed at once."""
+        return head_weights(self._engines[0], source, tgt_in)
+
     def _steps(
         self,
         of_engine: "Callable[..., EngineStep | ForcedEngineStep]",
@@ -368,6 +387,17 @@ class NativeBackend(Backend):
         if not coverage:
             return step
         return CoverageTracker(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
+
+
+def head_weights(engine: Engine, source: Sequence[int], tgt_in: Sequence[int]) -> HeadWeights:
+    """Return the attention weights of each head of an engine: see `Backend.head_weights`."""
+    step = EngineStep(engine, [source], threads=num_threads(), of_heads=True)
+    step.decode_all(np.asarray(tgt_in, dtype=np.int64), np.asarray([len(tgt_in)]))
+    return HeadWeights(
+        list(step.encoder_heads.transpose(1, 2, 0, 3)),
+        [] if engine.is_recurrent else list(step.self_heads[..., : len(tgt_in)].transpose(1, 2, 0, 3)),
+        list(step.cross_heads[..., : len(source)].transpose(1, 2, 0, 3)),
+    )
 
 
 def _mean_attention(steps: "Sequence[EngineStep | ForcedEngineStep]") -> NDArray[np.float32]:

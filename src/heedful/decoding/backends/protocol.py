@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,20 @@ from heedful.errors import InputError
 from heedful.settings.options import Precision
 
 Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that may be written; None: all
+
+
+class HeadWeights(NamedTuple):
+    """The attention weights of each head in each layer, from the first layer to the last.
+
+    Attributes:
+        encoder: the encoder's self-attention, (H, S, S).
+        decoder: the decoder's, (H, T, T); of the layers that have some.
+        cross: of the decoder on the source, (H, T, S).
+    """
+
+    encoder: list[NDArray[np.float32]]
+    decoder: list[NDArray[np.float32]]
+    cross: list[NDArray[np.float32]]
 
 
 class Backend(Protocol):
@@ -93,6 +107,18 @@ class Backend(Protocol):
 
         Raises:
             InputError: there is no such layer, or the backend records no attention.
+        """
+        raise InputError(f"engine={self.name!r} records no attention; engine='auto' does")
+
+    def head_weights(self, source: Sequence[int], tgt_in: Sequence[int]) -> HeadWeights:
+        """Return the attention weights of each head for one sentence pair; of several models, the first's.
+
+        Args:
+            source: ids with the special tokens that the encoder reads.
+            tgt_in: the ids that the decoder reads, from the start token on.
+
+        Raises:
+            InputError: the backend records no attention.
         """
         raise InputError(f"engine={self.name!r} records no attention; engine='auto' does")
 

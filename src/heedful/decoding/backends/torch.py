@@ -1,5 +1,7 @@
 """The torch backend: every model, on every device that torch has."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import cast
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.decoding.backends.protocol import Allowed, Backend, attention_layer
+from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, SPARE, NextTokens, StepFunction, average_steps, best_first
 from heedful.errors import InputError
@@ -22,6 +24,8 @@ from heedful.ops.kernels import torch_dtype
 from heedful.ops.recorder import AttentionRecorder, record_attention
 from heedful.settings.options import Precision
 from heedful.text.tokenizer import pad
+
+_ATTENTION_NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention")
 
 
 class CrossAttention:
@@ -300,6 +304,18 @@ class TorchBackend(Backend):
             weights_TS[: len(output), : len(source)]
             for weights_TS, output, source in zip(weights_BTS, outputs, sources, strict=True)
         ]
+
+    def head_weights(self, source: Sequence[int], tgt_in: Sequence[int]) -> HeadWeights:
+        """Return the weights of each head, recorded from one pass of the first model."""
+        with self._inference(), record_attention(self._models[0]) as recorder:
+            self._models[0](*(torch.tensor([ids], device=self._device) for ids in (source, tgt_in)))
+        of_kind: dict[tuple[str, str], list[tuple[int, NDArray[np.float32]]]] = defaultdict(list)
+        for each in recorder.maps:
+            if match := _ATTENTION_NAME.fullmatch(each.name):
+                stack, number, kind = match.groups()
+                of_kind[stack, kind].append((int(number), each.weights[0].float().cpu().numpy()))
+        kinds = (("encoder", "self"), ("decoder", "self"), ("decoder", "cross"))
+        return HeadWeights(*([of_layer for _, of_layer in sorted(of_kind[kind])] for kind in kinds))
 
     def _restricted(self, steps: Sequence[StepFunction], allowed: Allowed) -> StepFunction:
         if allowed is not None:

@@ -124,7 +124,7 @@ async function explainNow(text, fields, pivot, signal) {
     answer = await service.explain(fields, signal);
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return undefined;
-    if (error.status === 501) explainable = false; // the server has no torch
+    if (error.status === 501) explainable = false; // the server cannot explain this model
     return hideInside(error.status === 501 || error.status === 400 ? "" : error.message);
   }
   if (signal.aborted) return undefined;
