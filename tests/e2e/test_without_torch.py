@@ -103,6 +103,10 @@ def test_a_bundle_is_pushed(bundle: Path, no_torch: Path, tmp_path: Path) -> Non
     assert hub.files("ann/model").keys() >= {path.name for path in bundle.iterdir()}
 
 
+MEMORY = (
+    '<tmx><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>the cat sleeps .</seg></tuv>'
+    '<tuv xml:lang="de"><seg>der Kater schläft .</seg></tuv></tu></body></tmx>'
+)
 # What the verbs are called with, besides the option in question; capitals are files.
 CALLS = {
     "translate": ["BUNDLE"],
@@ -128,7 +132,8 @@ VALUES = {
     "hyp": "TGT", "compare": "BUNDLE", "resamples": "10", "column": "en", "on": "ray",
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
     "make_key": "bob", "shared": "redis://127.0.0.1:1/0", "glossary": "TERMS.tsv",
-    "glossary_report": "NEW", "glossaries": "NEW",
+    "glossary_report": "NEW", "glossaries": "NEW", "memory": "MEMORY.tmx", "memory_report": "NEW",
+    "to_tmx": "NEW",
     "document": "DOCUMENT.txt", "target": "die Katze schläft .", "kind": "all", "head": "mean",
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
     "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "power",
@@ -149,7 +154,7 @@ NEEDED = {
     **{f"{part}_src": [f"--{part}-tgt", "TGT"] for part in ("valid", "test")},
     **{f"{part}_tgt": [f"--{part}-src", "SRC"] for part in ("valid", "test")},
     "keep": ["--fix", "NEW"], "remove": ["--fix", "NEW"], "resume": ["--output", "NEW"],
-    "glossary_report": ["--glossary", "TERMS.tsv"],
+    "glossary_report": ["--glossary", "TERMS.tsv"], "memory_report": ["--memory", "MEMORY.tmx"],
     "document": ["--output", "NEW.txt"],
 }  # fmt: skip
 VALUES |= {f"{part}_src": "SRC" for part in ("valid", "test")}
@@ -198,7 +203,7 @@ def test_every_option_of_a_verb_that_trains_nothing_works(
     files = {
         "SRC": src, "TGT": tgt, "EMPTY": "\n" * len(PAIRS), "TERMS.tsv": "cat\tKater\n",
         "run/log.jsonl": json.dumps(event) + "\n",
-        "DOCUMENT.txt": src, "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
+        "MEMORY.tmx": MEMORY, "DOCUMENT.txt": src, "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -32,6 +32,10 @@ class Alignment:
 
     links: tuple[tuple[int, int], ...]
 
+    def moved(self, src: int, tgt: int) -> "Alignment":
+        """Return the links behind so many words of the source and of the target."""
+        return Alignment(tuple((src + one, tgt + other) for one, other in self.links))
+
     def __str__(self) -> str:
         """Return the links in Pharaoh form.
 
@@ -93,6 +97,34 @@ def words_of_tokens(
         following = (number for number, (first, _) in enumerate(words) if first >= end)
         of_tokens.append(parts or list(islice(following, 1)))
     return of_tokens
+
+
+def token_ends(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
+    """Return where each token of an output ends in its text: what it adds to the text of those before it.
+
+    Args:
+        text: of the output.
+        ids: of its tokens.
+        decode: returns the text of the first tokens.
+    """
+    ends = []
+    for length in range(1, len(ids) + 1):
+        start = decode(ids[:length])
+        ends.append(len(start) if text.startswith(start) else _common(start, text))
+    return ends
+
+
+def words_of_ends(text: str, ends: Sequence[int]) -> list[list[int]]:
+    """Return, for each token of an output, the words that it is a part of; each begins where one ends."""
+    words, of_tokens, start = words_between_spaces(text), [], 0
+    for end in ends:
+        of_tokens.append([n for n, (first, last) in enumerate(words) if first < end and start < last])
+        start = max(start, end)
+    return of_tokens
+
+
+def _common(a: str, b: str) -> int:
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _best_words(row: NDArray[np.floating], src_words: Sequence[Sequence[int]]) -> Sequence[int]:

@@ -5,7 +5,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import TypeVar
@@ -13,11 +13,18 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.alignment import (
+    align_words,
+    relative_weights,
+    token_ends,
+    words_of_ends,
+    words_of_tokens,
+)
 from heedful.decoding.glossary import Entry, PlacedTerm, term_of
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
-from heedful.decoding.translation import Translation
+from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import InputError
 from heedful.text.pair import TokenizerPair
 from heedful.text.special_tokens import SpecialTokens
@@ -148,6 +155,7 @@ class TextCodec:
         options: SearchOptions,
         *,
         attention_of: AttentionOf,
+        aligned: bool = False,
     ) -> list[Translation]:
         """Return the translations of lines: the hypotheses of their segments as text, chosen and joined.
 
@@ -162,16 +170,21 @@ class TextCodec:
             n_best_lists: the hypotheses of each segment.
             options: of the search.
             attention_of: gives the attention of the model.
+            aligned: whether the words of the hypotheses are aligned with those of the lines.
         """
         tgt = self.tokenizers.tgt
         texts = [[tgt.decode(each.ids) for each in one] for one in n_best_lists]
+        unknown: dict[tuple[int, Sequence[int]], list[str]] = {}
         if options.replace_unknown:
-            self._replace_unknown(texts, lines, n_best_lists, attention_of)
+            unknown = self._replace_unknown(texts, lines, n_best_lists, attention_of)
         segments = [
             Translation.of(text, one, of_one, eos_id=tgt.eos_id)
             for text, one, of_one in zip(lines.segments, n_best_lists, texts, strict=True)
         ]
-        chosen = iter([options.strategy.choose(each, options.n_best) for each in segments])
+        segments = [options.strategy.choose(each, options.n_best) for each in segments]
+        if aligned:
+            segments = self._aligned(segments, lines, unknown, attention_of)
+        chosen = iter(segments)
         translations = [
             next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
             for text, gaps in zip(lines.texts, lines.gaps, strict=True)
@@ -250,8 +263,13 @@ class TextCodec:
         lines: Lines,
         n_best_lists: Sequence[Sequence[Hypothesis]],
         attention_of: AttentionOf,
-    ) -> None:
-        """Write those texts of hypotheses anew that have unknown tokens."""
+    ) -> dict[tuple[int, Sequence[int]], list[str]]:
+        """Write those texts of hypotheses anew that have unknown tokens.
+
+        Returns:
+            What stands for these tokens, by the number of the segment and the ids of the output.
+        """
+        replaced: dict[tuple[int, Sequence[int]], list[str]] = {}
         src, tgt = self.tokenizers.src, self.tokenizers.tgt
         incomplete = [
             (i, k, each)
@@ -268,6 +286,49 @@ class TextCodec:
             weights_US = weights_TS[unknown, len(self.special_tokens.src_prefix) :]
             words = attended_words(weights_US, lines.segments[i], src, whole=tgt.kind == "word")
             texts[i][k] = tgt.decode(each.ids, unknown=words)
+            replaced[i, each.ids] = words
+        return replaced
+
+    def _aligned(
+        self,
+        segments: Sequence[Translation],
+        lines: Lines,
+        unknown: Mapping[tuple[int, Sequence[int]], Sequence[str]],
+        attention_of: AttentionOf,
+    ) -> list[Translation]:
+        """Return the translations of segments with aligned words, as `Translator.align` has them."""
+        outputs = [(i, each) for i, one in enumerate(segments) for each in one.hypotheses]
+        attention = attention_of(
+            [lines.sources[i].ids for i, _ in outputs], [each.written_ids for _, each in outputs]
+        )
+        aligned: list[list[TextHypothesis]] = [[] for _ in segments]
+        for (i, each), weights_TS in zip(outputs, attention, strict=True):
+            src_words = words_of_tokens(self.tokenizers.src, segments[i].source)
+            tgt_words = self._words_of_output(each, unknown.get((i, each.ids), ()))
+            column = len(self.special_tokens.src_prefix)
+            own_TS = relative_weights(weights_TS)[: len(tgt_words), column : column + len(src_words)]
+            alignment = align_words(own_TS, src_words, tgt_words)
+            aligned[i].append(replace(each, alignment=alignment))
+        return [replace(each, hypotheses=tuple(own)) for each, own in zip(segments, aligned, strict=True)]
+
+    def _words_of_output(self, output: TextHypothesis, replaced: Sequence[str]) -> list[list[int]]:
+        """Return, for each token of an output, the words that it is a part of.
+
+        Args:
+            output: whose ids may be others than those of its text.
+            replaced: what stands for its unknown tokens.
+        """
+        tgt = self.tokenizers.tgt
+        encoded = tgt.encode(output.text)
+        before = len(output.ids) - len(encoded)  # a language tag
+        if before >= 0 and [*output.ids[before:]] == encoded:
+            return [*[[] for _ in range(before)], *words_of_tokens(tgt, output.text)]
+
+        def decode(ids: Sequence[int]) -> str:
+            num_unknown = sum(token == tgt.unk_id for token in ids) if replaced else 0
+            return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
+
+        return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
 
 
 def _with_terms(translation: Translation, entries: Sequence[Entry]) -> Translation:

@@ -1,10 +1,11 @@
 """The translations of a line of text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Self
 
+from heedful.decoding.alignment import Alignment, words_between_spaces
 from heedful.decoding.glossary import PlacedTerm
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.notebook_html import text_table
@@ -15,7 +16,8 @@ class TextHypothesis:
     """One output of a search, as text. The numbers are those of `Hypothesis`.
 
     `written_ids` are all that the decoder wrote: `ids`, and the end token if it is finished. In the output of
-    a line that was split, each segment has its end token.
+    a line that was split, each segment has its end token. `alignment` has the words of source and output that
+    belong together, if it was asked for.
     """
 
     text: str
@@ -25,6 +27,7 @@ class TextHypothesis:
     token_log_probs: tuple[float, ...]
     finished: bool
     written_ids: tuple[int, ...]
+    alignment: Alignment | None = None
 
     @classmethod
     def of(cls, hypothesis: Hypothesis, text: str, *, eos_id: int) -> Self:
@@ -34,10 +37,21 @@ class TextHypothesis:
         return cls(text=_one_line(text), written_ids=written_ids, **vars(hypothesis))
 
     @classmethod
-    def joined(cls, segments: Sequence["TextHypothesis"], gaps: Sequence[str], *, score: float) -> Self:
+    def joined(
+        cls,
+        segments: Sequence["TextHypothesis"],
+        sources: Sequence[str],
+        gaps: Sequence[str],
+        *,
+        score: float,
+    ) -> Self:
         """Return the outputs of the segments of a line as one, with these gaps before their texts."""
-        text = ""
-        for segment, gap in zip(segments, gaps, strict=True):
+        text = source = ""
+        links: list[tuple[int, int]] = []
+        for segment, own, gap in zip(segments, sources, gaps, strict=True):
+            if segment.alignment is not None:
+                links += segment.alignment.moved(_num_before(source, gap), _num_before(text, gap)).links
+            source += f"{gap if source else ''}{own}"
             text += f"{gap if text else ''}{segment.text}"
         return cls(
             text=text,
@@ -47,6 +61,7 @@ class TextHypothesis:
             token_log_probs=tuple(chain.from_iterable(each.token_log_probs for each in segments)),
             finished=all(each.finished for each in segments),
             written_ids=tuple(chain.from_iterable(each.written_ids for each in segments)),
+            alignment=None if segments[0].alignment is None else Alignment(tuple(dict.fromkeys(links))),
         )
 
 
@@ -54,12 +69,32 @@ class TextHypothesis:
 class ScoredText(TextHypothesis):
     """A scored output, as text. The numbers are those of `ScoredOutput`, of which it is made."""
 
-    model_log_probs: tuple[float, ...]
+    model_log_probs: tuple[float, ...] = field(kw_only=True)
 
     @property
     def model_log_prob(self) -> float:
         """The log-probability that the model gives the whole, whatever the options."""
         return float(sum(self.model_log_probs))
+
+
+@dataclass(frozen=True)
+class MemoryMatch:
+    """A unit of a translation memory that is like a text.
+
+    Attributes:
+        share: 1 less the edit distance of their characters, divided by the longer length; 1: an exact match.
+        source: of the unit, normalised.
+        target: its translation.
+    """
+
+    share: float
+    source: str
+    target: str
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the texts are the same, once normalised."""
+        return self.share == 1
 
 
 @dataclass(frozen=True)
@@ -73,6 +108,7 @@ class Translation:
         hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
             whose text is empty and score 0.
         terms: those of a glossary that apply to the line, and the form of each in the text.
+        match: the unit of a translation memory that was found; an exact one's target is the text.
     """
 
     source: str
@@ -80,6 +116,7 @@ class Translation:
     score: float
     hypotheses: tuple[TextHypothesis, ...]
     terms: tuple[PlacedTerm, ...] = ()
+    match: MemoryMatch | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -109,7 +146,8 @@ class Translation:
         for rank in zip(*(each.hypotheses for each, _ in filled), strict=False):
             weighted = sum(each.score * weight for each, weight in zip(rank, weights, strict=True))
             score = weighted / max(sum(weights), 1)
-            hypotheses.append(TextHypothesis.joined(rank, [gap for _, gap in filled], score=score))
+            sources, own_gaps = [each.source for each, _ in filled], [gap for _, gap in filled]
+            hypotheses.append(TextHypothesis.joined(rank, sources, own_gaps, score=score))
         if not hypotheses:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, tuple(hypotheses))
@@ -118,6 +156,11 @@ class Translation:
         """Return the hypotheses as a table, for notebooks."""
         rows = [[each.text, f"{each.score:.4f}", f"{each.log_prob:.4f}"] for each in self.hypotheses]
         return text_table(self.source, ["translation", "score", "log-probability"], rows)
+
+
+def _num_before(text: str, gap: str) -> int:
+    """Return the number of the word behind a text and a gap; without a gap the last one goes on."""
+    return len(words_between_spaces(text)) - (bool(text) and not gap)
 
 
 def _one_line(text: str) -> str:

@@ -200,6 +200,7 @@ class Translator:
         options: SearchOptions | None = None,
         prefixes: Sequence[str] | None = None,
         first_line: int = 1,
+        aligned: bool = False,
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
@@ -211,14 +212,16 @@ class Translator:
             options: the search; by default the bundle's.
             prefixes: for each text, what its translations begin with: whole words, or nothing.
             first_line: the number of the first text, for messages.
+            aligned: whether the words of each hypothesis are aligned with those of the text, as by `align`.
 
         Raises:
-            InputError: a prefix that is longer than the translation may be.
+            InputError: a prefix that is longer than the translation may be, or no attention to align by.
         """
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
         n_best_lists = self.generator.search(lines.sources, options)
-        return self.codec.decode(lines, n_best_lists, options, attention_of=self.generator.attention)
+        attention_of = self.generator.attention
+        return self.codec.decode(lines, n_best_lists, options, attention_of=attention_of, aligned=aligned)
 
     def translate_lines(
         self,
@@ -228,6 +231,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         chunk_lines: int = 1024,
         first_line: int = 1,
+        aligned: bool = False,
     ) -> Iterator[Translation]:
         r"""Translate a stream, in order, holding no more than `chunk_lines` lines at a time.
 
@@ -240,6 +244,7 @@ class Translator:
             prefixes: for each line, what its translations begin with; see `translations`.
             chunk_lines: how many lines to read before translating them.
             first_line: the number of the first line, for messages.
+            aligned: whether words are aligned; see `translations`.
 
         Raises:
             InputError: a line without a prefix, or one whose prefix is too long; those of earlier chunks came
@@ -248,7 +253,7 @@ class Translator:
         of_lines = chunks(without_line_ends(lines), prefixes, chunk_lines, first_line=first_line)
         for number, chunk, prefixes_of_chunk in of_lines:
             yield from self.translations(
-                chunk, options=options, prefixes=prefixes_of_chunk, first_line=number
+                chunk, options=options, prefixes=prefixes_of_chunk, first_line=number, aligned=aligned
             )
 
     def score(

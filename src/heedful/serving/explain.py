@@ -12,6 +12,7 @@ from cachetools import LRUCache
 
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
+from heedful.decoding.alignment import token_ends
 from heedful.errors import HeedfulError, MissingExtraError
 from heedful.serving.languages import Pair
 from heedful.serving.model_queue import ServedModel
@@ -250,15 +251,7 @@ def _source_texts(text: str, tokenizer: "Tokenizer", tokens: Sequence[str]) -> t
 
 def _target_texts(hypothesis: "TextHypothesis", tokenizer: "Tokenizer") -> tuple[str, ...]:
     """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
-    ends = []
-    for length in range(1, len(hypothesis.written_ids) + 1):
-        start = tokenizer.decode(hypothesis.written_ids[:length])
-        ends.append(len(start) if hypothesis.text.startswith(start) else _common(start, hypothesis.text))
-    return _cut(hypothesis.text, ends)
-
-
-def _common(a: str, b: str) -> int:
-    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return _cut(hypothesis.text, token_ends(hypothesis.text, hypothesis.written_ids, tokenizer.decode))
 
 
 def _cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:

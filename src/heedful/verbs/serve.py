@@ -411,6 +411,7 @@ def load_served(
     """
     from heedful.serving.model_queue import ServedModel, ServedPair
     from heedful.text.pair import TAGS_OF_TARGET, choose_languages
+    from heedful.verbs.beside import pair_of
     from heedful.verbs.loading import search_options
 
     said, path = _parse(argument)
@@ -419,7 +420,8 @@ def load_served(
     config, tokenizers = bundle.config, bundle.tokenizers
     tags = _tags(config, tokenizers.src, tokenizers.tgt)
     if not tags:
-        pairs = said or _pair_of(config)
+        pair = pair_of(config)
+        pairs = said or ([pair] if pair else [])
         if not pairs:
             raise InputError(
                 f"{path}: the languages of this model are not known; "
@@ -509,28 +511,6 @@ def _languages(tokenizer: "Tokenizer", *, starts: str | tuple[str, ...] = "") ->
 
     tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
     return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))
-
-
-def _pair_of(config: "Config") -> "list[Pair]":
-    """Return the pair that a bundle names, else that of the training files' names: train.en and train.de."""
-    from heedful.serving.languages import Pair, language_code
-
-    codes = [
-        None if name is None else language_code(name) for name in (config.languages.src, config.languages.tgt)
-    ]
-    endings = [None if name is None else _ending(name) for name in config.data.first_text]
-    for src, tgt in (codes, endings):
-        if src and tgt and src != tgt:
-            return [Pair(src, tgt)]
-    return []
-
-
-def _ending(name: str) -> str | None:
-    from heedful.data.files import plain_name
-    from heedful.serving.languages import language_code
-
-    ending = plain_name(Path(name)).suffix[1:]
-    return language_code(ending) if len(ending) <= 3 else None
 
 
 def command(task: Serve) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -42,6 +42,7 @@ from heedful.settings.options import (
     ShortlistFile,
     options_of,
 )
+from heedful.verbs.beside import MemoryFiles, MemoryLookup, glossary_report
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -63,9 +64,12 @@ class Translate:
         Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
     log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
-    text, score and hypotheses, and with --glossary terms. A hypothesis has text, score, log_prob (before the
-    penalties) and ids, which score --tgt-ids reads. For a multilingual model, set --src-lang and --tgt-lang
-    to its own tags, such as fra_Latn, or to short codes such as fr.
+    text, score and hypotheses, with --glossary terms, and with --memory memory: the share, source and target
+    of the match, or null. A text that the memory translates has score 0 and no hypotheses. A hypothesis has
+    text, score, log_prob (before the penalties), ids, which score --tgt-ids reads, and alignment, the words
+    that belong together as heedful align has them: pairs of a source word and a target word, from 0. For a
+    multilingual model, set --src-lang and --tgt-lang to its own tags, such as fra_Latn, or to short codes
+    such as fr.
 
     A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
@@ -161,7 +165,28 @@ class Translate:
         Path | None,
         Option("Write the terms of each line, and which of them are met.", metavar="FILE", is_file=True),
     ] = None
+    memory: Annotated[
+        list[Path] | None,
+        Option(
+            "Translation memory in TMX: a text with an exact match is translated as there; repeatable.",
+            OUTPUTS,
+            metavar="FILE",
+        ),
+    ] = None
+    memory_report: Annotated[
+        Path | None,
+        Option("Write the exact or fuzzy match of each text in the memories.", metavar="FILE", is_file=True),
+    ] = None
+    to_tmx: Annotated[
+        Path | None,
+        Option("Write texts and translations as a translation memory too.", metavar="FILE", is_file=True),
+    ] = None
     runtime: Runtime = field(default_factory=Runtime)
+
+    @property
+    def memory_files(self) -> MemoryFiles:
+        """What is read and written beside the translation."""
+        return MemoryFiles(memories=self.memory or (), report=self.memory_report, written=self.to_tmx)
 
 
 def load(task: Translate) -> "tuple[Translator, SearchOptions, int]":
@@ -230,6 +255,10 @@ def command(task: Translate) -> None:
     """Translate a file or stdin, a document, or shards."""
     if task.scores and task.json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
+    if task.memory and task.prefix is not None:
+        raise typer.BadParameter("--memory and --prefix exclude each other")
+    if task.resume and (task.memory_report is not None or task.to_tmx is not None):
+        raise typer.BadParameter("--memory-report and --to-tmx need a run that is not resumed")
     _sampling(task)
     if task.document is not None:
         _translate_document(task, task.document)
@@ -248,7 +277,9 @@ def _translate_lines(task: Translate) -> None:
 
     started = time.monotonic()
     inputs = [source, task.prefix, task.shortlist, task.glossary]
-    check_output(output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
+    models = [task.run, *(task.ensemble or ())]
+    check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
+    task.memory_files.check(inputs=inputs, models=models, output=output)
     # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
     typed = source == _STDIN and sys.stdin.isatty()
     at_once = typed or task.line_buffered
@@ -262,7 +293,9 @@ def _translate_lines(task: Translate) -> None:
         if task.prefix is not None:
             prefixes = Lines(*stack.enter_context(open_input(task.prefix))).strictly()
         translator, options, chunk_lines = load(task)
-        translate = partial(translator.translate_lines, options=options)
+        aligned = task.json and translator.generator.backend.records_attention
+        translate = partial(translator.translate_lines, options=options, aligned=aligned)
+        lookup = stack.enter_context(task.memory_files.opened(translator.bundle.config))
         if journaled is not None:
             from heedful.verbs.resumable import open_resumable, settings_of
 
@@ -271,15 +304,18 @@ def _translate_lines(task: Translate) -> None:
             out = stack.enter_context(open_resumable(journaled, texts, settings, resume=task.resume))
             done, (rest, *beginnings) = out.start.lines, out.inputs.lines
             prefixes = beginnings[0] if beginnings else None
-            translations = translate(rest, prefixes=prefixes, chunk_lines=chunk_lines, first_line=done + 1)
+            translate = partial(translate, prefixes=prefixes, chunk_lines=chunk_lines, first_line=done + 1)
+            translations = lookup.translate(rest, translate)
             translations = _with_checkpoints(translations, out, lines)
         else:
             out, done = stack.enter_context(open_output(output, at_once=at_once)), 0
-            translations = translate(lines, prefixes=prefixes, chunk_lines=1 if at_once else chunk_lines)
+            translate = partial(translate, prefixes=prefixes, chunk_lines=1 if at_once else chunk_lines)
+            translations = lookup.translate(lines, translate)
         if task.glossary is not None:
-            report = stack.enter_context(_report(task.glossary_report))
+            report = stack.enter_context(glossary_report(task.glossary_report))
             translations = map(report, translations, itertools.count(done + 1))
         for number, translation in enumerate(translations, start=done):
+            lookup.add(translation.source, translation.text)
             for line in shown(translation, number, task):
                 write_line(out, line)
             if at_once:
@@ -290,27 +326,6 @@ def _translate_lines(task: Translate) -> None:
             raise InputError(f"{task.prefix}: has more lines than the input; give one for each line")
     if not typed:
         suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
-
-
-@contextmanager
-def _report(path: Path | None) -> "Iterator[Callable[[Translation, int], Translation]]":
-    """Yield a function that writes the terms of a line, given its number; their sum is printed at the end."""
-    num_terms = num_met = 0
-    with ExitStack() as stack:
-        output = None if path is None else stack.enter_context(open_output(path))
-
-        def add(translation: "Translation", number: int) -> "Translation":
-            nonlocal num_terms, num_met
-            for term in translation.terms:
-                num_terms, num_met = num_terms + 1, num_met + (term.target is not None)
-                status = "missed" if term.target is None else "met"
-                if output is not None:
-                    write_line(output, f"{number}\t{status}\t{term.source}\t{term.target or ''}")
-            return translation
-
-        yield add
-    if num_terms:
-        print(f"glossary: {num_met:,} of {num_terms:,} terms met", file=sys.stderr)
 
 
 def _translate_document(task: Translate, document: Path) -> None:
@@ -337,8 +352,9 @@ def _translate_document(task: Translate, document: Path) -> None:
         raise typer.BadParameter(f"{output}: must end in {document.suffix}, as the document does")
     if task.resume and not _is_file(output):
         raise typer.BadParameter("--resume needs --output, the name of a file")
-    inputs = [document, task.shortlist, task.glossary]
-    check_output(output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
+    inputs, models = [document, task.shortlist, task.glossary], [task.run, *(task.ensemble or ())]
+    check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
+    task.memory_files.check(inputs=inputs, models=models, output=output)
     if _is_file(output) and os.path.lexists(_translations_of(output)):
         raise InputError(
             f"{_translations_of(output)}: would be replaced; rename it, or give another --output"
@@ -349,7 +365,8 @@ def _translate_document(task: Translate, document: Path) -> None:
         language = translator.bundle.config.languages.tgt
         opened = read_document(document, columns=columns, language=language)
         with (
-            _translated_units(opened.units, task, translator, options) as translations,
+            task.memory_files.opened(translator.bundle.config) as lookup,
+            _translated_units(opened.units, task, translator, options, lookup) as translations,
             open_output(output) as stream,
         ):
             opened.write(translations, stream)
@@ -364,12 +381,16 @@ def _translations_of(output: Path) -> Path:
 
 @contextmanager
 def _translated_units(
-    units: "Sequence[Unit]", task: Translate, translator: "Translator", options: "SearchOptions"
+    units: "Sequence[Unit]",
+    task: Translate,
+    translator: "Translator",
+    options: "SearchOptions",
+    lookup: MemoryLookup,
 ) -> "Iterator[list[str]]":
     """Yield the translations of units; where the output is a file, another run can go on after an error."""
     from heedful.serving.files.document_file import translate_units, with_translator
 
-    translate = with_translator(translator, options)
+    translate = with_translator(translator, options, known=lookup.translation, add=lookup.add)
     translations: list[str] = []
     with ExitStack() as stack:
         out: ResumableOutput | None = None
@@ -436,7 +457,9 @@ def _layout(task: Translate) -> dict[str, object]:
 
     shortlist = None if task.shortlist is None else file_sha256(task.shortlist)
     has_prefix = task.prefix is not None
-    return {"json": task.json, "scores": task.scores, "prefix": has_prefix, "shortlist": shortlist}
+    memory = [file_sha256(each) for each in task.memory or ()]
+    shown = {"json": task.json, "scores": task.scores, "prefix": has_prefix, "shortlist": shortlist}
+    return shown | ({"memory": memory} if memory else {})
 
 
 def _check_lines(task: Translate) -> None:
@@ -472,10 +495,13 @@ def _translate_shards(task: Translate) -> None:
     """
     if task.source is None or task.output is None:
         raise typer.BadParameter("shards need --input and --output, both directories")
-    if task.prefix is not None or task.line_buffered or task.glossary_report is not None:
-        raise typer.BadParameter(
-            "--prefix, --line-buffered and --glossary-report are for single files, not for shards"
-        )
+    files_only = {
+        "--prefix": task.prefix, "--line-buffered": task.line_buffered, "--memory": task.memory,
+        "--glossary-report": task.glossary_report, "--to-tmx": task.to_tmx,
+        "--memory-report": task.memory_report,
+    }  # fmt: skip
+    if excluded := [option for option, value in files_only.items() if value]:
+        raise typer.BadParameter(f"{excluded[0]} is for single files, not for shards")
     if task.on not in ("here", "ray"):
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
     from heedful.verbs.shards import ShardTranslator, TranslationJob, list_shards, work_on_shards
@@ -521,6 +547,7 @@ def shown(translation: "Translation", number: int, task: Translate) -> Iterable[
     if task.json:
         hypotheses = [
             {"text": each.text, "score": each.score, "log_prob": each.log_prob, "ids": each.written_ids}
+            | ({} if each.alignment is None else {"alignment": each.alignment.links})
             for each in translation.hypotheses
         ]
         yield json.dumps(
@@ -530,7 +557,8 @@ def shown(translation: "Translation", number: int, task: Translate) -> Iterable[
                 "score": translation.score,
                 "hypotheses": hypotheses,
             }
-            | ({"terms": [asdict(each) for each in translation.terms]} if task.glossary else {}),
+            | ({"terms": [asdict(each) for each in translation.terms]} if task.glossary else {})
+            | ({"memory": translation.match and asdict(translation.match)} if task.memory else {}),
             ensure_ascii=False,
         )
     elif task.n_best > 1:

@@ -11,8 +11,16 @@ from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
 from heedful.analysis.attention_maps import attention_maps
-from heedful.decoding.alignment import PENULTIMATE, Alignment, AlignmentMethod, align_words
+from heedful.decoding.alignment import (
+    PENULTIMATE,
+    Alignment,
+    AlignmentMethod,
+    align_words,
+    token_ends,
+    words_of_ends,
+)
 from heedful.decoding.backends.choice import EngineChoice
+from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer
@@ -169,3 +177,43 @@ def test_a_line_that_is_longer_than_learned_positions_is_named() -> None:
     for too_long in pairs[1:]:
         with pytest.raises(InputError, match=r"line 1,002: \d+ tokens, but this model's positions end at 20"):
             align(bundle, [pairs[0], too_long], first_line=1001)
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_translations_are_aligned_as_their_texts_are(engine: EngineChoice) -> None:
+    if engine == "native":
+        need_native()
+    translator = Translator(memorised(), engine=engine)
+    sources = [source for source, _ in PAIRS]
+    options = SearchOptions(n_best=3)
+    for each in translator.translations([*sources, " "], options=options, aligned=True):
+        texts = [hypothesis.text for hypothesis in each.hypotheses]
+        expected = translator.align([each.source] * len(texts), texts)
+        assert [hypothesis.alignment for hypothesis in each.hypotheses] == expected
+        assert all(alignment.links for alignment in expected)
+    assert translator.translations(sources[:1])[0].hypotheses[0].alignment is None
+
+
+def test_the_words_of_segments_are_numbered_through_the_line() -> None:
+    translator = Translator(memorised())
+    (first, _), (second, _) = PAIRS[0], PAIRS[1]
+    length = max(len(translator.bundle.tokenizers.src.encode(each)) for each in (first, second))
+    options = SearchOptions(max_source_tokens=length + 1)
+    one, other = translator.translations([first, second], aligned=True)
+    [joined] = translator.translations([f"{first} {second}"], options=options, aligned=True)
+    links = [each.hypotheses[0].alignment for each in (one, other)]
+    assert joined.text == f"{one.text} {other.text}"
+    moved = links[1].moved(len(first.split()), len(one.text.split()))
+    assert joined.hypotheses[0].alignment == Alignment(links[0].links + moved.links)
+
+
+def test_outputs_in_other_tokens_than_their_texts_are_aligned_by_what_each_token_adds() -> None:
+    text = "die Katze schläft ."
+    parts = ["d", "ie", " Ka", "t", "ze", " schl", "äft", " ", "."]
+
+    def decode(ids: Sequence[int]) -> str:
+        return "".join(parts[each] for each in ids).rstrip()
+
+    ends = token_ends(text, range(len(parts)), decode)
+    assert ends == [1, 3, 6, 7, 9, 14, 17, 17, 19]
+    assert words_of_ends(text, ends) == [[0], [0], [1], [1], [1], [2], [2], [], [3]]

@@ -324,11 +324,29 @@ def _without_references(output: Output) -> Output:
     return Output(output.text.replace("\0", ""), output.links) if "\0" in output.text else output
 
 
-def with_translator(translator: PairTranslator, options: "SearchOptions") -> Translate:
-    """Return what a translator makes of sentences, with links where they are asked for."""
+def with_translator(
+    translator: PairTranslator,
+    options: "SearchOptions",
+    *,
+    known: Callable[[str], str | None] = lambda _: None,
+    add: Callable[[str, str], None] = lambda _, __: None,
+) -> Translate:
+    """Return what a translator makes of sentences, with links where they are asked for.
+
+    Args:
+        translator: of the document's languages.
+        options: of its search.
+        known: returns the translation of a sentence that needs no search; None: there is none.
+        add: receives each sentence and its translation.
+    """
 
     def translate(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-        targets = [each.text for each in translator.translations(texts, options=options)]
+        in_memory = [known(text) for text in texts]
+        new = [text for text, target in zip(texts, in_memory, strict=True) if target is None]
+        searched = iter(translator.translations(new, options=options))
+        targets = [next(searched).text if each is None else each for each in in_memory]
+        for text, target in zip(texts, targets, strict=True):
+            add(text, target)
         marked = [index for index, text in enumerate(texts) if text in aligned]
         outputs = [Output(target) for target in targets]
         if marked:

@@ -18,7 +18,7 @@ from heedful.serving.segments import has_letters
 _MAX_DEPTH = 200  # of elements in each other
 _MAX_BYTES = 256 * 2**20
 # Characters that no document of XML may have.
-_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class XmlReader:
         parser.StartElementHandler = self._start_element
         parser.EndElementHandler = self._end_element
         parser.CharacterDataHandler = lambda data: self._next(lambda raw: self._chars(raw, data))
-        parser.EntityDeclHandler = _refuse_entities
+        parser.EntityDeclHandler = refuse_entities
         parser.StartDoctypeDeclHandler = self._doctype
         parser.DefaultHandler = lambda _: self._next(self._markup)
         for name in ("Comment", "ProcessingInstruction", "StartCdataSection", "EndCdataSection", "XmlDecl"):
@@ -212,18 +212,19 @@ def verbatim(node: Element | Chars) -> str:
     return node.opening + "".join(map(verbatim, node.children)) + node.closing
 
 
-def _refuse_entities(name: str, *_: object) -> None:
+def refuse_entities(name: str, *_: object) -> None:
+    """Refuse a document that declares an entity: what expat calls for each."""
     raise InputError(f"damaged XML: it declares the entity {name}; entities are not expanded")
 
 
 def as_text(text: str) -> str:
     """Return text as the content of an element."""
-    return html.escape(_NO_XML.sub("", text), quote=False)
+    return html.escape(NO_XML.sub("", text), quote=False)
 
 
 def as_attribute(text: str) -> str:
     """Return text as the value of an attribute, between any quotes."""
-    return html.escape(_NO_XML.sub("", text), quote=True).replace("\n", "&#10;").replace("\t", "&#9;")
+    return html.escape(NO_XML.sub("", text), quote=True).replace("\n", "&#10;").replace("\t", "&#9;")
 
 
 BREAK = "\v"  # stands for what separates sentences and stays between them: a line break, a tab

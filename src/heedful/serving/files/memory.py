@@ -1,0 +1,259 @@
+"""Translation memories: units of TMX files, looked up by their source, and TMX made of translations.
+
+TMX 1.4b: https://www.gala-global.org/tmx-14b. A file is read in blocks, however large it is. Nothing that it
+declares is expanded or loaded.
+"""
+
+import unicodedata
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import BinaryIO, Self
+from xml.parsers import expat
+
+from heedful.decoding.translation import MemoryMatch
+from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful.serving.files.xml_text import NO_XML, as_attribute, as_text, refuse_entities
+
+FUZZY_SHARE = 0.7  # of the characters of a fuzzy match, at least
+_BLOCK = 2**20  # bytes
+_MAX_DEPTH = 200  # of elements in each other
+_MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
+_CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # whose content is code of another format
+_ALL = "*all*"
+_NO_TARGET = "the model does not name its target language, and the memory has several"
+
+
+def normalised(text: str) -> str:
+    r"""Return a text in Unicode's form NFC, with one blank for white space.
+
+    >>> normalised(" The\tcafe\u0301 ")
+    'The café'
+    """
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+class TranslationMemory:
+    """Translations by their normalised sources; of several for one source, the last counts.
+
+    >>> memory = TranslationMemory([("The  cat", "Die Katze")])
+    >>> memory.exact("The cat ").target, memory.exact("the cat")
+    ('Die Katze', None)
+    """
+
+    def __init__(self, units: Iterable[tuple[str, str]]) -> None:
+        """Take sources with their translations; empty ones are left out."""
+        pairs = ((normalised(source), " ".join(target.split())) for source, target in units)
+        self._target_of = {source: target for source, target in pairs if source and target}
+        self._sources: list[str] = []
+
+    @classmethod
+    def load(cls, paths: Sequence[Path], *, src: str | None, tgt: str | None) -> Self:
+        """Read TMX files; a unit of a later one counts more.
+
+        Args:
+            paths: of the files.
+            src: the language to translate from, as a tag of BCP 47; None: that of the files' headers.
+            tgt: the language to translate into; None: the other one, if a unit has two.
+
+        Raises:
+            InputError: a file that cannot be read, is damaged, or has no units of these languages.
+        """
+        return cls(unit for path in paths for unit in read_units(path, src=src, tgt=tgt))
+
+    def __len__(self) -> int:
+        return len(self._target_of)
+
+    def exact(self, text: str) -> MemoryMatch | None:
+        """Return the unit with a text as its source, once both are normalised; None: there is none."""
+        own = normalised(text)
+        target = self._target_of.get(own)
+        return None if target is None else MemoryMatch(1.0, own, target)
+
+    def match(self, text: str, *, share: float = FUZZY_SHARE) -> MemoryMatch | None:
+        """Return the unit that is most like a text, exact or fuzzy: by the edit distance of their characters.
+
+        Args:
+            text: of one sentence.
+            share: what a fuzzy match has at least.
+
+        Raises:
+            MissingExtraError: rapidfuzz is not installed.
+        """
+        own = normalised(text)
+        if (known := self.exact(text)) is not None or not own:
+            return known
+        try:
+            from rapidfuzz import process
+            from rapidfuzz.distance import Levenshtein
+        except ImportError:
+            hint = install_hint("memories")
+            raise MissingExtraError(f"fuzzy matches need rapidfuzz: {hint}") from None
+        self._sources = self._sources or list(self._target_of)
+        scorer = Levenshtein.normalized_similarity
+        best = process.extractOne(own, self._sources, scorer=scorer, score_cutoff=share)
+        return None if best is None else MemoryMatch(best[1], best[0], self._target_of[best[0]])
+
+
+def read_units(path: Path, *, src: str | None, tgt: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the source and the translation of each unit of a TMX file that has both; see `TranslationMemory`.
+
+    A unit with codes of another format inside its text is left out: without them, it is another text.
+
+    Raises:
+        InputError: the file cannot be read, is damaged, or has no units of these languages.
+    """
+    reader = _TmxReader(src, tgt)
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                reader.parser.Parse(block, False)  # noqa: FBT003, it takes no names
+                yield from reader.taken()
+        reader.parser.Parse(b"", True)  # noqa: FBT003
+        yield from reader.taken()
+        reader.check_languages()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        raise InputError(f"{path}: damaged, or no TMX: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+class _TmxReader:
+    """Collects the units of a file, as its parser comes by them."""
+
+    def __init__(self, src: str | None, tgt: str | None) -> None:
+        self._src, self._tgt = src, tgt
+        self._source = ""  # of the header
+        self._of_unit = ""
+        self._path: list[str] = []
+        self._variants: dict[str, str | None] = {}  # of the unit, by language; None: it has codes
+        self._language = ""
+        self._text: list[str] | None = None  # of the segment; None: outside of one
+        self._length = self._inside_codes = 0
+        self._has_codes = False
+        self._units: deque[tuple[str, str]] = deque()
+        self._languages: dict[str, None] = {}
+        self._num_units = 0
+        self.parser = expat.ParserCreate(namespace_separator=" ")
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._characters
+        self.parser.EntityDeclHandler = refuse_entities
+
+    def taken(self) -> Iterator[tuple[str, str]]:
+        """Yield the units since the last call."""
+        while self._units:
+            yield self._units.popleft()
+
+    def check_languages(self) -> None:
+        """Refuse a file without a unit of both languages.
+
+        Raises:
+            InputError: naming the languages that there are.
+        """
+        if not self._num_units:
+            have = ", ".join(self._languages) or "none"
+            raise InputError(
+                f"no unit has a text in {self._src or 'its source language'} and one in "
+                f"{self._tgt or 'another'}; its languages: {have}"
+            )
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        local = name.rpartition(" ")[2]
+        own = {each.rpartition(" ")[2].lower(): value for each, value in attributes.items()}
+        if not self._path and local != "tmx":
+            raise InputError(f"no TMX: it begins with the element {local}")
+        self._path.append(local)
+        if len(self._path) > _MAX_DEPTH:
+            raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
+        if self._text is not None:
+            self._has_codes |= local in _CODES
+            self._inside_codes += local in _CODES
+        elif local == "header":
+            self._source = own.get("srclang", "")
+        elif local == "tu":
+            self._variants, self._of_unit = {}, own.get("srclang") or self._source
+        elif local == "tuv":
+            self._language = own.get("lang", "")
+        elif local == "seg":
+            self._text, self._length, self._inside_codes, self._has_codes = [], 0, 0, False
+
+    def _end(self, name: str) -> None:
+        local = self._path.pop()
+        if self._text is not None:
+            self._inside_codes -= local in _CODES
+            if local == "seg":
+                text = None if self._has_codes else "".join(self._text)
+                self._variants.setdefault(self._language, text)
+                self._text = None
+        elif local == "tu":
+            self._add_unit()
+
+    def _characters(self, data: str) -> None:
+        if self._text is None or self._inside_codes:
+            return
+        self._length += len(data)
+        if self._length > _MAX_SEGMENT:
+            raise InputError(f"a segment has more than {_MAX_SEGMENT:,} characters; this is no memory")
+        self._text.append(data)
+
+    def _add_unit(self) -> None:
+        self._languages |= dict.fromkeys(self._variants)
+        src = self._src or (self._of_unit if self._of_unit.lower() != _ALL else "")
+        source = _variant(src, self._variants) if src else next(iter(self._variants), None)
+        others = [each for each in self._variants if each != source]
+        if self._tgt is None and len(others) > 1:
+            raise InputError(_NO_TARGET)
+        target = next(iter(others), None) if self._tgt is None else _variant(self._tgt, others)
+        if source is None or target is None:
+            return
+        self._num_units += 1
+        pair = self._variants[source], self._variants[target]
+        if pair[0] is not None and pair[1] is not None:
+            self._units.append((pair[0], pair[1]))
+
+
+def _variant(language: str, variants: Iterable[str]) -> str | None:
+    """Return which of the tags means a language: the same, else one of the same language."""
+    wanted = _subtags(language)
+    same = [each for each in variants if _subtags(each)[0] == wanted[0]]
+    return min(same, key=lambda each: (_subtags(each) != wanted, len(_subtags(each))), default=None)
+
+
+def _subtags(language: str) -> list[str]:
+    return language.lower().replace("_", "-").split("-")
+
+
+class TmxWriter:
+    """Writes translations as TMX 1.4b, unit by unit."""
+
+    def __init__(self, stream: BinaryIO, *, src: str, tgt: str) -> None:
+        """Write the header; the languages are tags of BCP 47."""
+        self._stream = stream
+        self._src, self._tgt = as_attribute(src), as_attribute(tgt)
+        self.num_removed = 0  # characters that XML cannot hold
+        stream.write(
+            '<?xml version="1.0" encoding="UTF-8"?>\n'
+            '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n'
+            f'<header creationtool="heedful" creationtoolversion="{version("heedful")}" segtype="sentence" '
+            f'o-tmf="heedful" adminlang="en" srclang="{self._src}" datatype="plaintext"/>\n<body>\n'.encode()
+        )
+
+    def write(self, source: str, target: str) -> None:
+        """Write a unit; nothing where one of its texts is empty."""
+        if not source.strip() or not target.strip():
+            return
+        variants = []
+        for language, text in ((self._src, source), (self._tgt, target)):
+            self.num_removed += len(NO_XML.findall(text))
+            written = as_text(text).replace("\r", "&#13;")
+            variants.append(f'<tuv xml:lang="{language}"><seg>{written}</seg></tuv>')
+        self._stream.write(f"<tu>{''.join(variants)}</tu>\n".encode())
+
+    def finish(self) -> None:
+        """Write the end of the file."""
+        self._stream.write(b"</body>\n</tmx>\n")

@@ -1,0 +1,137 @@
+"""`heedful translate --memory`, `--memory-report` and `--to-tmx`: lines and documents."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import docx
+import pytest
+from command_line import assert_one_clear_line, heedful
+from translate.storage.tmx import tmxfile
+
+from heedful.decoding.translation import Translation
+from heedful.decoding.translator import Translator
+
+LINES = "the cat sleeps .\n  THE cat\tsleeps . \n\nthe dog sees the cat .\n"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    units = {
+        "THE cat sleeps .": "DIE KATZE <b> & Co",
+        "the dog sees the mouse .": "der Hund sieht die Maus .",
+    }
+    file = tmxfile()
+    for source, target in units.items():
+        file.addtranslation(source, "en-GB", target, "de-DE")
+    file.savefile(str(tmp_path / "memory.tmx"))
+    return tmp_path / "memory.tmx"
+
+
+def test_exact_matches_are_taken_and_counted(run: Path, memory: Path) -> None:
+    without = heedful("translate", run, stdin=LINES.encode()).out.splitlines()
+    outcome = heedful("translate", run, "--memory", memory, stdin=LINES.encode())
+    first, _, empty, last = without
+    assert outcome.out.splitlines() == [first, "DIE KATZE <b> & Co", empty, last]
+    assert outcome.err == "memory: 1 exact, 2 none, of 2 units\n"
+
+
+def test_json_and_the_report_have_the_match_of_each_line(run: Path, memory: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.tsv"
+    arguments = ["--memory", memory, "--memory-report", report, "--json"]
+    outcome = heedful("translate", run, *arguments, stdin=LINES.encode())
+    assert outcome.err == "memory: 1 exact, 2 fuzzy, 0 none, of 2 units\n"
+    _, second, empty, last = map(json.loads, outcome.out.splitlines())
+    assert (second["source"], second["text"]) == ("  THE cat\tsleeps . ", "DIE KATZE <b> & Co")
+    assert (second["memory"]["share"], second["hypotheses"], second["score"]) == (1.0, [], 0.0)
+    assert empty["memory"] is None
+    assert last["memory"]["target"] == "der Hund sieht die Maus ."
+    assert last["text"] == "der Hund sieht die Katze ."
+    assert 0.7 <= last["memory"]["share"] < 1
+    rows = [line.split("\t") for line in report.read_text(encoding="utf-8").splitlines()]
+    assert [row[:2] for row in rows] == [["1", "fuzzy"], ["2", "exact"], ["3", "fuzzy"]]
+    assert rows[1][2:] == ["1.000", "THE cat sleeps .", "DIE KATZE <b> & Co"]
+
+
+def test_only_what_is_not_in_the_memory_is_searched(
+    run: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    translations = Translator.translations
+
+    def spy(self: Translator, texts: Sequence[str], **options: object) -> list[Translation]:
+        searched.extend(filter(str.strip, texts))
+        return translations(self, texts, **options)
+
+    monkeypatch.setattr(Translator, "translations", spy)
+    heedful("translate", run, "--memory", memory, stdin=LINES.encode())
+    assert searched == ["the cat sleeps .", "the dog sees the cat ."]
+
+
+def test_a_translation_is_the_memory_of_the_next(run: Path, tmp_path: Path) -> None:
+    tmx, again = tmp_path / "new.tmx", tmp_path / "again.tmx"
+    first = heedful("translate", run, "--to-tmx", tmx, stdin=LINES.encode())
+    assert first.err == ""
+    assert len(tmxfile.parsefile(str(tmx)).units) == 3
+    second = heedful("translate", run, "--memory", tmx, "--to-tmx", again, stdin=LINES.encode())
+    assert second.out == first.out
+    assert second.err == "memory: 3 exact, 0 none, of 3 units\n"
+    assert again.read_bytes() == tmx.read_bytes()
+
+
+def test_a_document_takes_its_sentences_from_the_memory_with_their_formats(run: Path, tmp_path: Path) -> None:
+    written = docx.Document()
+    paragraph = written.add_paragraph("the cat ")
+    paragraph.add_run("sleeps").bold = True
+    paragraph.add_run(" .")
+    written.add_paragraph("the dog sees the cat .")
+    written.save(str(tmp_path / "a.docx"))
+    memory, new, output = tmp_path / "memory.tmx", tmp_path / "new.tmx", tmp_path / "out.docx"
+    file = tmxfile()
+    file.addtranslation("the cat sleeps .", "en", "der Kater schläft .", "de")
+    file.savefile(str(memory))
+    arguments = ["--memory", memory, "--to-tmx", new, "-o", output]
+    outcome = heedful("translate", run, "--document", tmp_path / "a.docx", *arguments)
+    assert (outcome.code, outcome.err) == (0, "memory: 1 exact, 1 none, of 1 units\n")
+    first, second = docx.Document(str(output)).paragraphs
+    assert (first.text, second.text) == ("der Kater schläft .", "der Hund sieht die Katze .")
+    assert "".join(each.text for each in first.runs if each.bold).strip()
+    assert [each.target for each in tmxfile.parsefile(str(new)).units] == [first.text, second.text]
+
+
+def test_a_killed_run_goes_on_only_with_the_same_memory(run: Path, memory: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(LINES.encode() * 300 + b"\xff\n")
+    arguments = ["translate", run, "-i", source, "-o", output]
+    assert heedful(*arguments, "--memory", memory).code == 1
+    source.write_bytes(LINES.encode() * 300)
+    refused = heedful(*arguments, "--resume")
+    assert_one_clear_line(refused, 1, "error: ")
+    assert "memory" in refused.err
+    assert heedful(*arguments, "--resume", "--memory", memory).code == 0
+    whole = heedful("translate", run, "--memory", memory, stdin=LINES.encode()).out
+    assert output.read_text(encoding="utf-8") == whole * 300
+
+
+def test_mistakes_are_one_line_and_nothing_is_written(run: Path, memory: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tmx"
+    bad.write_text('<!DOCTYPE tmx [<!ENTITY a "b">]><tmx/>')
+    output = tmp_path / "out.txt"
+    for arguments, message in (
+        (["--memory", bad], f"error: {bad}: damaged XML: it declares the entity a"),
+        (["--memory", tmp_path / "none.tmx"], "error: "),
+        (["--memory", memory, "--memory-report", memory], f"error: {memory}: is the input too"),
+    ):
+        assert_one_clear_line(
+            heedful("translate", run, *arguments, "-o", output, stdin=LINES.encode()), 1, message
+        )
+        assert not output.exists()
+    for arguments in (
+        ["--memory-report", tmp_path / "report"],
+        ["--memory", memory, "--prefix", memory],
+        ["--memory", memory, "--to-tmx", output],
+        ["--to-tmx", tmp_path / "x.tmx", "--resume"],
+    ):
+        outcome = heedful("translate", run, *arguments, "-o", output, stdin=LINES.encode())
+        assert outcome.code == 2
+        assert not output.exists()
