@@ -203,7 +203,8 @@ def test_every_option_of_a_verb_that_trains_nothing_works(
     files = {
         "SRC": src, "TGT": tgt, "EMPTY": "\n" * len(PAIRS), "TERMS.tsv": "cat\tKater\n",
         "run/log.jsonl": json.dumps(event) + "\n",
-        "MEMORY.tmx": MEMORY, "DOCUMENT.txt": src, "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
+        "MEMORY.tmx": MEMORY,
+        "DOCUMENT.txt": src, "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

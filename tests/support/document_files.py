@@ -360,14 +360,18 @@ _RUNS = {"r", "t", "rPr", "span"}  # of which there may be more or fewer
 
 
 def fingerprint(xml: bytes) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """Return characters with their formats, and all other elements, without case: what must not change."""
+    """Return characters with their formats, and all other elements, without case: what must not change.
+
+    There may be more or fewer runs, and so more or fewer of the properties in them.
+    """
     root = etree.fromstring(xml)
     chars: list[tuple[str, str]] = []
     others: Counter[str] = Counter()
     for element in root.iter(etree.Element):
         local = etree.QName(element).localname
         shown = {key: value for key, value in element.attrib.items() if not key.endswith("}space")}
-        if local not in _RUNS:
+        around = element.getparent()
+        if local not in _RUNS and (around is None or etree.QName(around).localname != "rPr"):
             others[f"{element.tag} {sorted(shown.items())}".casefold()] += 1
         pieces = [(element, element.text)]
         if element.getparent() is not None:

@@ -58,7 +58,7 @@ class ServedPair:
 
     @cached_property
     def attention_backend(self) -> "Backend":
-        """What computes the attention of explanations here.
+        """The backend that computes the attention of explanations here.
 
         Raises:
             MissingExtraError: torch would be needed, and is not installed.

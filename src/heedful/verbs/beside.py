@@ -1,4 +1,4 @@
-"""What stands beside a translation: terms of a glossary and matches of a memory, reported, and a TMX file."""
+"""Translation memories of `heedful translate`, and reports beside a translation."""
 
 import sys
 from collections import deque
@@ -126,7 +126,9 @@ class MemoryFiles:
             if self.written is not None:
                 src, tgt = (pair.src, pair.tgt) if pair else _UNKNOWN
                 writer = TmxWriter(stack.enter_context(open_output(self.written)), src=src, tgt=tgt)
-            lookup = MemoryLookup(memory, writer, None if report is None else _lines_to(report))
+            lookup = MemoryLookup(
+                memory=memory, writer=writer, report=None if report is None else _lines_to(report)
+            )
             yield lookup
             if writer is not None:
                 writer.finish()
@@ -142,6 +144,7 @@ class MemoryLookup:
 
     def __init__(
         self,
+        *,
         memory: "TranslationMemory | None" = None,
         writer: "TmxWriter | None" = None,
         report: Callable[[str], None] | None = None,
@@ -167,8 +170,8 @@ class MemoryLookup:
         self._num_fuzzy += match is not None and not is_exact
         if self._report is not None:
             kind = "none" if match is None else "exact" if is_exact else "fuzzy"
-            found = ("", "", "") if match is None else (f"{match.share:.3f}", match.source, match.target)
-            self._report("\t".join([str(self._num_texts), kind, *found]))
+            unit = () if match is None else (f"{match.share:.3f}", match.source, match.target)
+            self._report("\t".join([str(self._num_texts), kind, *unit]))
         return match
 
     def translation(self, text: str) -> str | None:
@@ -194,12 +197,13 @@ class MemoryLookup:
                 waiting.append((line, match))
                 yield "" if match is not None and match.is_exact else line  # an empty line costs nothing
 
-        for translation in translate(left()):
+        for searched in translate(left()):
             line, match = waiting.popleft()
+            translation = searched
             if match is not None and match.is_exact:
-                yield Translation(line, match.target, 0.0, (), match=match)
-            else:
-                yield replace(translation, match=match)
+                translation = Translation(line, match.target, 0.0, ())
+            self.add(line, translation.text)
+            yield replace(translation, match=match)
 
     def print_sums(self) -> None:
         """Print how many texts had matches, and what could not be written."""

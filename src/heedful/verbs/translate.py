@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -42,13 +42,13 @@ from heedful.settings.options import (
     ShortlistFile,
     options_of,
 )
-from heedful.verbs.beside import MemoryFiles, MemoryLookup, glossary_report
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.serving.files.template import Unit
+    from heedful.verbs.beside import MemoryFiles, MemoryLookup
     from heedful.verbs.resumable import ResumableOutput
 
 _STDIN = Path("-")
@@ -64,12 +64,12 @@ class Translate:
         Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
     log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
-    text, score and hypotheses, with --glossary terms, and with --memory memory: the share, source and target
-    of the match, or null. A text that the memory translates has score 0 and no hypotheses. A hypothesis has
-    text, score, log_prob (before the penalties), ids, which score --tgt-ids reads, and alignment, the words
-    that belong together as heedful align has them: pairs of a source word and a target word, from 0. For a
-    multilingual model, set --src-lang and --tgt-lang to its own tags, such as fra_Latn, or to short codes
-    such as fr.
+    text, score and hypotheses. With --glossary there is the key terms, and with --memory the key memory: the
+    share, source and target of the match, or null. A text that the memory translates has score 0 and no
+    hypotheses. A hypothesis has text, score, log_prob (before the penalties), ids, which score --tgt-ids
+    reads, and alignment. That is a list of pairs, a source word and a target word, both from 0, as heedful
+    align has them. For a multilingual model, set --src-lang and --tgt-lang to its own tags, such as fra_Latn,
+    or to short codes such as fr.
 
     A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
@@ -184,8 +184,10 @@ class Translate:
     runtime: Runtime = field(default_factory=Runtime)
 
     @property
-    def memory_files(self) -> MemoryFiles:
-        """What is read and written beside the translation."""
+    def memory_files(self) -> "MemoryFiles":
+        """The memories that are read and written, and their report."""
+        from heedful.verbs.beside import MemoryFiles
+
         return MemoryFiles(memories=self.memory or (), report=self.memory_report, written=self.to_tmx)
 
 
@@ -279,7 +281,7 @@ def _translate_lines(task: Translate) -> None:
     inputs = [source, task.prefix, task.shortlist, task.glossary]
     models = [task.run, *(task.ensemble or ())]
     check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
-    task.memory_files.check(inputs=inputs, models=models, output=output)
+    _check_memories(task, inputs, models, output)
     # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
     typed = source == _STDIN and sys.stdin.isatty()
     at_once = typed or task.line_buffered
@@ -295,7 +297,6 @@ def _translate_lines(task: Translate) -> None:
         translator, options, chunk_lines = load(task)
         aligned = task.json and translator.generator.backend.records_attention
         translate = partial(translator.translate_lines, options=options, aligned=aligned)
-        lookup = stack.enter_context(task.memory_files.opened(translator.bundle.config))
         if journaled is not None:
             from heedful.verbs.resumable import open_resumable, settings_of
 
@@ -305,17 +306,18 @@ def _translate_lines(task: Translate) -> None:
             done, (rest, *beginnings) = out.start.lines, out.inputs.lines
             prefixes = beginnings[0] if beginnings else None
             translate = partial(translate, prefixes=prefixes, chunk_lines=chunk_lines, first_line=done + 1)
-            translations = lookup.translate(rest, translate)
+            translations = stack.enter_context(_through_memories(task, translator, rest, translate))
             translations = _with_checkpoints(translations, out, lines)
         else:
             out, done = stack.enter_context(open_output(output, at_once=at_once)), 0
             translate = partial(translate, prefixes=prefixes, chunk_lines=1 if at_once else chunk_lines)
-            translations = lookup.translate(lines, translate)
+            translations = stack.enter_context(_through_memories(task, translator, lines, translate))
         if task.glossary is not None:
+            from heedful.verbs.beside import glossary_report
+
             report = stack.enter_context(glossary_report(task.glossary_report))
             translations = map(report, translations, itertools.count(done + 1))
         for number, translation in enumerate(translations, start=done):
-            lookup.add(translation.source, translation.text)
             for line in shown(translation, number, task):
                 write_line(out, line)
             if at_once:
@@ -326,6 +328,28 @@ def _translate_lines(task: Translate) -> None:
             raise InputError(f"{task.prefix}: has more lines than the input; give one for each line")
     if not typed:
         suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
+
+
+def _check_memories(
+    task: Translate, inputs: "Sequence[Path | None]", models: "Sequence[Path]", output: Path | None
+) -> None:
+    if task.memory or task.memory_report is not None or task.to_tmx is not None:
+        task.memory_files.check(inputs=inputs, models=models, output=output)
+
+
+@contextmanager
+def _through_memories(
+    task: Translate,
+    translator: "Translator",
+    lines: Iterable[str],
+    translate: "Callable[[Iterable[str]], Iterable[Translation]]",
+) -> "Iterator[Iterable[Translation]]":
+    """Yield the translations of lines: those of the memories, and what `translate` returns for all others."""
+    if not task.memory and task.to_tmx is None:
+        yield translate(lines)
+        return
+    with task.memory_files.opened(translator.bundle.config) as lookup:
+        yield lookup.translate(lines, translate)
 
 
 def _translate_document(task: Translate, document: Path) -> None:
@@ -354,7 +378,7 @@ def _translate_document(task: Translate, document: Path) -> None:
         raise typer.BadParameter("--resume needs --output, the name of a file")
     inputs, models = [document, task.shortlist, task.glossary], [task.run, *(task.ensemble or ())]
     check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
-    task.memory_files.check(inputs=inputs, models=models, output=output)
+    _check_memories(task, inputs, models, output)
     if _is_file(output) and os.path.lexists(_translations_of(output)):
         raise InputError(
             f"{_translations_of(output)}: would be replaced; rename it, or give another --output"
@@ -385,7 +409,7 @@ def _translated_units(
     task: Translate,
     translator: "Translator",
     options: "SearchOptions",
-    lookup: MemoryLookup,
+    lookup: "MemoryLookup",
 ) -> "Iterator[list[str]]":
     """Yield the translations of units; where the output is a file, another run can go on after an error."""
     from heedful.serving.files.document_file import translate_units, with_translator

@@ -107,11 +107,12 @@ def read_units(path: Path, *, src: str | None, tgt: str | None) -> Iterator[tupl
     reader = _TmxReader(src, tgt)
     try:
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                reader.parser.Parse(block, False)  # noqa: FBT003, it takes no names
+            is_last = False
+            while not is_last:
+                block = file.read(_BLOCK)
+                is_last = not block
+                reader.parser.Parse(block, is_last)
                 yield from reader.taken()
-        reader.parser.Parse(b"", True)  # noqa: FBT003
-        yield from reader.taken()
         reader.check_languages()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
@@ -219,9 +220,9 @@ class _TmxReader:
 
 def _variant(language: str, variants: Iterable[str]) -> str | None:
     """Return which of the tags means a language: the same, else one of the same language."""
-    wanted = _subtags(language)
-    same = [each for each in variants if _subtags(each)[0] == wanted[0]]
-    return min(same, key=lambda each: (_subtags(each) != wanted, len(_subtags(each))), default=None)
+    subtags = _subtags(language)
+    same = [each for each in variants if _subtags(each)[0] == subtags[0]]
+    return min(same, key=lambda each: (_subtags(each) != subtags, len(_subtags(each))), default=None)
 
 
 def _subtags(language: str) -> list[str]:

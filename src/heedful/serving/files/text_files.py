@@ -121,7 +121,7 @@ def read_table(text: str, *, columns: Sequence[str] = (), delimiter: str | None 
     Raises:
         InputError: no columns, or one that the table does not have.
     """
-    delimiter = delimiter or _delimiter(text)
+    delimiter = delimiter or _delimiter(text, columns)
     own = re.escape(delimiter)
     cell = re.compile(
         rf'(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^"\r\n{own}][^\r\n{own}]*|))(?P<end>{own}|\r\n|\r|\n|\Z)'
@@ -149,7 +149,13 @@ def read_table(text: str, *, columns: Sequence[str] = (), delimiter: str | None 
     return units.template(parts)
 
 
-def _delimiter(text: str) -> str:
+def _delimiter(text: str, columns: Sequence[str]) -> str:
+    """Return the delimiter that gives the table these columns, else the likeliest."""
+    head = text.splitlines()[:1]
+    for delimiter in _DELIMITERS:
+        names = next(csv.reader(head, delimiter=delimiter), [])
+        if len(names) > 1 and set(columns) <= {*names}:
+            return delimiter
     try:
         return csv.Sniffer().sniff(text[:65_536], delimiters=_DELIMITERS).delimiter
     except csv.Error:
