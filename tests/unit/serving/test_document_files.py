@@ -324,8 +324,8 @@ def test_bombs_and_passwords_are_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*NAMES, "r.ods", "r.odp", "r.docx", "r.xlsx", "r.html", "r.tmx"])
 def test_damaged_files_are_one_line_or_translated(name: str, samples: Path, tmp_path: Path) -> None:
     path, again = tmp_path / name, tmp_path / f"again-{name}"
-    maker = MAKERS[name.split(".")[1]]
-    source = maker(Words(1)) if name.startswith("r.") else (samples / name).read_bytes()
+    is_random = name.startswith("r.")
+    source = MAKERS[name.split(".")[1]](Words(1)) if is_random else (samples / name).read_bytes()
     sampled = random.Random(name)
     refused = 0
     for number in range(200):
