@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Outcome, assert_one_clear_line, heedful, text
+from machine_class import need_native
 from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
@@ -33,6 +34,24 @@ def test_files_and_stdin_are_aligned_line_by_line(run: Path, tmp_path: Path) -> 
     outcome = heedful(*files, tmp_path / "t.gz", "--layer", 2, "--shift", "--output", tmp_path / "out")
     assert outcome == Outcome(0, "", "")
     assert (tmp_path / "out").read_text(encoding="utf-8") == expected(run, chosen) != expected(run)
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_the_hypotheses_of_json_are_aligned_as_their_texts(
+    run: Path, tmp_path: Path, engine: EngineChoice
+) -> None:
+    if engine == "native":
+        need_native()
+    lines = [*SOURCES, "", "the mouse sees the old house and the dog ."]
+    arguments = ["translate", run, "--json", "--n-best", 2, "--engine", engine]
+    records = [json.loads(line) for line in heedful(*arguments, stdin=text(lines)).out.splitlines()]
+    pairs = [(record["source"], each) for record in records for each in record["hypotheses"]]
+    (tmp_path / "s").write_bytes(text([source for source, _ in pairs]))
+    targets = text([each["text"] for _, each in pairs])
+    outcome = heedful("align", run, "--src", tmp_path / "s", "--tgt", "-", "--engine", engine, stdin=targets)
+    links = [" ".join(f"{src}-{tgt}" for src, tgt in each["alignment"]) for _, each in pairs]
+    assert links == outcome.out.splitlines()
+    assert len(links) == 2 * (len(lines) - 1)
 
 
 def test_the_computation_is_chosen_as_for_a_translation(run: Path, tmp_path: Path) -> None:
