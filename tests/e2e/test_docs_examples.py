@@ -20,6 +20,7 @@ from published_systems import Lecture
 from shown_commands import ROOT, SHORT, SMALL_LAYERS, SMALL_VOCABULARY, Runner, blocks
 from ten_pairs import write_sides
 from tiny_bundle import SHOWN_PAIRS, save_memorised
+from translate.storage.tmx import tmxfile
 from translation_server import translation_server
 
 from heedful.data.phrasebook import phrase_book
@@ -69,6 +70,14 @@ def documents() -> None:
     Path("goods.csv").write_text(goods, encoding="utf-8")
 
 
+def memories() -> None:
+    documents()
+    Path("news.en").write_text("The house is small.\n", encoding="utf-8")
+    memory = tmxfile()
+    memory.addtranslation("The house is small.", "en", "Klein ist das Haus.", "de")
+    memory.savefile("approved.tmx")
+
+
 def lecture() -> None:
     torch.manual_seed(1)
     model = Lecture(17, 19, 16, 8, 2, expansion=4, max_length=11, shared=False)
@@ -82,6 +91,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/bulk-translation.md": (large, {"translate"}),
     "docs/glossaries.md": (large, {"translate"}),
     "docs/documents.md": (documents, {"translate"}),
+    "docs/memories.md": (memories, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),
     "docs/interop.md": (exchanged, {"import", "export"}),
     "docs/systems.md": (lecture, {"import"}),
