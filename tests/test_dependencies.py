@@ -24,7 +24,11 @@ def imported() -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
-    part_of = {"pydantic_core": "pydantic", "markdown_it": "markdown_it_py"}  # documented there
+    part_of = {
+        "pydantic_core": "pydantic",
+        "markdown_it": "markdown_it_py",
+        "sklearn": "scikit_learn",
+    }  # documented there
     names = {part_of.get(name, name) for name in names}
     return names - set(sys.stdlib_module_names) - {"heedful"}
 

@@ -82,6 +82,7 @@ FOLDER_OF_PACKAGE = {
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "onnxruntime", "huggingface_hub"), "interop"),
     "transformers": "interop",
     "matplotlib": "analysis",
+    "sklearn": "evaluation",
     "tokenizers": "text",
     **dict.fromkeys(("ftfy", "py3langid"), "data"),
 }

@@ -20,18 +20,21 @@ from heedful.decoding.alignment import (
     words_of_ends,
     words_of_tokens,
 )
+from heedful.decoding.confidence import confidence_of
 from heedful.decoding.glossary import Entry, PlacedTerm, term_of
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import InputError
+from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
 from heedful.text.special_tokens import SpecialTokens
 from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
 _Item = TypeVar("_Item")
+_Text = TypeVar("_Text", bound=TextHypothesis)
 # Where a text that is too long is split, the best first: at ends of sentences, at punctuation, at spaces.
 _BOUNDARIES = (
     re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][\"'»”’)\]}]))\s+|[。！？।॥؟۔]+[」』）】”’]*"),
@@ -76,6 +79,7 @@ class TextCodec:
         default: the search where none is asked for.
         trained_length: the limit of sources where neither search says `max_source_tokens`; None: none.
         position_limit: the most tokens of a source or an output; None: as many as memory allows.
+        calibration: of the confidence; None: outputs have none.
     """
 
     tokenizers: TokenizerPair
@@ -83,6 +87,7 @@ class TextCodec:
     default: SearchOptions
     trained_length: int | None = None
     position_limit: int | None = None
+    calibration: Calibration | None = None
 
     def resolved(self, options: SearchOptions | None, *, least: int = 0) -> SearchOptions:
         """Return the options, or the default ones, with the tag and the limit that they leave to the model.
@@ -181,7 +186,7 @@ class TextCodec:
             Translation.of(text, one, of_one, eos_id=tgt.eos_id)
             for text, one, of_one in zip(lines.segments, n_best_lists, texts, strict=True)
         ]
-        segments = [options.strategy.choose(each, options.n_best) for each in segments]
+        segments = [self._with_confidence(options.strategy.choose(each, options.n_best)) for each in segments]
         if aligned:
             segments = self._aligned(segments, lines, unknown, attention_of)
         chosen = iter(segments)
@@ -195,6 +200,19 @@ class TextCodec:
                 translations, lines.entries or [[]] * len(translations), strict=True
             )
         ]
+
+    def confident(self, hypothesis: _Text) -> _Text:
+        """Return an output with the confidence in it, if the model has a calibration."""
+        if self.calibration is None:
+            return hypothesis
+        text, ids, log_probs = hypothesis.text, hypothesis.ids, hypothesis.token_log_probs
+        confidence = confidence_of(self.calibration, self.tokenizers.tgt, text, ids, log_probs)
+        return replace(hypothesis, confidence=confidence)
+
+    def _with_confidence(self, translation: Translation) -> Translation:
+        if self.calibration is None:
+            return translation
+        return replace(translation, hypotheses=tuple(map(self.confident, translation.hypotheses)))
 
     def pairs(
         self,

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Self
 
 from heedful.decoding.alignment import Alignment, words_between_spaces
+from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.notebook_html import text_table
@@ -17,7 +18,7 @@ class TextHypothesis:
 
     `written_ids` are all that the decoder wrote: `ids`, and the end token if it is finished. In the output of
     a line that was split, each segment has its end token. `alignment` has the words of source and output that
-    belong together, if it was asked for.
+    belong together, if it was asked for. `confidence` is None where the model has no calibration.
     """
 
     text: str
@@ -28,6 +29,7 @@ class TextHypothesis:
     finished: bool
     written_ids: tuple[int, ...]
     alignment: Alignment | None = None
+    confidence: Confidence | None = None
 
     @classmethod
     def of(cls, hypothesis: Hypothesis, text: str, *, eos_id: int) -> Self:
@@ -46,15 +48,17 @@ class TextHypothesis:
         score: float,
     ) -> Self:
         """Return the outputs of the segments of a line as one, with these gaps before their texts."""
-        text = source = ""
+        texts: list[str] = []
+        source = ""
         links: list[tuple[int, int]] = []
         for segment, own, gap in zip(segments, sources, gaps, strict=True):
+            text = "".join(texts)
             if segment.alignment is not None:
                 links += segment.alignment.moved(_num_before(source, gap), _num_before(text, gap)).links
             source += f"{gap if source else ''}{own}"
-            text += f"{gap if text else ''}{segment.text}"
+            texts.append(f"{gap if text else ''}{segment.text}")
         return cls(
-            text=text,
+            text="".join(texts),
             score=score,
             log_prob=sum(each.log_prob for each in segments),
             ids=tuple(chain.from_iterable(each.ids for each in segments)),
@@ -62,6 +66,7 @@ class TextHypothesis:
             finished=all(each.finished for each in segments),
             written_ids=tuple(chain.from_iterable(each.written_ids for each in segments)),
             alignment=None if segments[0].alignment is None else Alignment(tuple(dict.fromkeys(links))),
+            confidence=Confidence.joined([each.confidence for each in segments], texts),
         )
 
 
@@ -122,6 +127,11 @@ class Translation:
     def num_tokens(self) -> int:
         """The number of tokens of the best output, its end tokens included."""
         return len(self.hypotheses[0].written_ids) if self.hypotheses else 0
+
+    @property
+    def confidence(self) -> Confidence | None:
+        """That of the best output; None for an empty line, or where the model has no calibration."""
+        return self.hypotheses[0].confidence if self.hypotheses else None
 
     @classmethod
     def of(cls, source: str, n_best: Sequence[Hypothesis], texts: Sequence[str], *, eos_id: int) -> Self:

@@ -108,6 +108,7 @@ class Translator:
             position_limit=min(
                 (each.max_positions for each in configs if each.positions == "learned"), default=None
             ),
+            calibration=None if ensemble else bundle.calibration_in_use,
         )
         if isinstance(engine, str):
             engine = choose_backend(networks, precision=precision, engine=engine)
@@ -292,8 +293,10 @@ class Translator:
         read, written = self.codec.pairs(sources, targets, options, prefixes=prefixes, first_line=first_line)
         scored = self.generator.score(read, written, options)
         return [
-            ScoredText.of(
-                each, target if isinstance(target, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
+            self.codec.confident(
+                ScoredText.of(
+                    each, target if isinstance(target, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
+                )
             )
             for each, target in zip(scored, targets, strict=True)
         ]

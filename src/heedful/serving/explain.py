@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
-from heedful.decoding.alignment import token_ends
+from heedful.decoding.confidence import cut, texts_of_tokens
 from heedful.errors import HeedfulError, MissingExtraError
 from heedful.serving.languages import Pair
 from heedful.serving.model_queue import ServedModel
@@ -138,7 +138,7 @@ def explain_sentence(
         maps,
         source_texts=_source_texts(translation.source, src, maps.source_tokens),
         tokens=tuple(tuple(tgt.tokens(each.written_ids)) for each in hypotheses),
-        texts=tuple(_target_texts(each, tgt) for each in hypotheses),
+        texts=tuple(texts_of_tokens(tgt, each.text, each.written_ids) for each in hypotheses),
     )
 
 
@@ -245,22 +245,5 @@ def _source_texts(text: str, tokenizer: "Tokenizer", tokens: Sequence[str]) -> t
     ends = [end for _, end in tokenizer.spans(text)]
     own = tokenizer.tokens(tokenizer.encode(text))
     first = next((at for at in range(len(tokens)) if list(tokens[at : at + len(own)]) == own), 0)
-    parts = _cut(text, ends)
+    parts = cut(text, ends)
     return (*[""] * first, *parts, *[""] * (len(tokens) - first - len(parts)))
-
-
-def _target_texts(hypothesis: "TextHypothesis", tokenizer: "Tokenizer") -> tuple[str, ...]:
-    """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
-    return _cut(hypothesis.text, token_ends(hypothesis.text, hypothesis.written_ids, tokenizer.decode))
-
-
-def _cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
-    """Return the parts of a text that end there; the last that has any has what remains."""
-    parts, at = [], 0
-    for end in ends:
-        parts.append(text[at : max(at, end)])
-        at = max(at, end)
-    if parts and at < len(text):
-        last = max((n for n, part in enumerate(parts) if part), default=0)
-        parts[last] += text[at:]
-    return tuple(parts)

@@ -1,6 +1,7 @@
 """A bundle: what a trained model is on disk, for use, and what people share.
 
-    config.json         format_version, the configuration, scores, and a checksum of each file beside it
+    config.json         format_version, the configuration, scores, a calibration of the confidence if there is
+                        one (calibration.py), and a checksum of each file beside it
     model.safetensors   the weights; a shared matrix is written once
     tokenizer.model     (or source.model and target.model, or the files of an imported tokenizer:
                         text/pair.py; without any, the model works on ids)
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import BundleError, ConfigError
-from heedful.runtime.durable import backup_path
+from heedful.runtime.durable import backup_path, put_text_in_place, why_not_written
 from heedful.settings.loading import validate
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.settings.run import Config
+from heedful.storage.calibration import Calibration
 from heedful.storage.stored_model import StoredModel
 from heedful.text import TokenizerPair
 
@@ -45,6 +47,7 @@ class Bundle:
         network: the model in memory, or as it is stored, which needs no torch until `model` is used.
         path: the directory that it was read from.
         scores: of the validation set, at the time of saving.
+        calibration: of its confidence; None: it has none.
     """
 
     config: Config
@@ -52,11 +55,19 @@ class Bundle:
     network: "Transformer | StoredModel"
     path: Path | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     @property
     def model(self) -> "Transformer":
         """The model; a stored one is built the first time, in evaluation mode and float32."""
         return self.network.model if isinstance(self.network, StoredModel) else self.network
+
+    @property
+    def calibration_in_use(self) -> Calibration | None:
+        """The calibration, if it is of the languages that the bundle now translates between."""
+        tags = self.config.languages.src_tag, self.config.languages.tgt_tag
+        calibrated = self.calibration and (self.calibration.src_tag, self.calibration.tgt_tag)
+        return self.calibration if calibrated == tags else None
 
 
 def resolve_bundle(path: Path | str) -> Path:
@@ -103,7 +114,12 @@ def load_bundle(path: Path | str) -> Bundle:
         )
     tokenizers = load_tokenizers(path, config)
     return Bundle(
-        config, tokenizers, StoredModel(path / WEIGHTS_FILE, config.model), path, description["scores"]
+        config,
+        tokenizers,
+        StoredModel(path / WEIGHTS_FILE, config.model),
+        path,
+        description["scores"],
+        _calibration(path, description),
     )
 
 
@@ -116,6 +132,7 @@ class BundleContents:
     path: Path
     scores: Mapping[str, float]
     has_tokenizers: bool
+    calibration: Calibration | None
 
     @property
     def model(self) -> "Transformer":
@@ -133,7 +150,8 @@ def read_bundle(path: Path | str) -> BundleContents:
     description, config = _read_checked(path)
     network = StoredModel(path / WEIGHTS_FILE, config.model)
     has_tokenizers = TokenizerPair.is_among(description["sha256"])
-    return BundleContents(config, network, path, description["scores"], has_tokenizers)
+    calibration = _calibration(path, description)
+    return BundleContents(config, network, path, description["scores"], has_tokenizers, calibration)
 
 
 def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
@@ -179,9 +197,7 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
     """Read what a bundle says of itself, and compare every file with its checksum."""
     description = _read_description(path)
     checksums = dict(description["sha256"])
-    if checksums.pop("settings", None) != settings_sha256(
-        {key: description[key] for key in ("config", "scores")}
-    ):
+    if checksums.pop("settings", None) != settings_sha256(_settings(description)):
         raise BundleError(f"{path / CONFIG_FILE}: altered (checksum differs); copy the bundle again")
     for name, expected in checksums.items():
         if not (path / name).is_file():
@@ -202,6 +218,41 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
         if not getattr(config.model, key):
             raise BundleError(f"{path / CONFIG_FILE}: model.{key}=0: must be at least 1 in a trained model")
     return description, config
+
+
+def _settings(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the checksum of the settings is of."""
+    keys = ("config", "scores", *(["calibration"] if "calibration" in description else []))
+    return {key: description[key] for key in keys}
+
+
+def _calibration(path: Path, description: Mapping[str, Any]) -> Calibration | None:
+    if "calibration" not in description:
+        return None
+    try:
+        return Calibration.read(description["calibration"])
+    except ValueError as error:
+        raise BundleError(
+            f"{path / CONFIG_FILE}: calibration: {error}; copy the bundle again, or calibrate it again"
+        ) from None
+
+
+def store_calibration(path: Path, calibration: Calibration) -> None:
+    """Write a calibration into a bundle, whose config.json alone is replaced, as a whole or not at all.
+
+    Args:
+        path: of the bundle itself.
+        calibration: takes the place of another one.
+
+    Raises:
+        BundleError: there is no bundle, or it cannot be written.
+    """
+    description = _read_description(path) | {"calibration": calibration.as_json()}
+    description["sha256"] = description["sha256"] | {"settings": settings_sha256(_settings(description))}
+    try:
+        put_text_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
+    except OSError as error:
+        raise BundleError(f"{path / CONFIG_FILE}: cannot be written: {why_not_written(error)}") from error
 
 
 def file_sha256(file: Path) -> str:

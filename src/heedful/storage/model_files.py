@@ -60,7 +60,10 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
         BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
     """
     weights = unique_weights(bundle.model)
-    _save(Path(path), weights, bundle.config, bundle.tokenizers, scores=bundle.scores, card=card)
+    settings: dict[str, Any] = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
+    if bundle.calibration is not None:
+        settings["calibration"] = bundle.calibration.as_json()
+    _save(Path(path), weights, bundle.config, bundle.tokenizers, settings=settings, card=card)
 
 
 def save_model(model: Transformer, config: Config, path: Path | str, *, card: str) -> None:
@@ -86,7 +89,8 @@ def save_weights(
         path: the directory to make; one that exists is replaced.
         card: the text of the model card.
     """
-    _save(Path(path), weights, config, tokenizers, scores={}, card=card)
+    settings = {"config": config.model_dump(), "scores": {}}
+    _save(Path(path), weights, config, tokenizers, settings=settings, card=card)
 
 
 def _save(
@@ -95,10 +99,9 @@ def _save(
     config: Config,
     tokenizers: TokenizerPair | None,
     *,
-    scores: Mapping[str, float],
+    settings: Mapping[str, Any],
     card: str,
 ) -> None:
-    settings = {"config": config.model_dump(), "scores": dict(scores)}
     temporary = writing_at(path)
     shutil.rmtree(temporary, ignore_errors=True)
     try:

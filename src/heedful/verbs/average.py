@@ -53,7 +53,7 @@ def average(task: Average) -> list[Path]:
     if bundle.config.lora.rank:
         add_adapters(bundle.model, bundle.config.lora)
     load_weights(bundle.model, average_weights(checkpoints), task.output)
-    bundle = replace(bundle, network=without_adapters(bundle.model), scores={})
+    bundle = replace(bundle, network=without_adapters(bundle.model), scores={}, calibration=None)
     steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
     title = f"The mean of {last} checkpoints"
     card = (

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,8 +21,11 @@ from heedful.settings.options import OUTPUT, RUN, AsJson, Languages, Option, Run
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
+    from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
+    from heedful.evaluation.calibration import CalibrationReport
     from heedful.evaluation.metrics import EvaluationReport
+    from heedful.storage.bundle import Bundle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,9 @@ class Evaluate:
     token error rate.
 
     Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
+
+    With --calibrate, RUN learns how sure it may be of its translations (docs/confidence.md). Evaluating a
+    calibrated RUN also prints the expected calibration error (ECE) of that confidence on these lines.
     """
 
     run: Annotated[Path | None, RUN] = None
@@ -72,6 +78,10 @@ class Evaluate:
             maximum=100_000,
         ),
     ] = 1000
+    calibrate: Annotated[
+        bool,
+        Option("Fit the confidence of RUN to these lines, which it was not trained on, and store it in RUN."),
+    ] = False
     as_json: AsJson = False
     output: Annotated[
         Path | None, Option("Write the outputs of RUN to this file.", flags=OUTPUT, is_file=True)
@@ -89,6 +99,8 @@ class Evaluate:
         """
         if self.run is None and not self.hyp:
             raise InputError("nothing to score: give RUN, or a file of outputs with --hyp")
+        if self.run is None and self.calibrate:
+            raise InputError("--calibrate is for RUN, and there is none")
         if self.run is None and self.output is not None:
             raise InputError("--output is for the outputs of RUN, and there is none")
         if self.run is None and all(map(_is_file, self.compare or ())):
@@ -106,11 +118,23 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class System:
-    """The outputs of a system by its name, and the precision of the computation; None for those of a file."""
+    """The outputs of a system.
+
+    Attributes:
+        name: of its run or file.
+        outputs: a line for each source.
+        precision: of the computation; None for a file.
+        bundle: the model; None for a file.
+        translations: that the outputs are from; none for a file.
+        calibration: how well its confidence is calibrated; None where it has none.
+    """
 
     name: str
     outputs: Sequence[str]
     precision: str | None = None
+    bundle: "Bundle | None" = None
+    translations: "Sequence[Translation]" = ()
+    calibration: "CalibrationReport | None" = None
 
 
 def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
@@ -122,8 +146,9 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
     Raises:
         BundleError: no usable bundle.
         ConfigError: a metric that does not exist.
-        CorpusError: files that cannot be read or are not parallel.
+        CorpusError: files that cannot be read or are not parallel, or that cannot calibrate a model.
         InputError: settings that cannot be, or an output that cannot be written.
+        MissingExtraError: scikit-learn would be needed, and is not installed.
     """
     from heedful.data.files import check_parallel, read_lines
     from heedful.evaluation.metrics import METRICS_OVER_ITEMS, compare_systems, metric_of
@@ -139,6 +164,8 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
     if task.output is not None:
         inputs = [task.src, *task.ref, *files, task.shortlist]
         check_output(task.output, inputs=inputs, models=runs)
+    if task.calibrate and task.run is not None:
+        _check_can_calibrate(task.run)
     metrics = list(dict.fromkeys(name.strip() for name in task.metric.split(",") if name.strip()))
     for name in metrics:
         metric_of(name)  # refused before anything is translated
@@ -160,6 +187,10 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
     systems += [
         System(str(path), written[path]) if path in written else _translated(path, sources, task)
         for path in others
+    ]
+    systems = [
+        _with_calibration(system, references, fit=task.calibrate and number == 0)
+        for number, system in enumerate(systems)
     ]
     outputs = [system.outputs for system in systems]
     reports = compare_systems(
@@ -183,19 +214,54 @@ def _translated(run: Path, sources: Sequence[str], task: Evaluate) -> System:
 
     translator = load_translator(run, task.languages, task.runtime, shortlist=task.shortlist)
     options = search_options(task.search, translator.bundle.config.decode)
-    outputs = _translate_distinct(translator, sources, options)
-    return System(str(run), outputs, translator.precision_in_use)
+    translations = _translate_distinct(translator, sources, options)
+    outputs = [each.text for each in translations]
+    return System(str(run), outputs, translator.precision_in_use, translator.bundle, translations)
 
 
 def _translate_distinct(
     translator: "Translator", sources: Sequence[str], options: "SearchOptions"
-) -> list[str]:
+) -> "list[Translation]":
     """Translate each distinct line once: a pronunciation dictionary, say, has a line for each reference."""
     first = {source: i for i, source in reversed([*enumerate(sources)])}
     # Empty lines cost nothing, and the numbers of lines in messages stay right.
     texts = [source if first[source] == i else "" for i, source in enumerate(sources)]
-    outputs = translator.translate(texts, options=options)
-    return [outputs[first[source]] for source in sources]
+    translations = translator.translations(texts, options=options)
+    return [translations[first[source]] for source in sources]
+
+
+def _check_can_calibrate(run: Path) -> None:
+    """Refuse what a calibration cannot be stored in, before anything is translated.
+
+    Raises:
+        BundleError: it is no bundle.
+        MissingExtraError: scikit-learn is not installed.
+    """
+    from heedful.evaluation.calibration import check_scikit_learn
+    from heedful.storage.bundle import bundle_file_names, resolve_bundle
+
+    bundle_file_names(resolve_bundle(run))
+    check_scikit_learn()
+
+
+def _with_calibration(system: System, references: Sequence[Sequence[str]], *, fit: bool) -> System:
+    """Return a system with how well its confidence is calibrated, which may be fitted and stored first."""
+    from heedful.evaluation.calibration import calibrate, measure_calibration
+    from heedful.storage.bundle import store_calibration
+
+    bundle = system.bundle
+    if bundle is None:
+        return system
+    tgt, of_languages = bundle.tokenizers.tgt, bundle.config.languages
+    if fit and bundle.path is not None:
+        tags = of_languages.src_tag, of_languages.tgt_tag
+        calibration, report = calibrate(system.translations, references, tgt, tags=tags)
+        store_calibration(bundle.path, calibration)
+    elif (known := bundle.calibration_in_use) is not None:
+        report = measure_calibration(system.translations, references, tgt, level=known.level)
+    else:
+        return system
+    return replace(system, calibration=report)
 
 
 def command(task: Evaluate) -> None:
@@ -209,11 +275,15 @@ def command(task: Evaluate) -> None:
         print_precision(precision)
     seconds = round(time.monotonic() - started, 3)
     if task.as_json:
+        calibrations = [
+            {"calibration": each.calibration.as_dict()} if each.calibration else {} for each in systems
+        ]
         if len(systems) == 1:
-            print(json.dumps(report.as_dict(seconds=seconds), ensure_ascii=False))
+            print(json.dumps(report.as_dict(seconds=seconds) | calibrations[0], ensure_ascii=False))
             return
         rows = [
-            {"system": system.name} | each.as_dict() for system, each in zip(systems, reports, strict=True)
+            {"system": system.name} | each.as_dict() | calibration
+            for system, each, calibration in zip(systems, reports, calibrations, strict=True)
         ]
         print(json.dumps({"systems": rows, "seconds": seconds}, ensure_ascii=False))
         return
@@ -222,6 +292,10 @@ def command(task: Evaluate) -> None:
             print(f"{name} {_shown(report, name)}  {report.signatures[name]}")
     else:
         _print_table(systems, reports, task.resamples)
+    for number, system in enumerate(systems):
+        if system.calibration is not None:
+            stored = f", by cross-validation; stored in {task.run}" if task.calibrate and not number else ""
+            print(f"confidence{f' of {system.name}' if number else ''}: {system.calibration}{stored}")
     used = f", in {precision}" if precision is not None else ""
     print(f"{report.num_sentences:,} sentences in {seconds:.1f} s{used}")
     if precision is not None and task.runtime.precision != "auto":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -58,6 +58,7 @@ class BundleSummary:
         joint: whether source and target share a tokenizer; None without one.
         no_tokenizer: why there is no tokenizer; None if there is one.
         scores: of the validation set.
+        calibration: how its confidence is computed, as the bundle has it; None: it has none.
     """
 
     path: str
@@ -69,6 +70,7 @@ class BundleSummary:
     joint: bool | None
     no_tokenizer: str | None
     scores: dict[str, float]
+    calibration: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,7 @@ def _summarise_bundle(bundle: "BundleContents") -> BundleSummary:
         joint=joint,
         no_tokenizer=no_tokenizer,
         scores=dict(bundle.scores),
+        calibration=None if bundle.calibration is None else bundle.calibration.as_json(),
     )
 
 
@@ -315,6 +318,11 @@ def _bundle_text(bundle: BundleSummary) -> Iterator[str]:
     yield f"  tokens    {bundle.src_vocab_size:,} source, {bundle.tgt_vocab_size:,} target ({kind})"
     if bundle.scores:
         yield f"  scores    {_numbers(bundle.scores)}"
+    if bundle.calibration is None:
+        yield "  confidence: not calibrated"
+    else:
+        lines, ece = bundle.calibration["lines"], bundle.calibration["ece"]
+        yield f"  confidence: calibrated on {lines:,} lines, ECE {_numbers(ece)}"
 
 
 def _numbers(values: dict[str, float]) -> str:

@@ -2,13 +2,16 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from itertools import tee
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 from heedful.cli.options import ScoreOverrides
 from heedful.cli.streams import (
@@ -24,11 +27,13 @@ from heedful.errors import InputError
 from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
+    from heedful.decoding.confidence import Confidence
     from heedful.decoding.translation import ScoredText
     from heedful.text import Tokenizer
 
 _LARGEST_EXPONENT = 700.0  # of a number that floats can hold
 _PAIRS_SHOWN = 64  # between two movements of the bar
+_FLAG = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)%?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +52,12 @@ class Score:
     with other tokens, its score differs; use --tgt-ids.
 
     With --json, each line is an object with the keys source, target, score, log_prob (that of the score,
-    before the penalties), model_log_prob and tokens (each with piece, log_prob and model_log_prob). The
-    logarithm of 0 is null. With --shortlist, all tokens outside the shortlist are impossible.
+    before the penalties), model_log_prob, tokens (each with piece, log_prob and model_log_prob) and
+    confidence, as translate --json has it. The logarithm of 0 is null. With --shortlist, all tokens outside
+    the shortlist are impossible.
+
+    With --flag, only the pairs to check first are printed, the least confident first, as `line
+    number<TAB>confidence<TAB>source<TAB>target`. RUN must be calibrated (docs/confidence.md).
 
     The last line on stderr has the perplexity of all pairs, from the model's own log-probabilities, per token
     and per word. Words are separated by spaces, and the end of each line counts as one. With --json it is an
@@ -67,6 +76,12 @@ class Score:
         ),
     ] = False
     as_json: Annotated[bool, Option("Print a JSON object for each pair.", flags=("--json",))] = False
+    flag: Annotated[
+        str | None,
+        Option(
+            "Print only the least confident pairs, a number of them or a share such as 10%.", metavar="N|N%"
+        ),
+    ] = None
     ensemble: Ensemble = None
     languages: Languages = field(default_factory=Languages)
     search: ScoreOverrides = field(default_factory=dict)
@@ -100,6 +115,7 @@ class ScoredPair:
         model_log_prob: the same of the model alone, whatever the options.
         tokens: those that the model writes, the end token the last unless the output is truncated; none where
             both lines are empty.
+        confidence: in the target; None where the model has no calibration, or there are no tokens.
     """
 
     source: str
@@ -108,6 +124,7 @@ class ScoredPair:
     log_prob: float
     model_log_prob: float
     tokens: tuple[ScoredToken, ...]
+    confidence: "Confidence | None" = None
 
 
 class Perplexity:
@@ -144,6 +161,42 @@ class Perplexity:
         return math.exp(nll) if nll < _LARGEST_EXPONENT else math.inf
 
 
+class Flagged:
+    """The pairs to check first: those with the least confidence, of equal ones the first."""
+
+    def __init__(self, number: Fraction, *, is_share: bool) -> None:
+        """Flag so many pairs, or this share of them, rounded up."""
+        self._number, self._is_share = number, is_share
+        self._pairs: list[tuple[float, int, ScoredPair]] = []
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what `--flag` asks for.
+
+        Raises:
+            InputError: it is neither a number of pairs nor a share of them.
+        """
+        match = _FLAG.fullmatch(text)
+        number, is_share = Fraction(match[1] if match else 0), text.endswith("%")
+        if is_share:
+            number /= 100
+        if number <= 0 or (number > 1 if is_share else number.denominator > 1):
+            raise InputError(f"--flag {text}: give a number of pairs, or a share of them such as 10%")
+        return cls(number, is_share=is_share)
+
+    def add(self, line: int, pair: ScoredPair) -> None:
+        """Add a pair; one of empty lines has nothing to be checked."""
+        if pair.confidence is not None:
+            self._pairs.append((pair.confidence.sentence, line, pair))
+
+    def pairs(self) -> list[tuple[int, ScoredPair]]:
+        """Return the pairs with their lines, the least confident first."""
+        exact = self._number * len(self._pairs) if self._is_share else self._number
+        return [
+            (line, pair) for _, line, pair in sorted(self._pairs, key=itemgetter(0, 1))[: math.ceil(exact)]
+        ]
+
+
 def score(
     task: Score,
     pairs: Iterable[tuple[str, str]],
@@ -175,6 +228,11 @@ def score(
     )
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
+    if task.flag is not None and translator.codec.calibration is None:
+        raise InputError(
+            f"{task.run}: not calibrated, so that its confidence is not known; first give heedful evaluate "
+            "--calibrate lines with references"
+        )
     options = search_options(task.search, translator.bundle.config.decode)
     reading, scored = tee(pairs)
     targets = (
@@ -190,6 +248,7 @@ def score(
             log_prob=each.log_prob,
             model_log_prob=each.model_log_prob,
             tokens=_tokens(each, translator.bundle.tokenizers.tgt),
+            confidence=each.confidence,
         )
         for (source, target), each in zip(reading, results, strict=True)
     )
@@ -216,6 +275,7 @@ def command(task: Score) -> None:
     from heedful.verbs.output_checks import check_output
 
     check_output(None, inputs=[task.src, task.tgt, task.prefix])
+    flagged = None if task.flag is None else Flagged.parse(task.flag)
     total = count_pairs(task.src, task.tgt)
     perplexity = Perplexity()
     with ExitStack() as stack:
@@ -230,18 +290,26 @@ def command(task: Score) -> None:
         show = stack.enter_context(bar()) if total and not sys.stdout.isatty() else None
         for number, pair in enumerate(pairs, start=1):
             perplexity.add(pair)
-            line = f"{pair.model_log_prob:.6f}\t{pair.score:.6f}\t{pair.target}"
-            write_line(sys.stdout.buffer, _as_json(pair) if task.as_json else line)
+            if flagged is not None:
+                flagged.add(number, pair)
+            else:
+                line = f"{pair.model_log_prob:.6f}\t{pair.score:.6f}\t{pair.target}"
+                write_line(sys.stdout.buffer, _as_json(pair) if task.as_json else line)
             if show and total and number % _PAIRS_SHOWN == 0:
                 show(f"{number:,} of {total:,} pairs", number / total)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"{task.prefix}: has more lines than the sources; give one for each line")
+    for number, pair in flagged.pairs() if flagged is not None else ():
+        sentence = "" if pair.confidence is None else f"{pair.confidence.sentence:.4f}"
+        line = f"{number}\t{sentence}\t{pair.source}\t{pair.target}"
+        write_line(sys.stdout.buffer, _as_json(pair, line=number) if task.as_json else line)
     sys.stdout.flush()
     print(_summary(perplexity, as_json=task.as_json), file=sys.stderr)
 
 
-def _as_json(pair: ScoredPair) -> str:
+def _as_json(pair: ScoredPair, **more: int) -> str:
     line = {
+        **more,
         "source": pair.source,
         "target": pair.target,
         "score": _number(pair.score),
@@ -255,6 +323,7 @@ def _as_json(pair: ScoredPair) -> str:
             }
             for token in pair.tokens
         ],
+        "confidence": pair.confidence and asdict(pair.confidence),
     }
     return json.dumps(line, ensure_ascii=False)
 

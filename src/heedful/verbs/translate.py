@@ -64,12 +64,14 @@ class Translate:
         Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
     log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
-    text, score and hypotheses. With --glossary there is the key terms, and with --memory the key memory: the
-    share, source and target of the match, or null. A text that the memory translates has score 0 and no
-    hypotheses. A hypothesis has text, score, log_prob (before the penalties), ids, which score --tgt-ids
-    reads, and alignment. That is a list of pairs, a source word and a target word, both from 0, as heedful
-    align has them. For a multilingual model, set --src-lang and --tgt-lang to its own tags, such as fra_Latn,
-    or to short codes such as fr.
+    text, score, confidence and hypotheses. With --glossary there is the key terms, and with --memory the key
+    memory: the share, source and target of the match, or null. A text that the memory translates has score 0
+    and no hypotheses. A hypothesis has text, score, log_prob (before the penalties), ids, which score
+    --tgt-ids reads, alignment and confidence. An alignment is a list of pairs, a source word and a target
+    word, both from 0, as heedful align has them. Confidence is that of the sentence, of its words between
+    spaces, and of its tokens without the end; null where the model is not calibrated (docs/confidence.md).
+    For a multilingual model, set --src-lang and --tgt-lang to its own tags, such as fra_Latn, or to short
+    codes such as fr.
 
     A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
@@ -570,7 +572,13 @@ def shown(translation: "Translation", number: int, task: Translate) -> Iterable[
     """Return the output lines of a translation, of which the input has `number` before it."""
     if task.json:
         hypotheses = [
-            {"text": each.text, "score": each.score, "log_prob": each.log_prob, "ids": each.written_ids}
+            {
+                "text": each.text,
+                "score": each.score,
+                "log_prob": each.log_prob,
+                "ids": each.written_ids,
+                "confidence": each.confidence and asdict(each.confidence),
+            }
             | ({} if each.alignment is None else {"alignment": each.alignment.links})
             for each in translation.hypotheses
         ]
@@ -579,6 +587,7 @@ def shown(translation: "Translation", number: int, task: Translate) -> Iterable[
                 "source": translation.source,
                 "text": translation.text,
                 "score": translation.score,
+                "confidence": translation.confidence and translation.confidence.sentence,
                 "hypotheses": hypotheses,
             }
             | ({"terms": [asdict(each) for each in translation.terms]} if task.glossary else {})

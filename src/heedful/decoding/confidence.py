@@ -1,0 +1,120 @@
+"""How sure a calibrated model is of an output: of the sentence, of each word, of each token.
+
+The formulas are those of `storage/calibration.py`. The probability of a word is the product of its tokens'.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from heedful.decoding.alignment import token_ends, words_between_spaces
+from heedful.storage.calibration import Calibration, part_features, sentence_features
+from heedful.text.tokenizer import Tokenizer
+
+UNSURE = 0.8  # of a sentence: below it, the model is unsure (docs/confidence.md has what that finds)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Probabilities that an output is right, as docs/confidence.md defines it.
+
+    Attributes:
+        sentence: that it is no error; of several sentences, the lowest.
+        words: of each word of the text, between spaces.
+        tokens: of each id of the output, without end tokens.
+    """
+
+    sentence: float
+    words: tuple[float, ...]
+    tokens: tuple[float, ...]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self | None], texts: Sequence[str]) -> Self | None:
+        """Return the confidence of outputs that are one text; None where that of a part is not known.
+
+        Args:
+            parts: of each output.
+            texts: what each adds to the text, with the space before it. Without one, its first word is part
+                of the word before it, which has the lower confidence of both.
+        """
+        known = [each for each in parts if each is not None]
+        if not known or len(known) < len(parts):
+            return None
+        words: list[float] = []
+        text = ""
+        for part, added in zip(known, texts, strict=True):
+            own = list(part.words)
+            if words and own and not (text[-1:].isspace() or added[:1].isspace()):
+                words[-1] = min(words[-1], own.pop(0))
+            words += own
+            text += added
+        tokens = tuple(each for part in known for each in part.tokens)
+        return cls(min(each.sentence for each in known), tuple(words), tokens)
+
+
+def confidence_of(
+    calibration: Calibration, tokenizer: Tokenizer, text: str, ids: Sequence[int], log_probs: Sequence[float]
+) -> Confidence | None:
+    """Return the confidence in an output; None where it has no tokens.
+
+    Args:
+        calibration: of the model.
+        tokenizer: of the target.
+        text: of the output.
+        ids: of the output, without its end token.
+        log_probs: of each of them, and of the end token if there is one.
+    """
+    if not log_probs:
+        return None
+    by_word = word_log_probs(text, texts_of_tokens(tokenizer, text, ids), log_probs[: len(ids)])
+    of_words = calibration.word(part_features(by_word, log_probs))
+    of_tokens = calibration.token(part_features(log_probs[: len(ids)], log_probs))
+    of_sentence = calibration.sentence(sentence_features(log_probs))
+    return Confidence(float(of_sentence), tuple(of_words.tolist()), tuple(of_tokens.tolist()))
+
+
+def word_log_probs(text: str, texts: Sequence[str], log_probs: Sequence[float]) -> list[float]:
+    """Return the log-probability of each word between spaces: the sum over the tokens that it is made of.
+
+    A word without tokens, put in the place of an unknown one, has the mean probability of all tokens.
+
+    Args:
+        text: of the output.
+        texts: the part of it that each token stands for.
+        log_probs: of each of them.
+    """
+    words = words_between_spaces(text)
+    if not words:
+        return []
+    sums, counts = [0.0] * len(words), [0] * len(words)
+    at = word = 0
+    for part, log_prob in zip(texts, log_probs, strict=True):
+        start, at = at + len(part) - len(part.lstrip()), at + len(part)
+        while word < len(words) and words[word][1] <= start:
+            word += 1
+        for number in range(word, len(words)):
+            if words[number][0] >= at or start >= at:
+                break
+            sums[number] += log_prob
+            counts[number] += 1
+    mean = float(np.log(np.exp(log_probs).mean()))
+    return [total if count else mean for total, count in zip(sums, counts, strict=True)]
+
+
+def texts_of_tokens(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[str, ...]:
+    """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
+    return cut(text, token_ends(text, ids, tokenizer.decode))
+
+
+def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
+    """Return the parts of a text that end there; the last that has any has what remains."""
+    parts, at = [], 0
+    for end in ends:
+        parts.append(text[at : max(at, end)])
+        at = max(at, end)
+    if parts and at < len(text):
+        last = max((n for n, part in enumerate(parts) if part), default=0)
+        parts[last] += text[at:]
+    return tuple(parts)
