@@ -1,0 +1,93 @@
+"""The formulas of the confidence, and their place in a bundle."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_bundle import memorised, save_memorised
+
+from heedful.errors import BundleError
+from heedful.storage.bundle import load_bundle, read_bundle, store_calibration
+from heedful.storage.calibration import Calibration, LogisticCurve, part_features, sentence_features
+from heedful.storage.model_files import save_bundle
+
+CALIBRATION = Calibration(
+    level=30.0, lines=200, errors=31, src_tag=None, tgt_tag=None,
+    sentence=LogisticCurve(-15.5, (17.25, 2.0)), word=LogisticCurve(-4.5, (1.0, 2.0, 4.0)),
+    token=LogisticCurve(-4.0, (0.5, 2.0, 4.5)), ece={"sentence": 0.01, "word": 0.02, "token": 0.025},
+)  # fmt: skip
+
+
+def test_the_features_are_means_and_powers_of_probabilities() -> None:
+    log_probs = [math.log(0.5), math.log(0.25), 0.0]
+    assert sentence_features(log_probs).tolist() == pytest.approx([1.75 / 3, math.log(3)])
+    features = part_features([math.log(0.5), -math.inf], log_probs)
+    assert features.tolist() == [pytest.approx([0.5, 0.25, 1.75 / 3]), pytest.approx([0, 0, 1.75 / 3])]
+
+
+def test_a_curve_is_the_logistic_function_and_never_overflows() -> None:
+    curve = LogisticCurve(-1.0, (2.0, 4.0))
+    assert curve(np.array([0.5, 0.25])) == pytest.approx(1 / (1 + math.exp(-1)))
+    assert curve(np.array([[1e9, 0.0], [-1e9, 0.0]])).tolist() == pytest.approx([1.0, 0.0])
+
+
+def test_a_bundle_keeps_a_calibration_and_everything_else(tmp_path: Path) -> None:
+    path = save_memorised(tmp_path / "bundle")
+    before = json.loads((path / "config.json").read_bytes())
+    assert load_bundle(path).calibration is None
+    store_calibration(path, CALIBRATION)
+    store_calibration(path, CALIBRATION)  # takes the place of the first
+    assert load_bundle(path).calibration == read_bundle(path).calibration == CALIBRATION
+    after = json.loads((path / "config.json").read_bytes())
+    checksums = {name: after["sha256"][name] for name in after["sha256"] if name != "settings"}
+    assert after.keys() - before.keys() == {"calibration"}
+    assert {key: after[key] for key in before if key != "sha256"} == {
+        key: before[key] for key in before if key != "sha256"
+    }
+    assert checksums.items() <= before["sha256"].items()
+    assert sorted(each.name for each in path.iterdir()) == sorted([*checksums, "README.md", "config.json"])
+
+
+def test_a_saved_bundle_has_the_calibration_of_the_one_in_memory(tmp_path: Path) -> None:
+    save_bundle(replace(memorised(), calibration=CALIBRATION), tmp_path / "bundle", card="# Card\n")
+    assert load_bundle(tmp_path / "bundle").calibration == CALIBRATION
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("level", "30", "no level"),
+        ("lines", -1, "no level, or no number of lines"),
+        ("src_tag", 5, "its tags are not texts"),
+        ("ece", {"word": 0.1}, "it has no calibration errors"),
+        ("sentence", {"intercept": 1.0, "coefficients": [1.0]}, "is no curve of 2 features"),
+        ("word", {"intercept": None, "coefficients": [1.0, 1.0, 1.0]}, "is no curve of 3 features"),
+        ("token", [1.0], "is no curve of 3 features"),
+    ],
+)
+def test_a_damaged_calibration_is_refused(key: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Calibration.read(CALIBRATION.as_json() | {key: value})
+
+
+def test_an_altered_calibration_does_not_pass_the_checksum(tmp_path: Path) -> None:
+    path = save_memorised(tmp_path / "bundle")
+    store_calibration(path, CALIBRATION)
+    config = path / "config.json"
+    config.write_text(config.read_text().replace("17.25", "17.5"), encoding="utf-8")
+    with pytest.raises(BundleError, match="checksum differs"):
+        load_bundle(path)
+
+
+def test_a_calibration_is_used_for_the_languages_it_is_of() -> None:
+    bundle = memorised()
+    languages = bundle.config.languages.model_copy(update={"src_tag": "en_XX", "tgt_tag": "de_DE"})
+    into_german = replace(bundle, config=bundle.config.model_copy(update={"languages": languages}))
+    of_german = replace(CALIBRATION, src_tag="en_XX", tgt_tag="de_DE")
+    assert replace(bundle, calibration=CALIBRATION).calibration_in_use == CALIBRATION
+    assert replace(bundle, calibration=of_german).calibration_in_use is None
+    assert replace(into_german, calibration=CALIBRATION).calibration_in_use is None
+    assert replace(into_german, calibration=of_german).calibration_in_use == of_german
