@@ -226,6 +226,7 @@ class Explainer:
 
 
 def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequence[str]) -> Json:
+    known = hypothesis.confidence
     return {
         "text": hypothesis.text,
         "score": round(hypothesis.score, _DIGITS),
@@ -233,6 +234,13 @@ def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequ
         "tokens": list(tokens),
         "texts": list(texts),
         "log_probs": [round(each, _DIGITS) for each in hypothesis.token_log_probs],
+        "confidence": None
+        if known is None
+        else {
+            "sentence": round(known.sentence, _DIGITS),
+            "words": [round(each, _DIGITS) for each in known.words],
+            "tokens": [round(each, _DIGITS) for each in known.tokens],
+        },
     }
 
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from heedful.decoding.confidence import UNSURE
 from heedful.decoding.glossary import Glossary
 from heedful.errors import InputError
 from heedful.serving.documents import html_rules
@@ -108,6 +109,29 @@ class DetectedLanguage(BaseModel):
     language: str
 
 
+class WordConfidence(BaseModel):
+    """A word of a translation, and the probability that it is right."""
+
+    text: str
+    value: float
+
+
+class SentenceConfidence(BaseModel):
+    """The translation of a sentence, the probability that it is no error, and its words between spaces."""
+
+    text: str
+    value: float
+    unsure: bool
+    words: list[WordConfidence]
+
+
+class TextConfidence(BaseModel):
+    """The confidence in a translation: that of each sentence, and the lowest of these."""
+
+    value: float
+    sentences: list[SentenceConfidence]
+
+
 class Translated(BaseModel):
     """A translation, or a list of them where `q` is one."""
 
@@ -117,6 +141,7 @@ class Translated(BaseModel):
     ] = None
     alternatives: list[str] | list[list[str]] | None = None
     pivot: str | list[str | None] | None = None
+    confidence: TextConfidence | list[TextConfidence | None] | None = None
 
 
 class Language(BaseModel):
@@ -133,6 +158,7 @@ class _TranslateFields(BaseModel):
     target: NonEmptyText
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
     alternatives: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
+    confidence: Annotated[bool, BeforeValidator(lambda value: value or False)] = False
     glossary: SkipJsonSchema[dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = {}  # JSON only
     api_key: str = ""
 
@@ -156,6 +182,8 @@ class _DetectFields(BaseModel):
     q: NonEmptyText
     api_key: str = ""
 
+
+_DIGITS = 4
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": LibreError, "description": "Invalid request"},
@@ -277,12 +305,34 @@ def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translat
     ]
     many = not isinstance(parameters.q, str)
     with_pivot = any(each.pivot for each in answers)
+    confidences = [_confidence_of(each) if parameters.confidence else None for each in answers]
     return Translated.model_construct(
         text=[each.text for each in answers] if many else answers[0].text,
         detected=None if parameters.source != AUTO else languages if many else languages[0],
         alternatives=_alternatives(answers, many=many) if parameters.alternatives else None,
         pivot=None if not with_pivot else [each.pivot for each in answers] if many else answers[0].pivot,
+        confidence=confidences[0] if not many else confidences if any(confidences) else None,
     )
+
+
+def _confidence_of(answer: Answer) -> TextConfidence | None:
+    """Return the confidence in a text; None where no sentence of it has one."""
+    sentences = [
+        SentenceConfidence(
+            text=each.text,
+            value=round(known.sentence, _DIGITS),
+            unsure=known.sentence < UNSURE,
+            words=[
+                WordConfidence(text=word, value=round(value, _DIGITS))
+                for word, value in zip(each.text.split(), known.words, strict=True)
+            ],
+        )
+        for each in answer.sentences
+        if (known := each.confidence) is not None
+    ]
+    if not sentences:
+        return None
+    return TextConfidence(value=min(each.value for each in sentences), sentences=sentences)
 
 
 def _alternatives(answers: list[Answer], *, many: bool) -> list[str] | list[list[str]]:

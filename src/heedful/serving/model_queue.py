@@ -136,17 +136,25 @@ class ServedModel:
                 )
                 return served.translator.translations(texts, options=options)
 
-            outputs = [[each.text] for each in search(1)]
+            best = search(1)
+            outputs = [[each.text] for each in best]
             if alternatives:
                 # A second search: the beam is wider there, and alternatives must not change the answer.
                 others = search(alternatives + 1)
                 outputs = [
-                    list(dict.fromkeys([*best, *(each.text for each in more.hypotheses)]))[: alternatives + 1]
-                    for best, more in zip(outputs, others, strict=True)
+                    list(dict.fromkeys([*first, *(each.text for each in more.hypotheses)]))[
+                        : alternatives + 1
+                    ]
+                    for first, more in zip(outputs, others, strict=True)
                 ]
             if aligned:
-                return aligned_outputs(served.translator, texts, outputs)
-            return [tuple(map(Output, each)) for each in outputs]
+                found = aligned_outputs(served.translator, texts, outputs)
+            else:
+                found = [tuple(map(Output, each)) for each in outputs]
+            return [
+                (replace(first, confidence=each.confidence), *more)
+                for (first, *more), each in zip(found, best, strict=True)
+            ]
 
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
         """Return the n-best list of each text, as long as the beam is wide."""
@@ -197,6 +205,7 @@ class _Shares:
 
 _OVERHEAD = 200  # characters that stand for an entry's objects
 _LINK = 64  # for a link between two words
+_NUMBER = 32  # for a probability
 
 
 class SentenceKey(NamedTuple):
@@ -232,7 +241,10 @@ class SentenceCache:
     def put(self, key: SentenceKey, outputs: Outputs) -> None:
         """Remember the translations of a sentence."""
         links = sum(len(each.links or ()) for each in outputs)
-        size = len(key.text) + sum(len(each.text) for each in outputs) + _LINK * links + _OVERHEAD
+        known = [each.confidence for each in outputs if each.confidence is not None]
+        numbers = sum(len(each.words) + len(each.tokens) for each in known)
+        size = len(key.text) + sum(len(each.text) for each in outputs) + _OVERHEAD
+        size += _LINK * links + _NUMBER * numbers
         with self._lock, suppress(ValueError):  # larger than the whole cache
             self._entries[key] = size, outputs
 

@@ -27,6 +27,7 @@ from heedful.serving.marked_text import (
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
+    from heedful.decoding.confidence import Confidence
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
 
@@ -474,10 +475,12 @@ class Output:
     Attributes:
         text: the translation.
         links: between the `words` of the sentence and of the translation; None where they are not known.
+        confidence: in the translation; None where the model has no calibration, and of all but the best.
     """
 
     text: str
     links: Links | None = None
+    confidence: "Confidence | None" = None
 
 
 Outputs = tuple[Output, ...]  # the translations of a sentence, best first

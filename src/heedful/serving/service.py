@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import Glossary
 from heedful.serving.documents import TagRules
 from heedful.serving.languages import Catalogue, Detector, Pair, Route
 from heedful.serving.limits import Limits
-from heedful.serving.marked_text import MarkedText
+from heedful.serving.marked_text import MarkedText, is_faithful
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.projection import Output, Outputs, text_to_translate, translated, words
@@ -106,6 +107,7 @@ class Answer:
         probability: of that language, from 0 to 1; 1 where the client said it.
         alternatives: other translations, best first.
         pivot: the language through which it was translated.
+        sentences: the best translation of each, without markup, with the confidence in it.
     """
 
     text: str
@@ -113,6 +115,7 @@ class Answer:
     probability: float = 1.0
     alternatives: tuple[str, ...] = ()
     pivot: str | None = None
+    sentences: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,26 +212,45 @@ class TranslationService:
                 )
             terms = request.glossary(route.legs[0])
         job = _Job(request, route, turn, terms)
-        outputs = await self._translate_sentences(segments, job)
+        outputs, sentences = await self._translate_sentences(segments, job)
         most = max(map(len, outputs), default=1)
         # The n-th translation of a text is made of the n-th ones of its sentences.
         texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
         best, *others = dict.fromkeys(texts)
         return Answer(
-            text=best, source=source, probability=probability, alternatives=tuple(others), pivot=route.pivot
+            text=best,
+            source=source,
+            probability=probability,
+            alternatives=tuple(others),
+            pivot=route.pivot,
+            sentences=tuple(sentences),
         )
 
-    async def _translate_sentences(self, segments: Segments, job: _Job) -> list[tuple[str, ...]]:
-        """Return the translations of sentences, with their markers, and no placeholder lost or changed."""
+    async def _translate_sentences(
+        self, segments: Segments, job: _Job
+    ) -> tuple[list[tuple[str, ...]], list[Output]]:
+        """Return the translations of sentences, with their markers, and no placeholder lost or changed.
+
+        Returns:
+            The translations of each, and the best ones without markers, with the confidence in them.
+        """
         steps = translated([(each, segments.document.escape) for each in segments.sentences])
         asked = next(steps)
+        first = await self._translate_by_route(asked, job)
+        # The model is asked again where it lost a placeholder: its confidence was in another output.
+        sentences = [
+            best
+            for sentence, (best, *_) in zip(asked, first, strict=True)
+            if is_faithful(sentence, best.text)
+        ]
+        outputs = first
         while True:
-            outputs = await self._translate_by_route(asked, job)
             try:
                 asked = steps.send(outputs)
             except StopIteration as done:
                 written: list[tuple[str, ...]] = done.value
-                return written
+                return written, sentences
+            outputs = await self._translate_by_route(asked, job)
 
     async def _translate_by_route(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""
@@ -299,20 +321,24 @@ def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Ou
 
 
 def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -> Output:
-    target = "".join(part.space + output.text for part, output in zip(parts, outputs, strict=True))
+    texts = [part.space + output.text for part, output in zip(parts, outputs, strict=True)]
+    target, confidence = "".join(texts), Confidence.joined([each.confidence for each in outputs], texts)
     links: list[tuple[int, int]] = []
     num_src = num_tgt = 0
     for part, output in zip(parts, outputs, strict=True):
         if output.links is None:
-            return Output(target)
+            return Output(target, None, confidence)
         links += [(num_src + src, num_tgt + tgt) for src, tgt in output.links]
         num_src, num_tgt = num_src + len(words(part.text)), num_tgt + len(words(output.text))
     whole = (num_src, num_tgt) == (len(words(source)), len(words(target)))
-    return Output(target, links if whole else None)
+    return Output(target, links if whole else None, confidence)
 
 
 def _composed(pivot: Output, output: Output) -> Output:
-    """Return a translation of a translation, with links from its words to those of the first source."""
+    """Return a translation of a translation, with links from its words to those of the first source.
+
+    No confidence is known: a model is calibrated on what people wrote.
+    """
     if pivot.links is None or output.links is None:
         return Output(output.text)
     links = {(src, tgt) for src, middle in pivot.links for again, tgt in output.links if middle == again}

@@ -27,6 +27,7 @@ let remembering = 0;
 let typedAt = 0;
 let explainable = true;
 let explained = null;
+let confidence = null; // in the translation; null: the model is not calibrated
 let current = false; // whether the translation is that of the text as it stands
 
 function typed() {
@@ -57,7 +58,7 @@ async function translateNow() {
   output.ariaBusy = "true";
   try {
     const alternatives = Math.min(3, limits.alternativesLimit);
-    const answer = await service.translate({ ...fields, alternatives }, signal);
+    const answer = await service.translate({ ...fields, alternatives, confidence: true }, signal);
     if (signal.aborted) return;
     if (languages.turn(answer.detectedLanguage?.language)) return void translateNow();
     showAnswer(text, answer);
@@ -92,7 +93,8 @@ function showAnswer(text, answer) {
   for (const id of ["output", "others"]) setStale(id, false);
   languages.detect(answer.detectedLanguage?.language ?? "");
   output.lang = languages.to.value;
-  showTexts(text, answer.translatedText);
+  confidence = answer.confidence ?? null;
+  showTexts(text, answer.translatedText, confidence?.sentences);
   byId("bar").hidden = true;
   byId("copy").hidden = false;
   byId("live").textContent = answer.translatedText;
@@ -105,7 +107,7 @@ function showAnswer(text, answer) {
 /** Make place for an explanation, so that nothing moves when it comes; or say why there will be none. */
 function expectExplanation(pivot) {
   const name = languages.nameOf(pivot);
-  remark(pivot ? `Translated through ${name}` : "");
+  remark(pivot ? `Translated through ${name}` : doubt());
   if (pivot) return hideInside(`No attention to show: two models translated this text, one after the other. Choose ${name} as one of the languages to see it.`);
   if (!explainable || languages.source === languages.to.value) return hideInside();
   const inside = byId("inside");
@@ -144,11 +146,22 @@ async function explainNow(text, fields, pivot, signal) {
   return showSentence(0);
 }
 
-/** Say that a model is unsure, where it is of most words; lines below all of them would say no more. */
+/** What is said of the sentences that a calibrated model is unsure of; nothing where it is sure of all. */
+function doubt() {
+  const sentences = confidence?.sentences ?? [];
+  const unsure = sentences.flatMap((each, n) => (each.unsure ? [n + 1] : []));
+  if (!unsure.length) return "";
+  if (unsure.length === sentences.length) return `The model is unsure of this ${sentences.length > 1 ? "translation" : "sentence"}.`;
+  if (unsure.length > 1) return `The model is unsure of ${unsure.length} of ${sentences.length} sentences.`;
+  return `The model is unsure of sentence ${unsure[0]} of ${sentences.length}.`;
+}
+
+/** Say that a model is unsure; one that is not calibrated, where it is of most words. Lines below all words say no more. */
 function showDoubt(probabilities) {
   const below = (limit) => probabilities.filter((each) => each < limit).length;
   const improbable = probabilities.length > 0 && below(0.25) === probabilities.length;
-  remark(below(0.5) > probabilities.length / 2 ? "The model is unsure of this translation." : "");
+  const seemsUnsure = below(0.5) > probabilities.length / 2;
+  remark(confidence ? doubt() : seemsUnsure ? "The model is unsure of this translation." : "");
   byId("legend").classList.toggle("void", improbable);
   output.classList.toggle("improbable", improbable);
 }

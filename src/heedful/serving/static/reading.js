@@ -13,16 +13,35 @@ let entries = []; // {sentence, sourceSpans, targetSpans} of what is explained
 let spans = new Map(); // element -> {entry, side, index}
 let current = -1; // word of the translation that the keyboard is at
 let shown = "";
+let doubts = []; // {start, end, title} of the sentences of the translation that the model is unsure of
+let confident = []; // {start, end, value} of its words
 
-/** Show texts without anything known of their words. */
-export function showTexts(source, translation) {
+/** Show texts without anything known of their words but, of a calibrated model, the confidence in sentences. */
+export function showTexts(source, translation, sentences = []) {
   entries = [];
   spans = new Map();
   current = -1;
   shown = translation;
   note.textContent = "";
+  findDoubts(translation, sentences);
   mirrorText(source);
-  output.replaceChildren(translation);
+  fill(output, translation, [], doubts);
+}
+
+function findDoubts(translation, sentences) {
+  doubts = [];
+  confident = [];
+  const places = placesOf(translation, sentences.map((each) => each.text));
+  sentences.forEach(({ text, value, unsure, words }, n) => {
+    if (places[n] < 0) return;
+    if (unsure) {
+      const title = `The model is unsure of this sentence: ${percent(value)} confidence`;
+      doubts.push({ start: places[n], end: places[n] + text.length, title });
+    }
+    const starts = placesOf(text, words.map((each) => each.text)).map((start) => places[n] + start);
+    confident.push(...words.map((word, i) => (
+      { start: starts[i], end: starts[i] + word.text.length, value: word.value })));
+  });
 }
 
 /** Let the mirror behind the text field have its text, so that both wrap alike and grow together. */
@@ -41,13 +60,13 @@ export function showWords(source, translation, sentences, from, to) {
   const written = [];
   sentences.forEach((sentence, index) => {
     if (sourceAt[index] < 0 || targetAt[index] < 0) return;
-    const entry = { number: index, ...inWords(sentence, from, to), sourceSpans: [], targetSpans: [] };
+    const entry = { number: index, ...inWords(sentence, from, to), sourceSpans: [], targetSpans: [], confidences: [] };
     entries.push(entry);
     read.push(...marked(entry, "source", sourceAt[index]));
     written.push(...marked(entry, "target", targetAt[index]));
   });
   fill(mirror, `${source}\n`, read);
-  fill(output, translation, written);
+  fill(output, translation, written, doubts);
   current = -1;
   return entries.flatMap(({ target, probabilities }) =>
     probabilities.filter((_, n) => /[\p{L}\p{N}]/u.test(target[n].text))); // signs are easily guessed
@@ -56,21 +75,38 @@ export function showWords(source, translation, sentences, from, to) {
 function marked(entry, side, offset) {
   return entry[side].map((word, index) => {
     const span = make("span", { className: "w", textContent: word.text });
-    if (side === "target") span.classList.add(grade(entry.probabilities[index]));
+    if (side === "target") {
+      span.classList.add(grade(entry.probabilities[index]));
+      const known = confident.find(({ start, end }) => start <= offset + word.start && offset + word.end <= end);
+      entry.confidences.push(known?.value);
+    }
     entry[`${side}Spans`].push(span);
     spans.set(span, { entry, side, index });
     return { start: offset + word.start, end: offset + word.end, span };
   });
 }
 
-function fill(element, text, marks) {
-  const parts = [];
+function fill(element, text, marks, unsure = []) {
+  const children = [];
   let at = 0;
+  for (const { start, end, title } of unsure) {
+    const sentence = make("mark", { className: "unsure", title }, ...between(text, marks, start, end));
+    children.push(...between(text, marks, at, start), sentence);
+    at = end;
+  }
+  element.replaceChildren(...children, ...between(text, marks, at, text.length));
+}
+
+/** A part of a text, with the words in it that are marked. */
+function between(text, marks, from, to) {
+  const parts = [];
+  let at = from;
   for (const { start, end, span } of marks) {
+    if (start < from || end > to) continue;
     parts.push(text.slice(at, start), span);
     at = end;
   }
-  element.replaceChildren(...parts, text.slice(at));
+  return [...parts, text.slice(at, to)];
 }
 
 function light(span) {
@@ -92,8 +128,9 @@ function light(span) {
   });
   const names = partners.sort((a, b) => b[0] - a[0]).slice(0, 3).map(([, name]) => (/[\p{L}\p{N}]/u.test(name) ? name : `“${name}”`)).join(", ");
   const word = span.textContent;
+  const confidence = entry.confidences[index] === undefined ? "" : `, confidence ${percent(entry.confidences[index])}`;
   note.textContent = side === "target"
-    ? `${word}: ${percent(entry.probabilities[index])}, attended to ${names}`
+    ? `${word}: ${percent(entry.probabilities[index])}${confidence}, attended to ${names}`
     : `${word}: attended to by ${names}`;
 }
 
