@@ -61,6 +61,16 @@ def large() -> None:
         file.write(b"The house is small.\n")
 
 
+def judged() -> None:
+    """Write a model, and lines with references of which half are errors."""
+    large()
+    known = [*SHOWN_PAIRS] * 4
+    wrong = [(f"xyz {n}", "Xylophon quer Pizza") for n in range(12)]
+    for name, lines in (("valid", [*known, *wrong]), ("test", known), ("input", [*known, *wrong])):
+        for side, texts in zip(("en", "de"), zip(*lines, strict=True), strict=True):
+            Path(f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
 def documents() -> None:
     save_memorised(Path("runs/en-de/best"), SHOWN_PAIRS)
     report = docx.Document()
@@ -90,6 +100,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/adapt-a-published-one.md": (published, {"import", "train", "evaluate", "export"}),
     "docs/bulk-translation.md": (large, {"translate"}),
     "docs/glossaries.md": (large, {"translate"}),
+    "docs/confidence.md": (judged, {"evaluate", "translate", "score"}),
     "docs/documents.md": (documents, {"translate"}),
     "docs/memories.md": (memories, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from page_visits import (
     playwright,
     visited,
 )
-from tiny_bundle import PAIRS, save_memorised
+from tiny_bundle import CALIBRATION, PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
 from heedful.serving.access import make_key
+from heedful.storage.bundle import store_calibration
 
 __all__ = ["chromium", "flawless_visit", "page_server"]  # fixtures: browser, visit, server
 
@@ -366,4 +368,36 @@ def test_a_server_that_is_gone_is_told(browser: "playwright.Browser", bundle: Pa
         expect(visit.page.locator("#problem button")).to_have_text("Try again")
         expect(visit.page.locator("#copy")).to_be_disabled()
         expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
+        visit.page.close()
+
+
+def test_a_sentence_that_a_calibrated_model_is_unsure_of_is_marked_and_named(
+    browser: "playwright.Browser", bundle: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "sure"
+    shutil.copytree(bundle, path)
+    store_calibration(path, CALIBRATION)
+    with translation_server(f"en-de={path}") as own:
+        visit = visited(browser, own.url, bypass_csp=True)
+        marks = visit.page.locator("#output mark.unsure")
+        visit.page.locator("#source").fill(f"{PAIRS[0][0]}\nsleep does cat\n{PAIRS[1][0]}")
+        expect(visit.page.locator("#remark")).to_have_text("The model is unsure of sentence 2 of 3.")
+        expect(marks).to_have_count(1)
+        expect(marks).to_have_attribute(
+            "title", re.compile(r"The model is unsure of this sentence: [1-7]?\d % confidence")
+        )
+        visit.page.locator("#output mark.unsure .w").first.hover()
+        expect(visit.page.locator("#word")).to_have_text(re.compile(r"\d %, confidence \d+ %, attended to"))
+        expect(visit.page.locator("#output .w")).not_to_have_count(0)
+        text = visit.page.locator("#output").text_content()
+        assert text is not None
+        assert text.split("\n")[::2] == [PAIRS[0][1], PAIRS[1][1]]
+        assert marks.text_content() == text.split("\n")[1]
+        assert violations(visit) == []
+        visit.page.locator("#source").fill("sleep does cat")
+        expect(visit.page.locator("#remark")).to_have_text("The model is unsure of this sentence.")
+        visit.page.locator("#source").fill(ENGLISH)
+        visit.shows(GERMAN)
+        expect(marks).to_have_count(0)
+        expect(visit.page.locator("#remark")).to_be_empty()
         visit.page.close()

@@ -44,7 +44,9 @@ def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, fil
     found = [json.loads(line) for line in outcome.out.splitlines()]
     assert [(each["source"], each["target"]) for each in found] == list(PAIRS)
     for each in found:
-        assert list(each) == ["source", "target", "score", "log_prob", "model_log_prob", "tokens"]
+        assert list(each) == [
+            *("source", "target", "score", "log_prob", "model_log_prob", "tokens", "confidence")
+        ]
         assert list(each["tokens"][0]) == ["piece", "log_prob", "model_log_prob"]
         assert each["model_log_prob"] == each["log_prob"]
         assert each["tokens"][-1]["piece"] == "</s>"

@@ -148,6 +148,8 @@ VALUES = {
     "waiting_characters": "10000", "seconds": "2", "requests_per_minute": "9",
     "replicas": "2", "max_replicas": "3", "models_per_replica": "1", "preset": "tiny",
     "settings": "data.max_length=50",
+    "flag": "10%",
+    "replicas": "2", "max_replicas": "3", "models_per_replica": "1",
 }  # fmt: skip
 NEEDED = {
     **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},
@@ -168,6 +170,8 @@ REFUSED = {
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
     ("translate", "column"), ("serve", "shared"), ("prepare", "on"), ("prepare", "src"), ("prepare", "tgt"),
+    ("translate", "column"), ("serve", "shared"),
+    ("score", "flag"), ("evaluate", "calibrate"),  # it is not calibrated, and six lines are too few
 }  # fmt: skip
 
 

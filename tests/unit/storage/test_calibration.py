@@ -7,18 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_bundle import memorised, save_memorised
+from tiny_bundle import CALIBRATION, memorised, save_memorised
 
 from heedful.errors import BundleError
 from heedful.storage.bundle import load_bundle, read_bundle, store_calibration
 from heedful.storage.calibration import Calibration, LogisticCurve, part_features, sentence_features
 from heedful.storage.model_files import save_bundle
-
-CALIBRATION = Calibration(
-    level=30.0, lines=200, errors=31, src_tag=None, tgt_tag=None,
-    sentence=LogisticCurve(-15.5, (17.25, 2.0)), word=LogisticCurve(-4.5, (1.0, 2.0, 4.0)),
-    token=LogisticCurve(-4.0, (0.5, 2.0, 4.5)), ece={"sentence": 0.01, "word": 0.02, "token": 0.025},
-)  # fmt: skip
 
 
 def test_the_features_are_means_and_powers_of_probabilities() -> None:
@@ -77,7 +71,7 @@ def test_an_altered_calibration_does_not_pass_the_checksum(tmp_path: Path) -> No
     path = save_memorised(tmp_path / "bundle")
     store_calibration(path, CALIBRATION)
     config = path / "config.json"
-    config.write_text(config.read_text().replace("17.25", "17.5"), encoding="utf-8")
+    config.write_text(config.read_text().replace("-36.0", "-36.5"), encoding="utf-8")
     with pytest.raises(BundleError, match="checksum differs"):
         load_bundle(path)
 
