@@ -138,7 +138,8 @@ VALUES = {
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
     "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "power",
     "coverage_penalty": "0.2", "max_length_offset": "9", "max_length": "30", "min_length": "2",
-    "max_source_tokens": "50", "no_repeat_ngram_size": "2", "early_stopping": "first", "num_groups": "2",
+    "max_source_tokens": "50", "no_repeat_ngram_size": "2",
+    "encoder_no_repeat_ngram_size": "2", "early_stopping": "first", "num_groups": "2",
     "diversity_penalty": "0.3", "repetition_penalty": "1.1", "strategy": "sampling", "temperature": "0.9",
     "top_k": "3", "top_p": "0.9", "min_p": "0.1", "epsilon": "0.01", "seed": "3", "samples": "3",
     "batch_tokens": "100", "batch_size": "2", "threads": "1", "precision": "int8", "engine": "native",
@@ -149,7 +150,6 @@ VALUES = {
     "replicas": "2", "max_replicas": "3", "models_per_replica": "1", "preset": "tiny",
     "settings": "data.max_length=50",
     "flag": "10%",
-    "replicas": "2", "max_replicas": "3", "models_per_replica": "1",
 }  # fmt: skip
 NEEDED = {
     **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},
@@ -169,7 +169,7 @@ REFUSED = {
     ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
-    ("translate", "column"), ("serve", "shared"), ("prepare", "on"), ("prepare", "src"), ("prepare", "tgt"),
+    ("translate", "column"), ("serve", "shared"), ("prepare", "src"), ("prepare", "tgt"),
     ("translate", "column"), ("serve", "shared"),
     ("score", "flag"), ("evaluate", "calibrate"),  # it is not calibrated, and six lines are too few
 }  # fmt: skip

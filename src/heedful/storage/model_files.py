@@ -276,7 +276,7 @@ def _reason(error: Exception) -> str:
     """Return why torch.load or the check before it refuses a file: its own messages are pages of advice."""
     if isinstance(error, _NotPlainError):
         return str(error)
-    if isinstance(error, OSError) and error.filename:  # which torch's own have not
+    if isinstance(error, OSError) and error.filename and error.strerror:  # which torch's own have not
         return error.strerror
     if match := _REFUSED_NAME.search(str(error)):
         return f"it asks for {shown(match[1])}"

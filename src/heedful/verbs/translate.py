@@ -64,14 +64,12 @@ class Translate:
         Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
     log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
-    text, score, confidence and hypotheses. With --glossary there is the key terms, and with --memory the key
-    memory: the share, source and target of the match, or null. A text that the memory translates has score 0
-    and no hypotheses. A hypothesis has text, score, log_prob (before the penalties), ids, which score
-    --tgt-ids reads, alignment and confidence. An alignment is a list of pairs, a source word and a target
-    word, both from 0, as heedful align has them. Confidence is that of the sentence, of its words between
-    spaces, and of its tokens without the end; null where the model is not calibrated (docs/confidence.md).
-    For a multilingual model, set --src-lang and --tgt-lang to its own tags, such as fra_Latn, or to short
-    codes such as fr.
+    text, score, confidence and hypotheses. A hypothesis has text, score, log_prob (before penalties), ids
+    (score --tgt-ids reads them), alignment (pairs of a source and a target word, both from 0) and confidence
+    (of the sentence, its words between spaces and its tokens without the end; null without calibration, see
+    docs/confidence.md). With --glossary there is the key terms. With --memory there is memory: the share,
+    source and target of the match, or null; a text that it translates has score 0 and no hypotheses. For a
+    multilingual model, set --src-lang and --tgt-lang to its own tags (fra_Latn) or to short codes (fr).
 
     A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
@@ -283,7 +281,7 @@ def _translate_lines(task: Translate) -> None:
     inputs = [source, task.prefix, task.shortlist, task.glossary]
     models = [task.run, *(task.ensemble or ())]
     check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
-    _check_memories(task, inputs, models, output)
+    task.memory_files.check(inputs=inputs, models=models, output=output)
     # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
     typed = source == _STDIN and sys.stdin.isatty()
     at_once = typed or task.line_buffered
@@ -332,13 +330,6 @@ def _translate_lines(task: Translate) -> None:
         suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
 
 
-def _check_memories(
-    task: Translate, inputs: "Sequence[Path | None]", models: "Sequence[Path]", output: Path | None
-) -> None:
-    if task.memory or task.memory_report is not None or task.to_tmx is not None:
-        task.memory_files.check(inputs=inputs, models=models, output=output)
-
-
 @contextmanager
 def _through_memories(
     task: Translate,
@@ -380,7 +371,7 @@ def _translate_document(task: Translate, document: Path) -> None:
         raise typer.BadParameter("--resume needs --output, the name of a file")
     inputs, models = [document, task.shortlist, task.glossary], [task.run, *(task.ensemble or ())]
     check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
-    _check_memories(task, inputs, models, output)
+    task.memory_files.check(inputs=inputs, models=models, output=output)
     if _is_file(output) and os.path.lexists(_translations_of(output)):
         raise InputError(
             f"{_translations_of(output)}: would be replaced; rename it, or give another --output"
