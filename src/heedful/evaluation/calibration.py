@@ -7,7 +7,7 @@ alignment of TER. A good translation with other words than the reference's count
 
 scikit-learn fits the logistic regressions of `storage/calibration.py`, by maximum likelihood with a small L2
 penalty on standardised features. A calibration error of the same lines would be too low, so the stored one is
-of cross-validation: each line is judged by curves that were fitted on others.
+of cross-validation: the confidence of each line is by curves that were fitted on others.
 """
 
 import math
@@ -200,18 +200,18 @@ def matches(output: Sequence[object], reference: Sequence[object]) -> list[bool]
         for j, other in enumerate(reference, start=1):
             row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (item != other)))
         rows.append(row)
-    found = [False] * len(output)
+    is_match = [False] * len(output)
     i, j = len(output), len(reference)
     while i and j:
         cost = rows[i][j]
         if cost == rows[i - 1][j - 1] + (output[i - 1] != reference[j - 1]):
             i, j = i - 1, j - 1
-            found[i] = output[i] == reference[j]
+            is_match[i] = output[i] == reference[j]
         elif cost == rows[i - 1][j] + 1:
             i -= 1
         else:
             j -= 1
-    return found
+    return is_match
 
 
 def _parts(
@@ -297,14 +297,14 @@ def _cross_validated(parts: _Parts) -> NDArray[np.float64]:
 
 
 def _report(
-    judged: Mapping[str, tuple[NDArray[np.float64], NDArray[np.bool_]]], *, level: float
+    parts: Mapping[str, tuple[NDArray[np.float64], NDArray[np.bool_]]], *, level: float
 ) -> CalibrationReport:
     """Return the report of confidences, and whether each was right, by kind."""
-    confidences, is_right = judged["sentence"]
+    confidences, is_right = parts["sentence"]
     num_flagged = math.ceil(FLAGGED * len(confidences))
     flagged = np.argsort(confidences, kind="stable")[:num_flagged]
     return CalibrationReport(
-        ece={kind: expected_calibration_error(*each) for kind, each in judged.items()},
+        ece={kind: expected_calibration_error(*each) for kind, each in parts.items()},
         lines=len(confidences),
         errors=int((~is_right).sum()),
         level=level,

@@ -148,12 +148,12 @@ class ServedModel:
                     for first, more in zip(outputs, others, strict=True)
                 ]
             if aligned:
-                found = aligned_outputs(served.translator, texts, outputs)
+                results = aligned_outputs(served.translator, texts, outputs)
             else:
-                found = [tuple(map(Output, each)) for each in outputs]
+                results = [tuple(map(Output, each)) for each in outputs]
             return [
                 (replace(first, confidence=each.confidence), *more)
-                for (first, *more), each in zip(found, best, strict=True)
+                for (first, *more), each in zip(results, best, strict=True)
             ]
 
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":

@@ -1,11 +1,15 @@
 """From a request to its answers, over models that translate by a rule."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from small_services import RuleTranslator, rule_model, rule_service
 
+from heedful.decoding.confidence import Confidence
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import Translation
 from heedful.serving.documents import TagRules, html_rules
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
@@ -220,6 +224,56 @@ def test_a_sentence_of_too_many_tokens_is_translated_in_parts() -> None:
         "----- " * 19 + "[----- x]",
         "[short]",
     ]
+
+
+class SureTranslator(RuleTranslator):
+    """Is the surer of a text the shorter it is."""
+
+    def translations(
+        self, texts: Sequence[str], *, options: SearchOptions | None = None
+    ) -> list[Translation]:
+        return [self._sure(each) for each in super().translations(texts, options=options)]
+
+    def _sure(self, translation: Translation) -> Translation:
+        sure = 1 / len(translation.source)
+        hypotheses = [
+            replace(each, confidence=Confidence(sure, (sure,) * len(each.text.split()), ()))
+            for each in translation.hypotheses
+        ]
+        return replace(translation, hypotheses=tuple(hypotheses))
+
+
+def sure_service(rule: Callable[[str], str], **limits: int) -> TranslationService:
+    model = rule_model("a rule", SureTranslator(rule))
+    return TranslationService([model], Limits(**limits), Metrics())  # type: ignore[arg-type]
+
+
+def test_an_answer_has_the_confidence_in_each_of_its_sentences() -> None:
+    service, text = sure_service(str.upper), "<p>Two <b>dogs</b> run.</p><p>12</p><p>It rains.</p>"
+    for _ in range(2):  # the second time, they are remembered
+        (answer,) = ask(service, text, rules=html_rules(), alternatives=2)
+        found = [each for each in answer.sentences if each.confidence]
+        assert [each.text for each in found] == ["TWO DOGS RUN.", "IT RAINS."]
+        assert [each.confidence for each in found] == [
+            Confidence(1 / 13, (1 / 13,) * 3, ()),
+            Confidence(1 / 9, (1 / 9,) * 2, ()),
+        ]
+    (uncalibrated,) = ask(rule_service(), "Two dogs run.")
+    assert [each.confidence for each in uncalibrated.sentences] == [None]
+
+
+def test_a_sentence_in_parts_is_as_sure_as_its_least_sure_part() -> None:
+    (answer,) = ask(sure_service(lambda text: f"[{text}]", sentence_tokens=10), "a dog sees a cat")
+    (sentence,) = answer.sentences
+    assert sentence.text == "[a dog] [sees] [a cat]"
+    assert sentence.confidence == Confidence(1 / 5, (1 / 5, 1 / 5, 1 / 4, 1 / 5, 1 / 5), ())
+
+
+def test_nothing_is_said_of_an_output_that_was_not_taken() -> None:
+    service = sure_service(lambda text: text.replace("{name}", "?"))
+    (answer,) = ask(service, "Hello {name}!\nHello.")
+    assert answer.text.count("{name}") == 1
+    assert [each.text for each in answer.sentences] == ["Hello."]
 
 
 def test_markup_is_kept_where_a_sentence_is_translated_in_parts() -> None:
