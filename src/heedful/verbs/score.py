@@ -52,8 +52,8 @@ class Score:
     with other tokens, its score differs; use --tgt-ids.
 
     With --json, each line is an object with the keys source, target, score, log_prob (that of the score,
-    before the penalties), model_log_prob, tokens (each with piece, log_prob and model_log_prob) and
-    confidence, as translate --json has it. The logarithm of 0 is null. With --shortlist, all tokens outside
+    before the penalties), model_log_prob and tokens (each with piece, log_prob and model_log_prob). It also
+    has confidence, as translate --json does. The logarithm of 0 is null. With --shortlist, all tokens outside
     the shortlist are impossible.
 
     With --flag, only the pairs to check first are printed, the least confident first, as `line
