@@ -563,13 +563,8 @@ def shown(translation: "Translation", number: int, task: Translate) -> Iterable[
     """Return the output lines of a translation, of which the input has `number` before it."""
     if task.json:
         hypotheses = [
-            {
-                "text": each.text,
-                "score": each.score,
-                "log_prob": each.log_prob,
-                "ids": each.written_ids,
-                "confidence": each.confidence and asdict(each.confidence),
-            }
+            {name: getattr(each, name) for name in ("text", "score", "log_prob")}
+            | {"ids": each.written_ids, "confidence": each.confidence and asdict(each.confidence)}
             | ({} if each.alignment is None else {"alignment": each.alignment.links})
             for each in translation.hypotheses
         ]
