@@ -13,7 +13,7 @@ bytes wherever it was made.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,12 +150,14 @@ class PreparationJob(ShardJob):
         text: the shards.
         config: of a training on them.
         tokenizers: of source and target.
-        processes: that turn one shard into ids.
+        threads: of the CPU, for one shard.
+        processes: that share these.
     """
 
     text: PairShards
     config: Config
     tokenizers: TokenizerPair
+    threads: int
     processes: int
     done: str = "prepared"
     suffix: str = ".arrow"
@@ -187,7 +189,7 @@ class ShardPreparer(ShardWorker):
             self.report(self._lines, self._tokens)
 
         with (
-            using_threads(job.processes),
+            using_threads(job.threads),
             temporary_directory(cache_directory(job.config.data.cache_dir)) as folder,
             job.text.files(name, folder) as files,
             open_text(files, folder, report=lambda fraction: report(fraction / 2)) as text,
@@ -245,7 +247,9 @@ def _longest(config: Config) -> int:
     return config.data.max_length
 
 
-def prepare_shards(config: Config, output: str, *, resume: bool, on_ray: bool) -> str:
+def prepare_shards(
+    config: Config, output: str, *, resume: bool, on_ray: bool, notify: Callable[[str], None]
+) -> str:
     """Turn shards of text into ids, and return what was done, in words.
 
     Args:
@@ -253,6 +257,7 @@ def prepare_shards(config: Config, output: str, *, resume: bool, on_ray: bool) -
         output: the path or URL of the directory of stores.
         resume: whether to go on with an output that is there.
         on_ray: on a Ray cluster, with `train.threads` CPUs for each worker; else here.
+        notify: called with what takes long.
 
     Raises:
         ConfigError: there is not one text.
@@ -262,12 +267,12 @@ def prepare_shards(config: Config, output: str, *, resume: bool, on_ray: bool) -
     text, folder = PairShards.of(config.data), Folder.of(output)
     if _url(folder) in (text.source, text.targets):
         raise InputError(f"{output}: is the input too; write to another directory")
-    processes = config.train.threads or (1 if on_ray else num_threads())
-    check_workers("train.threads", processes)
+    threads = config.train.threads or (1 if on_ray else num_threads())
+    check_workers("train.threads", threads)
     cache = cache_directory(config.data.cache_dir).absolute()  # the same on each machine
     config = config.replace(data=config.data.replace(cache_dir=str(cache)).model_dump())
     Manifest(folder).start(resume=resume, done=PreparationJob.done)
-    config, tokenizers = _vocabulary(config, text, folder, cache)
+    config, tokenizers = _vocabulary(config, text, folder, cache, notify)
     with suppress(FileNotFoundError):
         folder.files.delete_file(folder.of_file(CONFIG))  # until the new shards are done
     job = PreparationJob(
@@ -276,9 +281,10 @@ def prepare_shards(config: Config, output: str, *, resume: bool, on_ray: bool) -
         text=text,
         config=config,
         tokenizers=tokenizers,
-        processes=processes,
+        threads=threads,
+        processes=1 if on_ray else threads,  # Ray starts the processes
     )
-    cpus = processes if on_ray else 0
+    cpus = threads if on_ray else 0
     done = work_on_shards(ShardPreparer, job, text.sizes, resume=True, ray_cpus=cpus)
     with folder.complete(CONFIG) as file:
         file.write(to_toml(config).encode())
@@ -286,7 +292,7 @@ def prepare_shards(config: Config, output: str, *, resume: bool, on_ray: bool) -
 
 
 def _vocabulary(
-    config: Config, text: PairShards, output: Folder, cache: Path
+    config: Config, text: PairShards, output: Folder, cache: Path, notify: Callable[[str], None]
 ) -> tuple[Config, TokenizerPair]:
     """Return the settings and the tokenizers: those of an earlier start, of a bundle, or trained ones."""
     of_bundle = None
@@ -302,6 +308,7 @@ def _vocabulary(
         tokenizers = of_bundle
         if tokenizers is None:
             sample = text.sample(MAX_LINES // 2, cache)
+            notify(f"training a {config.tokenizer.kind} vocabulary on {len(sample):,} pairs")
             tokenizers = train_tokenizers(sample.src, sample.tgt, config.tokenizer, seed=config.train.seed)
         tokenizers.save(here)
         folder.files.create_dir(folder.path)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -472,8 +473,9 @@ def prepare_text(task: Prepare) -> None:
     overrides += [parse_override(setting) for setting in task.settings or []]
     config = load_config(task.config, preset=task.preset, overrides=overrides)
     with warnings_on_stderr():
-        done = prepare_shards(config, task.output, resume=task.resume, on_ray=task.on == "ray")
-    print(done, file=sys.stderr)
+        notify = partial(print, file=sys.stderr)
+        done = prepare_shards(config, task.output, resume=task.resume, on_ray=task.on == "ray", notify=notify)
+    notify(done)
 
 
 COMMANDS = {"prepare": prepare_text}
