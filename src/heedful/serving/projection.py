@@ -36,6 +36,7 @@ Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_OWN = 4  # links with other words that one with the element's own outweighs (benchmarks/serving/tags.py)
 _FAR = 40  # words from a gap; links of those beyond count for nothing
 _JOINERS = "\u200c\u200d"  # within a word, as marks are
 _INNER = "'’-"  # between two letters, part of the word
@@ -106,11 +107,11 @@ class Aligned:
     def span(self, first: int, behind: int) -> Span | None:
         """Return the span of target words that stands for the source words from `first` to before `behind`.
 
-        A word inside that is linked with these words counts for it, one that is linked with others against
-        it: it is the span of the largest sum, and of these the shortest.
+        Each link inside with these words counts `_OWN` for it, each link with others 1 against it: it is the
+        span of the largest sum, and of these the shortest.
 
         Returns:
-            None where no target word is linked with them alone, or mostly.
+            None where no target word is linked with them, or too few of a word's links are.
         """
         inside = Counter(tgt for targets in self._targets[first:behind] for tgt in targets)
         best, best_sum = None, 0
@@ -120,7 +121,7 @@ class Aligned:
             if total <= 0:
                 start, total = tgt, 0
             end = tgt + 1
-            total += 2 * inside[tgt] - self._num_links[tgt]
+            total += (_OWN + 1) * inside[tgt] - self._num_links[tgt]
             if total > best_sum:
                 best, best_sum = (start, end), total
         return best

@@ -182,9 +182,10 @@ def test_the_span_is_that_with_most_words_for_it_and_fewest_against() -> None:
     # A word in the middle that is aligned with nothing, or with another part, does not end it.
     assert span([(1, 2), (1, 4), (2, 5)], 1, 3, 8) == (2, 6)
     assert span([(1, 2), (1, 3), (0, 4), (2, 5), (2, 6)], 1, 3, 8) == (2, 7)
-    # One that is far away is left out.
-    assert span([(1, 0), (0, 1), (0, 2), (0, 3), (1, 4), (2, 5)], 1, 3, 6) == (4, 6)
-    assert span([(0, 0), (1, 0)], 1, 2, 1) is None
+    # One that is beyond three words of others is still inside; beyond five it is left out.
+    assert span([(1, 0), (0, 1), (0, 2), (0, 3), (1, 4), (2, 5)], 1, 3, 6) == (0, 6)
+    assert span([(1, 0), *((0, each) for each in range(1, 6)), (1, 6), (2, 7)], 1, 3, 8) == (6, 8)
+    assert span([(1, 0), *((each, 0) for each in (0, 2, 3, 3))], 1, 2, 1) is None
     assert span([], 0, 1, 3) is None
 
 
@@ -209,7 +210,7 @@ def test_spans_and_gaps_are_the_best_of_all(links: Links, first: int, behind: in
     aligned = Aligned(links, 7, 9)
 
     def value(low: int, high: int) -> int:
-        return sum(1 if first <= src < behind else -1 for src, tgt in links if low <= tgt < high)
+        return sum(4 if first <= src < behind else -1 for src, tgt in links if low <= tgt < high)
 
     spans = [(low, high) for low in range(9) for high in range(low + 1, 10)]
     best = max((value(*span), span[0] - span[1]) for span in spans)
