@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from heedful.storage.bundle import load_bundle
 pytestmark = pytest.mark.by_class
 
 
-def expected(run: Path, method: AlignmentMethod = PENULTIMATE, engine: EngineChoice = "auto") -> str:
+def expected(run: Path, method: AlignmentMethod | None = PENULTIMATE, engine: EngineChoice = "auto") -> str:
     """Align with the stored bundle: the model in memory may be packed for a level of another test."""
     sources, targets = zip(*PAIRS, strict=True)
     translator = Translator(load_bundle(run / "best"), engine=engine)
@@ -84,6 +85,26 @@ def test_what_cannot_be_aligned_is_one_clear_line(run: Path, tmp_path: Path) -> 
     assert_one_clear_line(heedful(*files, tmp_path / "none"), 1, "none: cannot be read")
     assert_one_clear_line(heedful(*files, "-", "--output", tmp_path / "s"), 1, "is the input too")
     assert_one_clear_line(heedful("align", run, "--src", "-", "--tgt", "-"), 2, "cannot both be stdin")
+
+
+def test_an_aligner_is_learned_into_the_bundle_and_used(run: Path, tmp_path: Path) -> None:
+    own = tmp_path / "run"
+    shutil.copytree(run, own)
+    (tmp_path / "s").write_bytes(text(SOURCES))
+    (tmp_path / "t").write_bytes(text(TARGETS))
+    files = ["align", own, "--src", tmp_path / "s", "--tgt", tmp_path / "t"]
+    by_attention, translations = heedful(*files), heedful("translate", own, stdin=text(SOURCES))
+    learned = heedful(*files, "--learn")
+    assert (learned.code, learned.err) == (0, "")
+    assert learned.out.startswith(f"{own / 'best' / 'aligner.safetensors'}\n  learned   from 6 pairs in ")
+    assert heedful(*files) == Outcome(0, expected(own, None), "") != by_attention
+    assert heedful(*files, "--layer", 1) == by_attention
+    assert heedful("translate", own, stdin=text(SOURCES)) == translations
+    for option in (["--layer", 1], ["--shift"], ["--output", tmp_path / "out"]):
+        assert_one_clear_line(heedful(*files, "--learn", *option), 2, option[0], "leave it out, or --learn")
+    (tmp_path / "t").write_bytes(text(["", *TARGETS[:-2], ""]))
+    (tmp_path / "s").write_bytes(text([SOURCES[0], *[""] * 4, SOURCES[1]]))
+    assert_one_clear_line(heedful(*files, "--learn"), 1, "no line has both source and target text")
 
 
 SRC = "".join(f"{source}\n" for source, _ in PAIRS)

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
+from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
     PENULTIMATE,
     Alignment,
@@ -326,18 +327,19 @@ class Translator:
         sources: Sequence[str],
         targets: Sequence[str],
         *,
-        method: AlignmentMethod = PENULTIMATE,
+        method: AlignmentMethod | None = None,
         split: Callable[[str], list[Span]] = words_between_spaces,
         first_line: int = 1,
     ) -> list[Alignment]:
-        """Align the words of given translations by the cross-attention of the model (see `alignment.py`).
+        """Align the words of given translations by the bundle's aligner, or by the model's cross-attention.
 
-        Every target word gets at least one link; a pair with an empty text has none.
+        See `aligner.py` and `alignment.py`. By attention every target word gets at least one link. A pair
+        with an empty text has none.
 
         Args:
             sources: one sentence or line each.
             targets: the translation of each.
-            method: where alignments are read.
+            method: where attention is read; None: by the aligner, or PENULTIMATE if the bundle has none.
             split: returns the words of a text, as spans of characters; by default what is between spaces.
             first_line: the number of the first pair, for messages.
 
@@ -349,10 +351,20 @@ class Translator:
         options = codec.resolved(None, least=PAIR_TOKENS)
         read, written = codec.pairs(sources, targets, options, first_line=first_line)
         pairs = [i for i, both in enumerate(zip(sources, targets, strict=True)) if all(map(str.strip, both))]
+        alignments = [Alignment(())] * len(sources)
+        aligner = self._aligner if method is None else None
+        if aligner is not None:
+            for i in pairs:
+                alignments[i] = aligner.align_words(
+                    *(each.encode(text) for each, text in ((src, sources[i]), (tgt, targets[i]))),
+                    words_of_tokens(src, sources[i], split=split),
+                    words_of_tokens(tgt, targets[i], split=split),
+                )
+            return alignments
+        method = method or PENULTIMATE
         weights = self.generator.attention(
             [read[i].ids for i in pairs], [written[i] for i in pairs], layer=method.layer
         )
-        alignments = [Alignment(())] * len(sources)
         for i, weights_TS in zip(pairs, weights, strict=True):
             src_words = words_of_tokens(src, sources[i], split=split)
             tgt_words = words_of_tokens(tgt, targets[i], split=split)
@@ -364,6 +376,10 @@ class Translator:
             ]
             alignments[i] = align_words(own_TS, src_words, tgt_words)
         return alignments
+
+    @cached_property
+    def _aligner(self) -> Aligner | None:
+        return Aligner.load(self.bundle)
 
     def search_ids(
         self,

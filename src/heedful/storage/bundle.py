@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import BundleError, ConfigError
-from heedful.runtime.durable import backup_path, put_text_in_place, why_not_written
+from heedful.runtime.durable import (
+    backup_path,
+    put_text_in_place,
+    sync,
+    why_not_written,
+    writing_at,
+)
 from heedful.settings.loading import validate
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.settings.run import Config
@@ -97,6 +103,30 @@ def bundle_file_names(path: Path) -> list[str]:
     """
     listed = _read_description(path)["sha256"].keys() - {"settings"}
     return [CONFIG_FILE, *sorted(listed), CARD_FILE]
+
+
+def add_file(path: Path, name: str, content: bytes) -> Path:
+    """Add a file to a bundle, or replace it, with its checksum; return the file's path.
+
+    The bundle is whole at every moment: without that file until it is there.
+
+    Raises:
+        BundleError: config.json is missing, damaged, or of a newer format, or something cannot be written.
+    """
+    description, file = _read_description(path), path / name
+    checksums = description["sha256"]
+    try:
+        if checksums.pop(name, None) is not None:
+            put_text_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
+        temporary = writing_at(file)
+        temporary.write_bytes(content)
+        sync(temporary)
+        temporary.replace(file)
+        checksums[name] = file_sha256(file)
+        put_text_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
+    except OSError as error:
+        raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
+    return file
 
 
 def load_bundle(path: Path | str) -> Bundle:

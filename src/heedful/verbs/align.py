@@ -1,6 +1,7 @@
 """`heedful align`: which source words the words of given translations come from."""
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,25 +19,33 @@ from heedful.cli.streams import (
     print_precision,
     write_line,
 )
+from heedful.errors import CorpusError, InputError, OptionError
 from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
 
 _CHUNK_LINES = 1024
+_MOST_PAIRS = 200_000  # that an aligner is learned from
 _PAIRS_SHOWN = 64  # between two movements of the bar
 
 
 @dataclass(frozen=True, kw_only=True)
 class Align:
-    """Align the words of given translations by cross-attention.
+    """Align the words of given translations.
 
     Prints a line for each pair, in Pharaoh format: `0-0 2-1` means that the first target word comes from the
-    first source word, and the second from the third. Words are separated by spaces. Every target word has at
-    least one link. A pair with an empty line has none.
+    first source word, and the second from the third. Words are separated by spaces. A pair with an empty
+    line has no link.
 
-    Each token of a translation is aligned with the source token that it attends to most. The weights are the
-    mean of the heads of the last layer but one (Garg et al., 2019). Words are aligned if their tokens are.
+    --learn adds an aligner to the bundle, learned from these pairs, such as the training text. From then on
+    alignments, and the positions of tags in translations, are the aligner's, which are better. Translations
+    stay as they are.
+
+    Without an aligner, or with --layer or --shift, the model's cross-attention is read. Each token of a
+    translation is aligned with the source token that it attends to most. The weights are the mean of the
+    heads of the last layer but one (Garg et al., 2019). Words are aligned if their tokens are, so every
+    target word has at least one link.
     For models of six layers, --layer 3 --shift is better (Chen et al., 2020).
     """
 
@@ -52,6 +61,9 @@ class Align:
             "Read the attention when a token is the decoder's input, not when it is predicted; better in the "
             "middle layers of deep models."
         ),
+    ] = False
+    learn: Annotated[
+        bool, Option("Learn an aligner from the pairs, and add it to the bundle; nothing is aligned.")
     ] = False
     output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
     languages: Languages = field(default_factory=Languages)
@@ -73,7 +85,9 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
     attention_layer(translator.bundle.config.model.num_decoder_layers, task.layer)
-    method, pairs = AlignmentMethod(layer=task.layer, shift=task.shift), iter(pairs)
+    is_chosen = task.layer is not None or task.shift
+    method = AlignmentMethod(layer=task.layer, shift=task.shift) if is_chosen else None
+    pairs = iter(pairs)
 
     def alignments() -> "Iterator[Alignment]":
         for first_line in count(1, _CHUNK_LINES):
@@ -86,8 +100,54 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
     return alignments()
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearnedAligner:
+    """Results of learning an aligner: its file, the pairs that it was learned from, and the time it took."""
+
+    path: str
+    pairs: int
+    seconds: float
+
+
+def learn_aligner(task: Align) -> LearnedAligner:
+    """Learn an aligner from the pairs of a task, and add it to the bundle.
+
+    Raises:
+        BundleError: no usable bundle, or one that cannot be written to.
+        CorpusError: files that cannot be read or are not parallel, or no pair with text.
+        InputError: an option that is for aligning, or a bundle that is not in a local directory.
+    """
+    from heedful.data.files import read_parallel
+    from heedful.decoding import aligner
+    from heedful.storage.bundle import load_bundle, resolve_bundle
+
+    for name in ("layer", "shift", "output"):
+        if getattr(task, name):
+            raise OptionError(f"--{name} is for aligning; leave it out, or --learn")
+    if not task.run.is_dir():
+        raise InputError(f"{task.run}: is not a local directory, where an aligner could be added")
+    start, path = time.monotonic(), resolve_bundle(task.run)
+    bundle, text = load_bundle(path), read_parallel(task.src, task.tgt)
+    some = range(0, len(text), -(-len(text) // _MOST_PAIRS))  # spread over the text
+    encoded = (
+        each.encode_batch([lines[i] for i in some])
+        for each, lines in ((bundle.tokenizers.src, text.src), (bundle.tokenizers.tgt, text.tgt))
+    )
+    pairs = [pair for pair in zip(*encoded, strict=True) if all(pair)]
+    if not pairs:
+        raise CorpusError(f"{text.name}: no pair has tokens in both source and target; give other text")
+    src, tgt = zip(*pairs, strict=True)
+    record = {"text": [Path(name).name for name in text.sources], "pairs": len(pairs)}
+    file = aligner.learn_aligner(src, tgt, bundle, record=record).add_to(path)
+    return LearnedAligner(path=str(file), pairs=len(pairs), seconds=round(time.monotonic() - start, 3))
+
+
 def command(task: Align) -> None:
     """Align files; earlier pairs come out where a later line is bad."""
+    if task.learn:
+        learned = learn_aligner(task)
+        print(f"{learned.path}\n  learned   from {learned.pairs:,} pairs in {learned.seconds:,.1f} s")
+        return
     check_stdin_once(src=task.src, tgt=task.tgt)
     from heedful.data.files import parallel_lines
     from heedful.verbs.output_checks import check_output

@@ -1,12 +1,13 @@
 """IBM Model 1 against a textbook's numbers and against its formulas, written out."""
 
+import math
 from collections import defaultdict
 
 import numpy as np
 import pytest
 
 from heedful.data import lexicon
-from heedful.data.lexicon import learn_lexicon
+from heedful.data.lexicon import learn_lexicon, mutual_links
 
 DAS, HAUS, BUCH, EIN = range(4)
 THE, HOUSE, BOOK, A = range(4)
@@ -79,3 +80,32 @@ def test_the_best_are_the_most_probable_of_those_that_are_left() -> None:
 def test_text_without_targets_has_an_empty_lexicon() -> None:
     found = learn_lexicon([[1, 2]], [[]])
     assert len(found.src) == len(found.tgt) == len(found.probabilities) == 0
+
+
+def test_links_near_the_diagonal_are_more_probable_as_dyer_says() -> None:
+    src, tgt = random_pairs(30, seed=5)
+    t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
+    for _ in range(3):
+        counts: dict[tuple[int, int], float] = defaultdict(float)
+        for source, target in zip(src, tgt, strict=True):
+            for j, f in enumerate(target):
+                near = [
+                    t[e, f] * math.exp(-3.0 * abs((i + 0.5) / len(source) - (j + 0.5) / len(target)))
+                    for i, e in enumerate(source)
+                ]
+                for e, weight in zip(source, near, strict=True):
+                    counts[e, f] += weight / sum(near)
+        totals = defaultdict(float)
+        for (e, _), count in counts.items():
+            totals[e] += count
+        t = defaultdict(float, {(e, f): count / totals[e] for (e, f), count in counts.items()})
+    found = learn_lexicon(src, tgt, iterations=3, diagonal=3.0)
+    entries = zip(found.src.tolist(), found.tgt.tolist(), strict=True)
+    assert dict(zip(entries, found.probabilities, strict=True)) == pytest.approx(dict(t), rel=1e-5)
+
+
+def test_links_are_those_of_both_directions_and_of_the_nearer_of_two_equal_words() -> None:
+    words = [[[EIN], [HAUS], [BUCH], [DAS]] * 3, [[A], [HOUSE], [BOOK], [THE]] * 3]
+    src = [*words[0], [DAS, HAUS], [EIN, HAUS, DAS, BUCH, EIN]]
+    tgt = [*words[1], [HOUSE, THE], [A, HOUSE, THE, BOOK, A]]
+    assert mutual_links(src, tgt)[-2:] == [{(0, 1), (1, 0)}, {(i, i) for i in range(5)}]

@@ -1,0 +1,302 @@
+"""A guided aligner: word alignments learned from the links of a statistical model, beside a trained model.
+
+Garg et al. (2019, "Jointly Learning to Align and Translate with Transformer Models") train a head of the
+decoder towards such links. Here it is an attention of its own, from target tokens to source tokens, over the
+model's embeddings of them and of their neighbours. The model itself stays as it is, and so do its
+translations. As both texts are known, no pass of the decoder is needed, and no backend has to record
+attention. Both directions are learned at once, and a link is as probable as both say (Dou and Neubig, 2021,
+"Word Alignment by Fine-tuning Embeddings on Parallel Corpora").
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from heedful.data.lexicon import Ids, mutual_links, relative_positions
+from heedful.decoding.alignment import Alignment
+from heedful.errors import BundleError
+from heedful.settings.parsing import parse_json
+from heedful.storage.bundle import WEIGHTS_FILE, Bundle, add_file, bundle_file_names
+from heedful.storage.stored_model import StoredModel, embedding_names, utf_8_name
+
+ALIGNER_FILE = "aligner.safetensors"  # of a bundle
+FORMAT_VERSION = 1
+_KEY = "heedful-aligner"  # of the metadata
+_WAVES = 8  # cosines and sines that say where in its sentence a token is
+_LEAST = 0.1  # probability of a link of words
+
+Floats = NDArray[np.float32]
+
+
+def softmax(scores: Floats, axis: int) -> Floats:
+    """Return the softmax along an axis."""
+    weights = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    result: Floats = weights / weights.sum(axis=axis, keepdims=True)
+    return result
+
+
+def guided_loss(scores: Floats, links: Floats) -> tuple[float, Floats]:
+    """Return the loss of guided alignment (Garg et al., 2019, equation 5), and its gradient by the scores.
+
+    It is the cross-entropy between the attention of each target token and its links, each as probable as the
+    others. A target token without links counts for nothing.
+
+    Args:
+        scores: (T, S), of target token t for source token s, before the softmax.
+        links: (T, S), 1 for a link, otherwise 0.
+    """
+    counts = links.sum(axis=1, keepdims=True)
+    expected = links / np.maximum(counts, 1)
+    attention = softmax(scores, axis=1)
+    loss = -float((expected * np.log(np.maximum(attention, 1e-30))).sum())
+    return loss, attention * (counts > 0) - expected
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """Attention from target to source tokens, over the embeddings of a model.
+
+    Attributes:
+        query: (F, D), of target tokens; F numbers describe a token: its embedding, those of the tokens before
+            and after it, and its position.
+        key: (F, D), of source tokens.
+        slope: how much a score falls with the distance from the diagonal, from 0 to 1.
+        src_embeddings: (V, D), of a mean square of 1.
+        tgt_embeddings: of the target's vocabulary.
+        null_id: the end token of the source, which stands for no link.
+        record: how it was learned, for people.
+    """
+
+    query: Floats
+    key: Floats
+    slope: Floats
+    src_embeddings: Floats
+    tgt_embeddings: Floats
+    null_id: int
+    record: Mapping[str, Any]
+
+    def align_words(
+        self,
+        src: Sequence[int],
+        tgt: Sequence[int],
+        src_words: Sequence[Sequence[int]],
+        tgt_words: Sequence[Sequence[int]],
+    ) -> Alignment:
+        """Align words, by the probabilities of links of their tokens.
+
+        A word is linked with its most probable word of the other text, from either side, where that is
+        probable enough.
+
+        Args:
+            src: ids of the source, without special tokens.
+            tgt: those of the target.
+            src_words: for each source token the words that it is a part of, mostly one.
+            tgt_words: the same of the target.
+        """
+        scores = self._scores([*src, self.null_id], tgt)
+        tokens = (softmax(scores, axis=1) * softmax(scores, axis=0))[:, :-1]
+        of_src, of_tgt = _parts(src_words), _parts(tgt_words)
+        words = of_tgt / np.maximum(of_tgt.sum(axis=1, keepdims=True), 1) @ tokens @ of_src.T
+        links = set()
+        if words.size:
+            links |= {(int(s), t) for t, s in enumerate(words.argmax(axis=1)) if words[t, s] > _LEAST}
+            links |= {(s, int(t)) for s, t in enumerate(words.argmax(axis=0)) if words[t, s] > _LEAST}
+        return Alignment(tuple(sorted(links, key=lambda link: link[::-1])))
+
+    def _scores(self, src: Sequence[int], tgt: Sequence[int]) -> Floats:
+        """Return the scores (T, S) of target tokens for source tokens, before any softmax."""
+        queries = _features(tgt, self.tgt_embeddings) @ self.query
+        keys = _features(src, self.src_embeddings) @ self.key
+        result: Floats = queries @ keys.T / np.float32(np.sqrt(keys.shape[1]))
+        return result - self.slope * _distances(len(src), len(tgt))
+
+    def add_to(self, bundle: Path) -> Path:
+        """Write it, without the embeddings, to a bundle's directory; return the file's path.
+
+        Raises:
+            BundleError: it cannot be written.
+        """
+        metadata = {_KEY: json.dumps({"format_version": FORMAT_VERSION, "record": dict(self.record)})}
+        arrays = {"query": self.query, "key": self.key, "slope": self.slope}
+        return add_file(bundle, ALIGNER_FILE, save(arrays, metadata=metadata))
+
+    @classmethod
+    def load(cls, bundle: Bundle) -> Self | None:
+        """Return the aligner of a bundle; None where it has none.
+
+        Raises:
+            BundleError: it is damaged, of a newer format, or another model's.
+        """
+        if bundle.path is None or ALIGNER_FILE not in bundle_file_names(bundle.path):
+            return None
+        path, embeddings = bundle.path / ALIGNER_FILE, stored_embeddings(bundle)
+        try:
+            with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
+                description = parse_json((file.metadata() or {}).get(_KEY, ""))
+                if not isinstance(description, dict) or description.get("format_version") != FORMAT_VERSION:
+                    raise ValueError("unknown format")
+                query, key, slope = (file.get_tensor(name) for name in ("query", "key", "slope"))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise BundleError(f"{path}: damaged or of a newer heedful ({error}); learn it again") from None
+        width = _num_features(embeddings[0].shape[1])
+        if query.shape != key.shape or query.shape[0] != width or slope.shape != (1,):
+            raise BundleError(f"{path}: belongs to another model; learn it again with heedful align --learn")
+        record = description.get("record")
+        null_id = bundle.tokenizers.src.eos_id
+        return cls(query, key, slope, *embeddings, null_id, record if isinstance(record, dict) else {})
+
+
+def stored_embeddings(bundle: Bundle) -> tuple[Floats, Floats]:
+    """Return the embeddings of source and target of a bundle on disk, each (V, D), of a mean square of 1.
+
+    Raises:
+        BundleError: they cannot be read.
+    """
+    assert bundle.path is not None
+    src, tgt, _ = embedding_names(bundle.config.model)
+    stored = StoredModel(bundle.path / WEIGHTS_FILE, bundle.config.model)
+    of_src = _scaled(stored.weight(src))
+    return of_src, of_src if src == tgt else _scaled(stored.weight(tgt))
+
+
+def learn_aligner(
+    src: Ids,
+    tgt: Ids,
+    bundle: Bundle,
+    *,
+    record: Mapping[str, Any],
+    pairs: int | None = None,
+    seed: int = 1,
+) -> Aligner:
+    """Learn an aligner by Adam from sentence pairs, towards the links that `mutual_links` finds in them.
+
+    A target token without a link is to be linked with the end of the source.
+
+    Args:
+        src: the ids of each source text, none of them empty and without special tokens.
+        tgt: those of its translation.
+        bundle: of the model, on disk.
+        record: how it was learned, for people.
+        pairs: learned from, one after the other; None: each ten times, but 15,000 at most.
+        seed: of the order, of the first weights and of dropout.
+    """
+    links = mutual_links(src, tgt)
+    pairs = min(10 * len(src), 15_000) if pairs is None else pairs
+    embeddings, null_id = stored_embeddings(bundle), bundle.tokenizers.src.eos_id
+    width = embeddings[0].shape[1]
+    rng = np.random.default_rng(seed)
+    query, key = (rng.normal(0, 0.02, (_num_features(width), width)).astype(np.float32) for _ in range(2))
+    slope = np.full(1, _SLOPE, np.float32)
+    aligner = Aligner(query, key, slope, *embeddings, null_id, record)
+    moments = [(np.zeros_like(each), np.zeros_like(each)) for each in (query, key, slope)]
+    batches = list(_batches([len(each) for each in src], pairs, rng))
+    for step, batch in enumerate(batches, start=1):
+        some = [(src[i], tgt[i], links[i]) for i in batch]
+        done = step / len(batches)
+        rate = _RATE * min(done / _WARMUP, 1) * (1 - done)
+        gradients = _gradients(aligner, some, rng)
+        for weight, gradient, (mean, square) in zip((query, key, slope), gradients, moments, strict=True):
+            mean += (1 - _BETAS[0]) * (gradient - mean)
+            square += (1 - _BETAS[1]) * (gradient**2 - square)
+            unbiased = np.sqrt(square / (1 - _BETAS[1] ** step)) + 1e-8
+            weight -= rate * mean / (1 - _BETAS[0] ** step) / unbiased
+    return aligner
+
+
+_SLOPE, _RATE, _WARMUP, _BETAS, _DROPOUT, _BATCH = 4.0, 1e-3, 0.1, (0.9, 0.999), 0.1, 64
+
+
+def _batches(lengths: Sequence[int], pairs: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of each batch, until there were as many pairs."""
+    done = 0
+    while done < pairs:
+        order = rng.permutation(len(lengths))[: pairs - done]
+        for start in range(0, len(order), _BATCH):
+            yield order[start : start + _BATCH]
+        done += len(order)
+
+
+def _gradients(
+    aligner: Aligner,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int], set[tuple[int, int]]]],
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, Floats]:
+    """Return the gradients of a batch's mean loss by query, key and slope."""
+    of_query, of_key = np.zeros_like(aligner.query), np.zeros_like(aligner.key)
+    of_slope, scale = np.zeros_like(aligner.slope), aligner.query.shape[1] ** -0.5
+    src_ids = [[*src, aligner.null_id] for src, _, _ in pairs]
+    src_features = [_dropped(_features(ids, aligner.src_embeddings), rng) for ids in src_ids]
+    tgt_features = [_dropped(_features(ids, aligner.tgt_embeddings), rng) for _, ids, _ in pairs]
+    keys_of_all, queries_of_all = (
+        np.concatenate(src_features) @ aligner.key,
+        np.concatenate(tgt_features) @ aligner.query,
+    )
+    grad_keys, grad_queries = np.zeros_like(keys_of_all), np.zeros_like(queries_of_all)
+    s = t = 0
+    num_rows = sum(len(tgt) for _, tgt, _ in pairs)
+    num_columns = max(1, sum(len({s for s, _ in links}) for _, _, links in pairs))
+    for src, tgt, links in pairs:
+        sources, targets = slice(s, s + len(src) + 1), slice(t, t + len(tgt))
+        s, t = sources.stop, targets.stop
+        distances = _distances(len(src) + 1, len(tgt))
+        keys, queries = keys_of_all[sources], queries_of_all[targets]
+        scores = scale * queries @ keys.T - aligner.slope * distances
+        expected = np.zeros_like(scores)
+        for source, target in links:
+            expected[target, source] = 1
+        _, of_columns = guided_loss(scores.T[:-1], expected.T[:-1])
+        expected[expected.sum(axis=1) == 0, -1] = 1
+        gradient = guided_loss(scores, expected)[1] / num_rows
+        gradient[:, :-1] += of_columns.T / num_columns
+        grad_queries[targets] = scale * gradient @ keys
+        grad_keys[sources] = scale * gradient.T @ queries
+        of_slope -= (gradient * distances).sum()
+    of_query += np.concatenate(tgt_features).T @ grad_queries
+    of_key += np.concatenate(src_features).T @ grad_keys
+    return of_query, of_key, of_slope
+
+
+def _dropped(features: Floats, rng: np.random.Generator) -> Floats:
+    return features * (rng.random(features.shape, np.float32) >= _DROPOUT) / np.float32(1 - _DROPOUT)
+
+
+def _scaled(embeddings: Floats) -> Floats:
+    """Return embeddings with a mean square of 1."""
+    result: Floats = embeddings / np.sqrt(np.mean(np.square(embeddings)))
+    return result
+
+
+def _num_features(width: int) -> int:
+    return 3 * width + 2 * _WAVES
+
+
+def _features(ids: Sequence[int], embeddings: Floats) -> Floats:
+    """Return what describes each token of a text, (L, F): see `Aligner`."""
+    own = np.zeros((len(ids) + 2, embeddings.shape[1]), np.float32)
+    own[1:-1] = embeddings[np.asarray(ids, np.int64)]
+    angles = relative_positions(len(ids))[:, None] * np.arange(_WAVES) * np.pi
+    return np.concatenate(
+        [own[1:-1], own[:-2], own[2:], np.cos(angles), np.sin(angles)], axis=1, dtype=np.float32
+    )
+
+
+def _distances(num_src: int, num_tgt: int) -> Floats:
+    """Return how far each pair of positions is from the diagonal, (T, S), from 0 to 1."""
+    return np.abs(relative_positions(num_tgt)[:, None] - relative_positions(num_src)).astype(np.float32)
+
+
+def _parts(words: Sequence[Sequence[int]]) -> Floats:
+    """Return 1 for each token of each word, (words, tokens)."""
+    parts = np.zeros(
+        (1 + max((word for of_token in words for word in of_token), default=-1), len(words)), np.float32
+    )
+    for token, of_token in enumerate(words):
+        parts[list(of_token), token] = 1
+    return parts
