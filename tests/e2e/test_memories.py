@@ -1,6 +1,8 @@
 """`heedful translate --memory`, `--memory-report` and `--to-tmx`: lines and documents."""
 
+import html
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import docx
 import pytest
 from command_line import assert_one_clear_line, heedful
 from translate.storage.tmx import tmxfile
+from translation_server import translation_server
 
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
@@ -111,6 +114,18 @@ def test_a_killed_run_goes_on_only_with_the_same_memory(run: Path, memory: Path,
     assert heedful(*arguments, "--resume", "--memory", memory).code == 0
     whole = heedful("translate", run, "--memory", memory, stdin=LINES.encode()).out
     assert output.read_text(encoding="utf-8") == whole * 300
+
+
+def test_a_server_answers_from_its_memory(run: Path, memory: Path) -> None:
+    with translation_server(f"en-de={run}", "--memory", memory) as server:
+        fields = {"source": "en", "target": "de", "q": ["THE  cat sleeps .", "the cat sleeps ."]}
+        assert server.post("/translate", fields).json["translatedText"] == [
+            "DIE KATZE <b> & Co",
+            "die Katze schläft .",
+        ]
+        page = {**fields, "q": "<p>THE cat <b>sleeps</b> .</p>", "format": "html", "alternatives": 2}
+        answer = server.post("/translate", page).json["translatedText"]
+        assert re.sub("</?[bp]>", "", html.unescape(answer)) in ("DIE KATZE <b> & Co", "DIE KATZE  & Co")
 
 
 def test_mistakes_are_one_line_and_nothing_is_written(run: Path, memory: Path, tmp_path: Path) -> None:

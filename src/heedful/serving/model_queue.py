@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
+    from heedful.serving.files.memory import TranslationMemory
     from heedful.storage.bundle import Bundle
 
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
@@ -48,6 +49,7 @@ class ServedPair:
         beam_size: how many hypotheses it keeps alive.
         bundle: the model itself, for explanations; None: there are none.
         backend: of the model; None: it is in another process.
+        memory: with translations that need no search; None: there is none.
     """
 
     translator: PairTranslator
@@ -55,6 +57,7 @@ class ServedPair:
     beam_size: int = 1
     bundle: "Bundle | None" = None
     backend: "Backend | None" = None
+    memory: "TranslationMemory | None" = None
 
     @cached_property
     def attention_backend(self) -> "Backend":
@@ -129,15 +132,20 @@ class ServedModel:
         """
         with self._free.taken(threads or self.threads):
             served = self.served(pair)
+            matches = [None if served.memory is None else served.memory.exact(text) for text in texts]
+            left = [text if match is None else "" for text, match in zip(texts, matches, strict=True)]
 
             def search(n_best: int) -> "list[Translation]":
                 options = replace(
                     served.options(n_best), threads=threads, cancelled=cancelled, glossary=glossary
                 )
-                return served.translator.translations(texts, options=options)
+                return served.translator.translations(left, options=options)  # "" costs nothing
 
             best = search(1)
-            outputs = [[each.text] for each in best]
+            outputs = [
+                [each.text if match is None else match.target]
+                for each, match in zip(best, matches, strict=True)
+            ]
             if alternatives:
                 # A second search: the beam is wider there, and alternatives must not change the answer.
                 others = search(alternatives + 1)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from heedful.decoding.backends.protocol import Backend
     from heedful.decoding.options import SearchOptions
     from heedful.serving.access import ApiKey
+    from heedful.serving.files.memory import TranslationMemory
     from heedful.serving.languages import Pair
     from heedful.serving.model_queue import ServedModel
     from heedful.serving.projection import PairTranslator
@@ -133,6 +134,13 @@ class Serve:
     glossaries: Annotated[
         Path | None,
         Option("Store the clients' glossaries in this file.", metavar="FILE", is_file=True),
+    ] = None
+    memory: Annotated[
+        list[Path] | None,
+        Option(
+            "Translation memory in TMX: a sentence with an exact match is translated as there; repeatable.",
+            metavar="FILE",
+        ),
     ] = None
     search: BeamOverrides = field(default_factory=dict)
     access: Access = field(default_factory=Access)
@@ -273,6 +281,7 @@ def _for_other_machines(task: Serve) -> Serve:
         task,
         models=[absolute(each) for each in task.models or ()],
         glossaries=task.glossaries and task.glossaries.absolute(),
+        memory=[each.absolute() for each in task.memory or ()],
         runtime=replace(task.runtime, threads=task.runtime.threads or 1),
     )
 
@@ -446,8 +455,9 @@ def load_served(
         if (src, tgt) != (None, None):
             languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
             chosen = replace(bundle, config=languages)
-        width = options(1).strategy.width
-        return ServedPair(opened.translator(src, tgt), options, width, chosen, backend=opened.backend)
+        width, translator = options(1).strategy.width, opened.translator(src, tgt)
+        memory = _memory_of(pair, task.memory or ())
+        return ServedPair(translator, options, width, chosen, backend=opened.backend, memory=memory)
 
     if open_model is None:  # a search that the engine does not support fails here, and not at each task
         open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
@@ -458,6 +468,14 @@ def load_served(
         num_tokens=lambda text: len(tokenizers.src.encode(text)),
         threads=opened.threads,
     )
+
+
+def _memory_of(pair: "Pair", files: Sequence[Path]) -> "TranslationMemory | None":
+    if not files:
+        return None
+    from heedful.serving.files.memory import TranslationMemory
+
+    return TranslationMemory.load(files, src=pair.src, tgt=pair.tgt, is_needed=False)
 
 
 def _parse(argument: str) -> "tuple[list[Pair], str]":

@@ -85,6 +85,13 @@ def test_a_model_without_languages_takes_those_of_the_file(tmp_path: Path) -> No
         units_of(tmp_path / "a.tmx", tmx(two + three), src=None, tgt=None)
 
 
+def test_a_memory_of_other_languages_may_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.tmx").write_text(tmx(tuv("en", "cat") + tuv("de", "Katze")), encoding="utf-8")
+    assert len(TranslationMemory.load([tmp_path / "a.tmx"], src="en", tgt="fr", is_needed=False)) == 0
+    with pytest.raises(InputError, match="its languages: en, de"):
+        TranslationMemory.load([tmp_path / "a.tmx"], src="en", tgt="fr")
+
+
 def test_units_with_codes_are_left_out_and_other_elements_are_text(tmp_path: Path) -> None:
     coded = 'a <bpt i="1">&lt;b></bpt>b<ept i="1">&lt;/b></ept>'
     highlighted = "a <hi>b</hi> &amp; <![CDATA[<c>]]>"

@@ -8,6 +8,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Self
 from xml.parsers import expat
@@ -49,18 +50,20 @@ class TranslationMemory:
         self._sources: list[str] = []
 
     @classmethod
-    def load(cls, paths: Sequence[Path], *, src: str | None, tgt: str | None) -> Self:
+    def load(cls, paths: Sequence[Path], *, src: str | None, tgt: str | None, is_needed: bool = True) -> Self:
         """Read TMX files; a unit of a later one counts more.
 
         Args:
             paths: of the files.
             src: the language to translate from, as a tag of BCP 47; None: that of the files' headers.
             tgt: the language to translate into; None: the other one, if a unit has two.
+            is_needed: whether a file without units of these languages is refused.
 
         Raises:
             InputError: a file that cannot be read, is damaged, or has no units of these languages.
         """
-        return cls(unit for path in paths for unit in read_units(path, src=src, tgt=tgt))
+        units = (read_units(path, src=src, tgt=tgt, is_needed=is_needed) for path in paths)
+        return cls(chain.from_iterable(units))
 
     def __len__(self) -> int:
         return len(self._target_of)
@@ -96,8 +99,10 @@ class TranslationMemory:
         return None if best is None else MemoryMatch(best[1], best[0], self._target_of[best[0]])
 
 
-def read_units(path: Path, *, src: str | None, tgt: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the source and the translation of each unit of a TMX file that has both; see `TranslationMemory`.
+def read_units(
+    path: Path, *, src: str | None, tgt: str | None, is_needed: bool = True
+) -> Iterator[tuple[str, str]]:
+    """Yield source and translation of each unit of a TMX file that has both; see `TranslationMemory.load`.
 
     A unit with codes of another format inside its text is left out: without them, it is another text.
 
@@ -113,7 +118,8 @@ def read_units(path: Path, *, src: str | None, tgt: str | None) -> Iterator[tupl
                 is_last = not block
                 reader.parser.Parse(block, is_last)
                 yield from reader.taken()
-        reader.check_languages()
+        if is_needed:
+            reader.check_languages()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (expat.ExpatError, ValueError, LookupError) as error:
