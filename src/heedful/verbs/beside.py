@@ -85,6 +85,22 @@ class MemoryFiles:
     report: Path | None
     written: Path | None
 
+    @property
+    def are_asked(self) -> bool:
+        """Whether there is anything to read or write."""
+        return bool(self.memories) or self.report is not None or self.written is not None
+
+    @contextmanager
+    def through(
+        self, lines: Iterable[str], translate: TranslateLines, config: "Config"
+    ) -> "Iterator[Iterable[Translation]]":
+        """Yield the translations of lines: those of the memories, else what `translate` returns."""
+        if not self.are_asked:
+            yield translate(lines)
+            return
+        with self.opened(config) as lookup:
+            yield lookup.translate(lines, translate)
+
     def check(self, *, inputs: Sequence[Path | None], models: Sequence[Path], output: Path | None) -> None:
         """Refuse files that cannot be written, or in the place of others.
 
@@ -94,6 +110,8 @@ class MemoryFiles:
         """
         from heedful.verbs.output_checks import check_output
 
+        if not self.are_asked:
+            return
         if self.report is not None and not self.memories:
             raise typer.BadParameter("--memory-report needs --memory")
         for each in filter(None, (self.report, self.written)):

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -297,6 +297,7 @@ def _translate_lines(task: Translate) -> None:
         translator, options, chunk_lines = load(task)
         aligned = task.json and translator.generator.backend.records_attention
         translate = partial(translator.translate_lines, options=options, aligned=aligned)
+        through = partial(task.memory_files.through, config=translator.bundle.config)
         if journaled is not None:
             from heedful.verbs.resumable import open_resumable, settings_of
 
@@ -306,12 +307,12 @@ def _translate_lines(task: Translate) -> None:
             done, (rest, *beginnings) = out.start.lines, out.inputs.lines
             prefixes = beginnings[0] if beginnings else None
             translate = partial(translate, prefixes=prefixes, chunk_lines=chunk_lines, first_line=done + 1)
-            translations = stack.enter_context(_through_memories(task, translator, rest, translate))
+            translations = stack.enter_context(through(rest, translate))
             translations = _with_checkpoints(translations, out, lines)
         else:
             out, done = stack.enter_context(open_output(output, at_once=at_once)), 0
             translate = partial(translate, prefixes=prefixes, chunk_lines=1 if at_once else chunk_lines)
-            translations = stack.enter_context(_through_memories(task, translator, lines, translate))
+            translations = stack.enter_context(through(lines, translate))
         if task.glossary is not None:
             from heedful.verbs.beside import glossary_report
 
@@ -328,21 +329,6 @@ def _translate_lines(task: Translate) -> None:
             raise InputError(f"{task.prefix}: has more lines than the input; give one for each line")
     if not typed:
         suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
-
-
-@contextmanager
-def _through_memories(
-    task: Translate,
-    translator: "Translator",
-    lines: Iterable[str],
-    translate: "Callable[[Iterable[str]], Iterable[Translation]]",
-) -> "Iterator[Iterable[Translation]]":
-    """Yield the translations of lines: those of the memories, and what `translate` returns for all others."""
-    if not task.memory and task.to_tmx is None:
-        yield translate(lines)
-        return
-    with task.memory_files.opened(translator.bundle.config) as lookup:
-        yield lookup.translate(lines, translate)
 
 
 def _translate_document(task: Translate, document: Path) -> None:
