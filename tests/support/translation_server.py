@@ -39,9 +39,10 @@ class Reply:
 class TranslationServer:
     """A running server."""
 
-    def __init__(self, *arguments: object, max_files: int | None = None) -> None:
-        program = ["-m", "heedful"] if max_files is None else ["-c", _WITH_FEW_FILES.format(max_files)]
-        command = [sys.executable, *program, "serve", *map(str, arguments), "--port", "0"]
+    def __init__(self, *arguments: object, max_files: int | None = None, program: str = "") -> None:
+        program = program if max_files is None else _WITH_FEW_FILES.format(max_files)
+        started = ["-c", program] if program else ["-m", "heedful"]
+        command = [sys.executable, *started, "serve", *map(str, arguments), "--port", "0"]
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
         self.is_on_ray = "ray" in arguments
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
@@ -106,9 +107,11 @@ class TranslationServer:
 
 
 @contextmanager
-def translation_server(*arguments: object, max_files: int | None = None) -> Iterator[TranslationServer]:
-    """Run a server until the end of the block, which may open so many files."""
-    server = TranslationServer(*arguments, max_files=max_files)
+def translation_server(
+    *arguments: object, max_files: int | None = None, program: str = ""
+) -> Iterator[TranslationServer]:
+    """Run a server until the end of the block, which may open so many files, or by a program of its own."""
+    server = TranslationServer(*arguments, max_files=max_files, program=program)
     try:
         yield server
     finally:

@@ -192,7 +192,6 @@ def operations_router(app: FastAPI, gateway: Gateway) -> APIRouter:
         return _page_of_operations(app.openapi())
 
     @routes.post("/suggest", include_in_schema=False)
-    @routes.post("/translate_file", include_in_schema=False)
     async def switched_off() -> Response:
         return JSONResponse({"error": "This is disabled on this server."}, status_code=403)
 
@@ -277,7 +276,11 @@ def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         report_accept_errors(asyncio.get_running_loop())
+        if gateway.documents is not None:
+            gateway.documents.start()
         yield
+        if gateway.documents is not None:
+            await gateway.documents.close()
         explainer.close()
         gateway.service.close()
         await gateway.records.close()

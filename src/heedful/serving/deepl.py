@@ -73,32 +73,48 @@ def _listed(value: object) -> object:
 _Names = Annotated[list[str], BeforeValidator(_listed), Field(json_schema_extra={"maxItems": 100})]
 
 
-class _Fields(BaseModel):
-    """The parameters; those that are taken, and change nothing or are refused, are not in the schema."""
+class SharedFields(BaseModel):
+    """The parameters of texts and documents; what changes nothing, or is refused, is not in the schema."""
+
+    target_lang: str = Field(min_length=1)
+    source_lang: str = ""
+    formality: SkipJsonSchema[Literal["", "default", "more", "less", "prefer_more", "prefer_less"]] = (
+        "default"
+    )
+    glossary_id: str = ""
+    glossary_ids: Annotated[_Names, Field(max_length=5)] = []
+    style_id: SkipJsonSchema[str] = ""
+    auth_key: SkipJsonSchema[str] = ""
+
+    def check_supported(self) -> None:
+        """Refuse what would change the translation, and is not supported.
+
+        Raises:
+            InvalidError: naming it.
+        """
+        if self.formality in ("more", "less"):
+            raise InvalidError("'formality' is not supported for given 'target_lang'.")
+        if self.style_id:
+            raise InvalidError("'style_id' is not supported by this server.")
+
+
+class _Fields(SharedFields):
+    """The parameters of texts."""
 
     text: Annotated[
         list[str],
         Field(min_length=1),
         BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     ]
-    target_lang: str = Field(min_length=1)
-    source_lang: str = ""
     split_sentences: Annotated[Literal["", "0", "1", "nonewlines"], BeforeValidator(str)] = ""
-    formality: SkipJsonSchema[Literal["", "default", "more", "less", "prefer_more", "prefer_less"]] = (
-        "default"
-    )
     model_type: SkipJsonSchema[
         Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"]
     ] = ""
-    glossary_id: str = ""
-    glossary_ids: Annotated[_Names, Field(max_length=5)] = []
-    style_id: SkipJsonSchema[str] = ""
     custom_instructions: SkipJsonSchema[_Names] = []
     tag_handling: Literal["", "html", "xml"] = ""
     splitting_tags: _Names = []
     non_splitting_tags: _Names = []
     ignore_tags: _Names = []
-    auth_key: SkipJsonSchema[str] = ""
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -135,11 +151,9 @@ def router(gateway: Gateway) -> APIRouter:
             raise InvalidError("Bad request. Reason: the body must be an object")
         client = await gateway.authorize(request, str(fields.get("auth_key", "")))
         parameters = validated(_Fields, fields)
-        if parameters.formality in ("more", "less"):
-            raise InvalidError("'formality' is not supported for given 'target_lang'.")
-        if parameters.style_id or parameters.custom_instructions:
-            name = "style_id" if parameters.style_id else "custom_instructions"
-            raise InvalidError(f"'{name}' is not supported by this server.")
+        parameters.check_supported()
+        if parameters.custom_instructions:
+            raise InvalidError("'custom_instructions' is not supported by this server.")
         texts = parameters.text
         if parameters.split_sentences == "nonewlines" and not parameters.tag_handling:
             texts = [_LINE_ENDS.sub(" ", text) for text in texts]
@@ -152,7 +166,7 @@ def router(gateway: Gateway) -> APIRouter:
                 target=parameters.target_lang,
                 rules=_rules(parameters),
                 split=parameters.split_sentences != "0",
-                glossary=_glossary_of(parameters, gateway, client),
+                glossary=glossary_of(parameters, gateway, client),
             ),
         )
         return DeepLTranslations(
@@ -224,7 +238,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
         return {"character_count": await gateway.records.characters(client), "character_limit": _NO_LIMIT}
 
 
-def _glossary_of(parameters: _Fields, gateway: Gateway, client: str) -> Callable[[Pair], Glossary] | None:
+def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Callable[[Pair], Glossary] | None:
     """Return what gives the terms of a pair of languages; None: no glossary is asked for.
 
     Raises:

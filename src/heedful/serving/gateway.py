@@ -7,7 +7,9 @@ the OpenAPI description is derived from them.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -15,9 +17,10 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
+from starlette.types import Message
 
 from heedful.serving.access import ApiKey
 from heedful.serving.limits import Limits
@@ -35,9 +38,12 @@ from heedful.serving.service import Answer, TranslationRequest, TranslationServi
 from heedful.settings.parsing import parse_json
 
 if TYPE_CHECKING:
+    from heedful.serving.document_jobs import DocumentJobs
     from heedful.serving.glossaries import GlossaryStore
 
 _MAX_FIELDS = 1000
+_MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
+_BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
@@ -61,6 +67,7 @@ class Gateway:
         service: translates.
         records: of clients; the client "" stands for all without keys.
         glossaries: of the clients; None: there are none.
+        documents: of the clients; None: none are translated.
     """
 
     def __init__(
@@ -70,19 +77,21 @@ class Gateway:
         *,
         log_text: bool = False,
         glossaries: "GlossaryStore | None" = None,
+        documents: "DocumentJobs | None" = None,
     ) -> None:
-        """Take the service, the records, the glossaries, and whether texts are logged."""
+        """Take the service, the records, the glossaries, the documents, and whether texts are logged."""
         self.service = service
         self.records = records
-        self.glossaries = glossaries
+        self.glossaries, self.documents = glossaries, documents
         self._log_text = log_text
 
-    async def authorize(self, request: Request, key: str) -> str:
+    async def authorize(self, request: Request, key: str, *, is_counted: bool = True) -> str:
         """Return the name of a client who may ask now: that of its key, or "" for everybody.
 
         Args:
             request: may have the key in a header; its address identifies a client without keys.
             key: from the parameters; "": none.
+            is_counted: whether the request counts for the client's rate.
 
         Raises:
             UnauthorizedError: a key is needed, and this is none.
@@ -100,7 +109,7 @@ class Gateway:
         per_minute = self.service.limits.requests_per_minute
         if api_key is not None and api_key.requests_per_minute:
             per_minute = api_key.requests_per_minute
-        if per_minute:
+        if per_minute and is_counted:
             host = request.client.host if request.client else ""
             counted = f"key {api_key.name}" if api_key else f"address {_network(host)}"
             await self.records.count_request(counted, per_minute)
@@ -234,19 +243,69 @@ def validated(model: type[M], fields: Fields) -> M:
         raise InvalidError(f"Invalid request: {name} parameter: {first['msg']}") from None
 
 
+@asynccontextmanager
+async def read_upload(request: Request, limits: Limits) -> "AsyncIterator[tuple[Fields, UploadFile]]":
+    """Yield the parameters of a multipart form and its file, which is never in memory as a whole.
+
+    Raises:
+        InvalidError: a body that is not what it says to be, or without a file.
+        BodyTooLargeError: more bytes than a document may have.
+        RequestTimeoutError: it did not come in time.
+        MediaTypeError: no multipart form.
+    """
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != _MULTIPART:
+        raise MediaTypeError(f"{kind[:60] or 'no type'}: must be {_MULTIPART}, with a file")
+    seconds = limits.body_seconds + limits.document_bytes / _BYTES_A_SECOND
+    limits = replace(limits, body_bytes=limits.document_bytes + _MAX_PART, body_seconds=seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            form = await _form(request, _limited(request, limits), max_files=1, max_part_size=_MAX_PART)
+    except TimeoutError:
+        raise RequestTimeoutError(f"the body did not come within {seconds:g} seconds") from None
+    try:
+        files = [each for _, each in form.multi_items() if isinstance(each, UploadFile)]
+        if not (files and files[0].filename):
+            raise InvalidError("Invalid request: missing file parameter")
+        if (files[0].size or 0) > limits.document_bytes:
+            raise BodyTooLargeError(f"a document may have {limits.document_bytes:,} bytes")
+        query = _collected(_urlencoded(request.scope["query_string"], "query string"), frozenset())
+        texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        yield query | _collected(texts, frozenset()), files[0]
+    finally:
+        await form.close()
+
+
+def _limited(request: Request, limits: Limits) -> Callable[[], Awaitable[Message]]:
+    """Return what receives the parts of a body, until there are too many bytes.
+
+    Raises:
+        BodyTooLargeError: when it is called, and there are.
+        ClientGoneError: when it is called, and the client is gone.
+    """
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        size += len(message.get("body", b""))
+        if size > limits.body_bytes:
+            raise BodyTooLargeError(f"a body may have {limits.body_bytes:,} bytes")
+        return message
+
+    return receive
+
+
 async def _body(request: Request, limits: Limits) -> bytes:
     chunks: list[bytes] = []
-    size = 0
+    receive = _limited(request, limits)
     try:
         async with asyncio.timeout(limits.body_seconds):
             while True:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGoneError
+                message = await receive()
                 chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
-                if size > limits.body_bytes:
-                    raise BodyTooLargeError(f"a body may have {limits.body_bytes:,} bytes")
                 if not message.get("more_body"):
                     return b"".join(chunks)
     except TimeoutError:
@@ -264,11 +323,8 @@ def _urlencoded(encoded: bytes, what: str) -> list[tuple[str, str]]:
 
 async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
     """Return the fields of a multipart form; files are none."""
-    delivered = False
 
-    async def receive() -> dict[str, Any]:
-        nonlocal delivered
-        delivered = True
+    async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
     boundary = parse_options_header(request.headers["content-type"])[1].get(b"boundary", b"")
@@ -276,13 +332,22 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
         raise InvalidError("Invalid form: it ends before its last boundary")
     try:
         body.decode("utf-8")  # starlette would take it for Latin-1
-        form: FormData = await Request(request.scope, receive).form(
-            max_files=0, max_fields=_MAX_FIELDS, max_part_size=len(body)
+    except ValueError as error:
+        raise InvalidError(f"Invalid form: {error}") from None
+    form = await _form(request, receive, max_files=0, max_part_size=len(body))
+    return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+
+
+async def _form(
+    request: Request, receive: Callable[[], Awaitable[Message]], *, max_files: int, max_part_size: int
+) -> FormData:
+    try:
+        return await Request(request.scope, receive).form(
+            max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size
         )
     except (HTTPException, MultiPartException, ValueError, KeyError, AssertionError) as error:
         detail = getattr(error, "detail", None) or getattr(error, "message", None) or error
         raise InvalidError(f"Invalid form: {detail}") from None
-    return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
 
 
 def _collected(items: Iterable[tuple[str, str]], repeated: frozenset[str]) -> Fields:

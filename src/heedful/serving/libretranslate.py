@@ -11,6 +11,7 @@ from heedful.decoding.confidence import UNSURE
 from heedful.decoding.glossary import Glossary
 from heedful.errors import InputError
 from heedful.serving.documents import html_rules
+from heedful.serving.files.document_file import document_formats
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
@@ -287,8 +288,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             "apiKeys": gateway.records.key_required,
             "keyRequired": gateway.records.key_required,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": gateway.documents is not None,
+            "supportedFilesFormat": [] if gateway.documents is None else document_formats(),
             "alternativesLimit": limits.alternatives,
             "textsLimit": limits.texts,
             "language": {

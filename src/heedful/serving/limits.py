@@ -34,6 +34,10 @@ class Limits:
         batch_tokens: source tokens of one batch, its sentences times the longest of them: an output that does
             not end goes on to a limit in proportion to its source, and other requests wait for the batch.
         cached_characters: of sentences and translations that are remembered; 0: none are.
+        document_bytes: of a document's file.
+        document_characters: to translate in a document.
+        documents: that are waiting, translated or not yet removed, of all clients.
+        document_seconds: after its translation, until a document is removed.
     """
 
     characters: Annotated[int, _most("Characters of a request.", "--max-characters")] = 5_000
@@ -66,6 +70,30 @@ class Limits:
     batch_sentences: int = 32
     batch_tokens: int = 512
     cached_characters: int = 10_000_000
+    document_bytes: Annotated[int, _most("Bytes of a document.", "--max-document-bytes", most=2**28)] = (
+        10 * 2**20
+    )
+    document_characters: Annotated[
+        int, _most("Characters to translate in a document.", "--max-document-characters")
+    ] = 1_000_000
+    documents: Annotated[
+        int,
+        _most(
+            "Documents that are not removed yet; above, status 429.",
+            "--max-documents",
+            most=10**6,
+        ),
+    ] = 100
+    document_seconds: Annotated[
+        float,
+        Option(
+            "Seconds until a translated document is removed.",
+            _LIMITS,
+            above=0,
+            maximum=604_800,
+            flags=("--keep-documents",),
+        ),
+    ] = 3_600.0
 
     def __post_init__(self) -> None:
         for name, option in options_of(Limits).items():

@@ -80,6 +80,12 @@ class NoSuchGlossaryError(RefusedError):
     status = 404
 
 
+class NoSuchDocumentError(RefusedError):
+    """A document that the client does not have, or that was removed."""
+
+    status = 404
+
+
 class NotImplementedHereError(RefusedError):
     """Something that this server was installed without."""
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from heedful.decoding.confidence import Confidence
@@ -119,13 +120,22 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """A text on its way through the models."""
+class Job:
+    """Sentences of a text or a document on their way through the models.
 
-    request: TranslationRequest
+    Attributes:
+        route: the models, in order.
+        turn: when its sentences are due.
+        glossary: whose terms they use.
+        alternatives: how many other translations of each.
+        progress: is called with the number of source characters of each sentence that is done.
+    """
+
     route: Route
     turn: Turn
     glossary: Glossary | None
+    alternatives: int = 0
+    progress: Callable[[int], None] | None = None
 
 
 class TranslationService:
@@ -162,10 +172,7 @@ class TranslationService:
             raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
         if not 0 <= request.alternatives <= limits.alternatives:
             raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
-        target = self.catalogue.target(request.target, source=request.source)
-        fixed = None if request.source is None else self.catalogue.source(request.source, target=target)
-        if fixed not in (None, target):
-            self.catalogue.required_route(fixed, target)
+        fixed, target = self.languages(request.source, request.target)
         turn = Turn()
         async with self.load.admitted(characters):
             try:
@@ -174,6 +181,33 @@ class TranslationService:
                 )
             finally:
                 self.metrics.characters.inc(characters)
+
+    def languages(self, source: str | None, target: str) -> tuple[str | None, str]:
+        """Return the codes of the languages that a client means; the source may be None, or the target.
+
+        Raises:
+            LanguageError: one is not served, or not from that source.
+        """
+        code = self.catalogue.target(target, source=source)
+        fixed = None if source is None else self.catalogue.source(source, target=code)
+        if fixed not in (None, code):
+            self.catalogue.required_route(fixed, code)
+        return fixed, code
+
+    def terms(self, route: Route, glossary: Callable[[Pair], Glossary] | None) -> Glossary | None:
+        """Return the terms of a route.
+
+        Raises:
+            RefusedError: there are none, or it is by way of another language.
+        """
+        if glossary is None:
+            return None
+        if len(route.legs) > 1:
+            source, target = route.legs[0].src, route.legs[-1].tgt
+            raise InvalidError(
+                f"from {source} to {target} is by way of {route.pivot}: no glossary can be used"
+            )
+        return glossary(route.legs[0])
 
     @property
     def models(self) -> list[ServedModel]:
@@ -204,14 +238,7 @@ class TranslationService:
         if source == target:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
-        terms = None
-        if request.glossary is not None:
-            if len(route.legs) > 1:
-                raise InvalidError(
-                    f"from {source} to {target} is by way of {route.pivot}: no glossary can be used"
-                )
-            terms = request.glossary(route.legs[0])
-        job = _Job(request, route, turn, terms)
+        job = Job(route, turn, self.terms(route, request.glossary), request.alternatives)
         outputs, sentences = await self._translate_sentences(segments, job)
         most = max(map(len, outputs), default=1)
         # The n-th translation of a text is made of the n-th ones of its sentences.
@@ -227,7 +254,7 @@ class TranslationService:
         )
 
     async def _translate_sentences(
-        self, segments: Segments, job: _Job
+        self, segments: Segments, job: Job
     ) -> tuple[list[tuple[str, ...]], list[Output]]:
         """Return the translations of sentences, with their markers, and no placeholder lost or changed.
 
@@ -252,28 +279,44 @@ class TranslationService:
                 return written, sentences
             outputs = await self._translate_by_route(asked, job)
 
-    async def _translate_by_route(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
+    async def _translate_by_route(self, sentences: Sequence[MarkedText], job: Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""
         outputs: list[Outputs] = [(Output(text_to_translate(sentence)),) for sentence in sentences]
         translatable = [index for index, (best,) in enumerate(outputs) if has_letters(best.text)]
+        texts = [outputs[index][0].text for index in translatable]
+        aligned = [bool(sentences[index].markers) for index in translatable]
+        for index, written in zip(
+            translatable, await self.translate_sentences(texts, aligned, job), strict=True
+        ):
+            outputs[index] = written
+        return outputs
+
+    async def translate_sentences(
+        self, texts: Sequence[str], aligned: Sequence[bool], job: Job
+    ) -> list[Outputs]:
+        """Return the translations of sentences with letters by each model of the route.
+
+        Args:
+            texts: one sentence each.
+            aligned: whether each has the links of its words.
+            job: of which they are a part.
+        """
+        outputs: list[Outputs] = [(Output(text),) for text in texts]
         for leg in job.route.legs:
-            read = [outputs[index][0] for index in translatable]
-            done = await self._translate_by_model(
-                leg,
-                [each.text for each in read],
-                [bool(sentences[index].markers) for index in translatable],
-                job,
-            )
+            read = [best for best, *_ in outputs]
+            done = await self._translate_by_model(leg, [each.text for each in read], aligned, job)
             is_first = leg == job.route.legs[0]
-            for index, source, written in zip(translatable, read, done, strict=True):
-                outputs[index] = written if is_first else tuple(_composed(source, each) for each in written)
+            outputs = [
+                written if is_first else tuple(_composed(source, each) for each in written)
+                for source, written in zip(read, done, strict=True)
+            ]
         return outputs
 
     async def _translate_by_model(
-        self, leg: Pair, texts: Sequence[str], aligned: Sequence[bool], job: _Job
+        self, leg: Pair, texts: Sequence[str], aligned: Sequence[bool], job: Job
     ) -> list[Outputs]:
         """Return the translations of sentences by one model; of those with too many tokens part by part."""
-        queue = self._queue_of[leg]
+        queue, is_last = self._queue_of[leg], leg == job.route.legs[-1]
 
         def split() -> list[list[Sentence]]:
             most = self.limits.sentence_tokens
@@ -289,14 +332,18 @@ class TranslationService:
         futures = queue.submit(
             leg,
             [text for text, _ in asked],
-            alternatives=job.request.alternatives if leg == job.route.legs[-1] else 0,
+            alternatives=job.alternatives if is_last else 0,
             turn=job.turn,
             aligned={text for text, is_aligned in asked if is_aligned},
             glossary=job.glossary,
         )
         self.metrics.sentences.inc(len(futures))
         self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
-        done = iter(await gathered([asyncio.wrap_future(future) for future in futures]))
+        waiting = [asyncio.wrap_future(future) for future in futures]
+        if job.progress is not None and is_last:
+            for (text, _), each in zip(asked, waiting, strict=True):
+                each.add_done_callback(partial(_report, job.progress, len(text)))
+        done = iter(await gathered(waiting))
         return [
             _joined_outputs(
                 of_text,
@@ -304,6 +351,10 @@ class TranslationService:
             )
             for of_text in parts
         ]
+
+
+def _report(progress: Callable[[int], None], characters: int, _: object) -> None:
+    progress(characters)
 
 
 def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Outputs:

@@ -186,13 +186,16 @@ def serve(task: Serve, *, report: Callable[[str], None]) -> None:
     if task.on == "ray":
         _serve_on_ray(_for_other_machines(task), keys, options, report)
         return
+    from heedful.serving.document_jobs import documents_directory
+
     models = load_models(task, report)  # mistakes are reported once, and before the processes start
-    if task.workers == 1:
-        server.run(_application(task, models, keys), options)
-    else:
-        del models
-        os.environ[_VARIABLE] = json.dumps(asdict(task), default=str)  # of paths
-        server.run("heedful.verbs.serve:application_of_worker", options)
+    with documents_directory() as documents:
+        if task.workers == 1:
+            server.run(_application(task, models, keys, documents=documents), options)
+        else:
+            del models
+            os.environ[_VARIABLE] = json.dumps([asdict(task), documents], default=str)  # of paths
+            server.run("heedful.verbs.serve:application_of_worker", options)
 
 
 def application_of_worker() -> "FastAPI":
@@ -202,11 +205,12 @@ def application_of_worker() -> "FastAPI":
         SystemExit: the models cannot be loaded any more, as after a bundle was deleted; the log says why. The
             parent starts another process then, and the others go on.
     """
-    settings = json.loads(os.environ[_VARIABLE])
+    settings, documents = json.loads(os.environ[_VARIABLE])
     groups = {"access": Access, "limits": Limits, "logging": Logging, "ray": Replicas, "runtime": Runtime}
     task = Serve(**settings | {name: group(**settings[name]) for name, group in groups.items()})
     try:
-        return _application(task, load_models(task, lambda _: None), _keys(task))
+        models = load_models(task, lambda _: None)
+        return _application(task, models, _keys(task), documents=Path(documents))
     except (HeedfulError, OSError) as error:
         _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
         time.sleep(_SECONDS_BEFORE_ANOTHER)
@@ -292,8 +296,10 @@ def _application(
     keys: "Sequence[ApiKey] | None",
     *,
     replica: str | None = None,
+    documents: Path | None = None,
 ) -> "FastAPI":
     from heedful.serving.app import application
+    from heedful.serving.document_jobs import DocumentJobs
     from heedful.serving.gateway import Gateway
     from heedful.serving.glossaries import GlossaryStore
     from heedful.serving.metrics import Metrics
@@ -305,7 +311,8 @@ def _application(
         records = SharedRecords(task.access.shared, key_required=keys is not None)
     service = TranslationService(models, task.limits, Metrics(replica))
     glossaries = None if task.glossaries is None else GlossaryStore(Path(task.glossaries))
-    gateway = Gateway(service, records, log_text=task.logging.log_text, glossaries=glossaries)
+    jobs = None if documents is None else DocumentJobs(service, documents)
+    gateway = Gateway(service, records, log_text=task.logging.log_text, glossaries=glossaries, documents=jobs)
     return application(gateway, origins=tuple(task.access.cors or ()))
 
 

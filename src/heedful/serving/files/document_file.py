@@ -121,13 +121,21 @@ def suffixes() -> list[str]:
     return sorted({*READERS, *_TABLES, *_MEMORIES, *_OFFICE, *_OPEN})
 
 
-def read_document(path: Path, *, columns: Sequence[str] = (), language: str | None = None) -> DocumentFile:
+def document_formats() -> list[str]:
+    """Return the ends of the names of files that need no further options, as tables do."""
+    return [each for each in suffixes() if each not in _TABLES]
+
+
+def read_document(
+    path: Path, *, columns: Sequence[str] = (), language: str | None = None, max_bytes: int | None = None
+) -> DocumentFile:
     """Return a document, in the format that its name ends in.
 
     Args:
         path: of the file.
         columns: names or numbers of the columns of a table that hold text.
         language: the one that it is translated into, which a translation memory names.
+        max_bytes: of all parts of a package with text, unpacked; None: any number.
 
     Raises:
         InputError: a format that is not read, a file that is damaged or too large, or locked by a password.
@@ -144,7 +152,8 @@ def read_document(path: Path, *, columns: Sequence[str] = (), language: str | No
         if columns and suffix not in _TABLES:
             raise InputError("has no columns; --column is for tables")
         if suffix in _OFFICE | _OPEN:
-            return _read_package(data, _office_parts if suffix in _OFFICE else open_document_parts)
+            rules_of = _office_parts if suffix in _OFFICE else open_document_parts
+            return _read_package(data, rules_of, max_bytes)
         reader: Reader
         if suffix in _TABLES:
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix])
@@ -207,7 +216,9 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
     return _Part(reader(text), encode)
 
 
-def _read_package(data: bytes, rules_of: Callable[[zipfile.ZipFile], Mapping[str, XmlRules]]) -> DocumentFile:
+def _read_package(
+    data: bytes, rules_of: Callable[[zipfile.ZipFile], Mapping[str, XmlRules]], max_bytes: int | None
+) -> DocumentFile:
     """Return the document of a package: the parts with text, all others as they are.
 
     Raises:
@@ -232,6 +243,9 @@ def _read_package(data: bytes, rules_of: Callable[[zipfile.ZipFile], Mapping[str
         rules = rules_of(package)
         if not rules:
             raise InputError("damaged: it has no parts with text")
+        size = sum(package.getinfo(name).file_size for name in rules)
+        if max_bytes is not None and size > max_bytes:
+            raise InputError(f"its parts with text have {size:,} bytes; {max_bytes:,} are allowed; split it")
         damaged = package.testzip()
         if damaged is not None:
             raise InputError(f"damaged: its member {damaged} has a wrong checksum")

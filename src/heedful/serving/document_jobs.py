@@ -1,0 +1,463 @@
+"""Documents of clients: files in a directory of the server's own, and their translation one by one.
+
+Each document has a folder with its file, its state, and the translated file. All processes of a server read
+the folders; the one that received a document translates it, and nobody else writes its state. Sentences go
+through the queues of the models like those of texts, with one share for each document.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import filelock
+import psutil
+from pydantic import TypeAdapter
+
+from heedful.decoding.glossary import Glossary
+from heedful.errors import HeedfulError, InputError
+from heedful.serving.access import fingerprint
+from heedful.serving.files.document_file import DocumentFile, read_document, translate_units
+from heedful.serving.languages import Pair
+from heedful.serving.marked_text import MarkedText
+from heedful.serving.model_queue import Turn
+from heedful.serving.projection import Output, Outputs
+from heedful.serving.refusals import (
+    NoSuchDocumentError,
+    RefusedError,
+    TextTooLongError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from heedful.serving.service import Job, TranslationService
+from heedful.settings.parsing import parse_json
+
+_PREFIX = "heedful-documents-"
+_LOCK = "lock"
+_STATE, _RESULT, _SOURCE, _TAKEN = "state.json", "result", "source", ".taken"
+_YOUNG = 60.0  # seconds in which a new directory may have no lock yet
+_UNPACKED = 8  # times the size of a file: so much text and markup may be in it
+_DETECTED = 2_000  # characters whose language is that of a document
+_SECONDS = 1.0  # between two states of a document that is being translated
+_SWEEP_SECONDS = 30.0
+_BUSY_SECONDS = 10  # after which a refused client may come back
+_INTERNAL = "Internal error; its reason is in the server's log"
+_NOT_FOUND = "Document not found"
+_log = logging.getLogger("heedful.serving")
+
+Status = Literal["queued", "translating", "done", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentState:
+    """The state of a document.
+
+    Attributes:
+        id: a random name, by which clients ask for it.
+        fingerprint: of the key that they need besides; "": they need none.
+        owner: the client; "" without keys.
+        name: of the file, as the client has it.
+        status: how far it is.
+        characters: to translate; 0: it was not read yet.
+        seconds_remaining: until it is done; None: not known.
+        error: why it is not translated.
+        process: the number of the process that translates it, and when that started.
+        changed: when the state was written, in seconds since 1970.
+    """
+
+    id: str
+    fingerprint: str
+    owner: str
+    name: str
+    status: Status = "queued"
+    characters: int = 0
+    seconds_remaining: int | None = None
+    error: str = ""
+    process: tuple[int, float]
+    changed: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be done."""
+        return self.status in ("done", "error")
+
+
+_STATES = TypeAdapter(DocumentState)
+
+
+@contextmanager
+def documents_directory() -> Iterator[Path]:
+    """Yield a directory for the documents of a server, and remove those that killed servers left behind.
+
+    Raises:
+        InputError: there is no directory for temporary files.
+    """
+    try:
+        parent = Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        raise InputError("no directory for documents can be written; set TMPDIR to one") from None
+    for each in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError, filelock.Timeout):
+            _remove_unlocked(each)
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    try:
+        with filelock.FileLock(path / _LOCK):
+            yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a directory whose server is dead.
+
+    Raises:
+        Timeout: the server lives.
+    """
+    status = path.lstat()
+    is_own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    is_new = not (path / _LOCK).exists() and time.time() - status.st_mtime < _YOUNG
+    if path.is_symlink() or not path.is_dir() or not is_own or is_new:
+        return
+    with filelock.FileLock(path / _LOCK, timeout=0):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class DocumentStore:
+    """The folders of documents, by their ids."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the directory."""
+        self._path = path
+
+    def __len__(self) -> int:
+        return sum(each.is_dir() for each in self._path.iterdir())
+
+    def add(self, state: DocumentState, file: BinaryIO) -> None:
+        """Store a document."""
+        folder = self._path / state.id
+        folder.mkdir(mode=0o700)
+        with self.source(state).open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        self.write(state)
+
+    def write(self, state: DocumentState) -> None:
+        """Replace the state of a document; one that was removed stays so."""
+        folder = self._path / state.id
+        with suppress(FileNotFoundError):
+            temporary = folder / f"{_STATE}.new"
+            temporary.write_bytes(_STATES.dump_json(replace(state, changed=time.time())))
+            temporary.replace(folder / _STATE)
+
+    def source(self, state: DocumentState) -> Path:
+        """Return the path of the file of the client."""
+        return self._path / state.id / f"{_SOURCE}{Path(state.name).suffix.lower()}"
+
+    def result(self, state: DocumentState) -> Path:
+        """Return the path of the translated file."""
+        return self._path / state.id / _RESULT
+
+    def get(self, document_id: str, *, owner: str | None, key: str) -> DocumentState:
+        """Return the state of a document.
+
+        Args:
+            document_id: of the document.
+            owner: the client who asks; None: whoever has the id.
+            key: of the document; "": it must have none.
+
+        Raises:
+            NoSuchDocumentError: there is none of this id, key and client.
+        """
+        if not (document_id.isalnum() and document_id.isascii()):
+            raise NoSuchDocumentError(_NOT_FOUND)
+        state = self._read(self._path / document_id)
+        if state is None or state.fingerprint != (fingerprint(key) if key else ""):
+            raise NoSuchDocumentError(_NOT_FOUND)
+        if owner is not None and state.owner != owner:
+            raise NoSuchDocumentError(_NOT_FOUND)
+        if not state.is_over and not _is_alive(state.process):
+            return replace(state, status="error", error="The server stopped; send the document again")
+        return state
+
+    def take(self, state: DocumentState) -> Path:
+        """Return the folder of a document, which nobody else can ask for any more.
+
+        Raises:
+            NoSuchDocumentError: somebody else has taken it.
+        """
+        taken = self._path / f"{state.id}{_TAKEN}"
+        try:
+            return (self._path / state.id).rename(taken)
+        except OSError:
+            raise NoSuchDocumentError(_NOT_FOUND) from None
+
+    def remove(self, state: DocumentState) -> None:
+        """Remove a document with all its files."""
+        shutil.rmtree(self._path / state.id, ignore_errors=True)
+
+    def sweep(self, seconds: float) -> None:
+        """Remove all documents that are older than so many seconds, and of which nothing more is done."""
+        for folder in self._path.iterdir():
+            if not folder.is_dir():
+                continue
+            state = None if folder.name.endswith(_TAKEN) else self._read(folder)
+            is_at_work = state is not None and not state.is_over and _is_alive(state.process)
+            with suppress(FileNotFoundError):
+                changed = state.changed if state else folder.stat().st_mtime
+                if not is_at_work and time.time() - changed > seconds:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    @staticmethod
+    def _read(folder: Path) -> DocumentState | None:
+        try:
+            return _STATES.validate_python(parse_json((folder / _STATE).read_bytes()))
+        except (OSError, ValueError):
+            return None
+
+
+def _this_process() -> tuple[int, float]:
+    return os.getpid(), psutil.Process().create_time()
+
+
+def _is_alive(process: tuple[int, float]) -> bool:
+    number, started = process
+    try:
+        return bool(psutil.Process(number).create_time() == started)
+    except psutil.Error:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentRequest:
+    """A document to translate.
+
+    Attributes:
+        name: of the file; its end says the format.
+        file: that was received.
+        target: code of the language.
+        source: code of the language; None: it is detected.
+        glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
+        owner: the client.
+        key: that is needed to ask for it; "": none.
+        count: counts the characters that the client had translated.
+    """
+
+    name: str
+    file: BinaryIO
+    target: str
+    source: str | None
+    glossary: Callable[[Pair], Glossary] | None
+    owner: str
+    key: str
+    count: Callable[[int], Awaitable[None]]
+
+
+class DocumentJobs:
+    """Translates documents, one at a time, so that only one is in memory; for one event loop."""
+
+    def __init__(self, service: TranslationService, path: Path) -> None:
+        """Take the service that translates sentences, and the directory."""
+        self.store = DocumentStore(path)
+        self._service, self._limits = service, service.limits
+        self._turn = asyncio.Lock()
+        self._num_uploads = 0
+        self._tasks: dict[str, asyncio.Task[DocumentState]] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self._process = _this_process()
+
+    def start(self) -> None:
+        """Remove old documents from now on."""
+        self._sweeper = asyncio.ensure_future(self._sweep())
+
+    async def close(self) -> None:
+        """Give up what is not translated yet."""
+        tasks = [*self._tasks.values(), *([self._sweeper] if self._sweeper else [])]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Hold the place of a document that is being received.
+
+        Raises:
+            TooManyRequestsError: there are too many that were not removed yet.
+        """
+        if len(self.store) + self._num_uploads >= self._limits.documents:
+            message = "the server has too many documents; download yours, or try again later"
+            raise TooManyRequestsError(message, retry_after=_BUSY_SECONDS)
+        self._num_uploads += 1
+        try:
+            yield
+        finally:
+            self._num_uploads -= 1
+
+    async def submit(self, request: DocumentRequest) -> "tuple[DocumentState, asyncio.Task[DocumentState]]":
+        """Store a document, and translate it when it is its turn; return its first state, and its last.
+
+        Raises:
+            UnavailableError: it cannot be stored.
+        """
+        state = DocumentState(
+            id=secrets.token_hex(16).upper(),
+            fingerprint=fingerprint(request.key) if request.key else "",
+            owner=request.owner,
+            name=request.name,
+            process=self._process,
+        )
+        try:
+            await asyncio.to_thread(self.store.add, state, request.file)
+        except OSError as error:
+            self.store.remove(state)
+            _log.error("a document cannot be stored: %s", error.strerror)
+            raise UnavailableError("the document cannot be stored; try again later", retry_after=60) from None
+        task = asyncio.ensure_future(self._run(state, request))
+        self._tasks[state.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(state.id))
+        return state, task
+
+    async def _run(self, state: DocumentState, request: DocumentRequest) -> DocumentState:
+        """Translate a document, and return its last state: done, or the error."""
+        run = _Run(self._service, self.store, state)
+        try:
+            async with self._turn:
+                done = await run.translated(request)
+            await request.count(done.characters)
+        except asyncio.CancelledError:
+            self.store.remove(state)
+            raise
+        except (HeedfulError, RefusedError) as error:
+            message = str(error).replace(str(self.store.source(state)), state.name)
+            done = replace(run.state, status="error", error=message)
+        except Exception as error:
+            where = "".join(traceback.format_tb(error.__traceback__))  # its message may be of the document
+            _log.error("a document could not be translated: %s\n%s", type(error).__name__, where)
+            done = replace(run.state, status="error", error=_INTERNAL)
+        done = replace(done, seconds_remaining=None)
+        self.store.source(state).unlink(missing_ok=True)
+        self.store.write(done)
+        return done
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP_SECONDS, self._limits.document_seconds))
+            try:
+                await asyncio.to_thread(self.store.sweep, self._limits.document_seconds)
+            except OSError as error:
+                _log.error("old documents cannot be removed: %s", error.strerror)
+
+
+class _Run:
+    """One document on its way: read, translated and written in a thread, which waits for the event loop."""
+
+    def __init__(self, service: TranslationService, store: DocumentStore, state: DocumentState) -> None:
+        self.state = state
+        self._service, self._limits, self._store = service, service.limits, store
+        self._asked: Future[list[Outputs]] | None = None  # what the thread waits for
+        self._is_stopped = False
+        self._characters = self._characters_done = 0
+        self._started = 0.0
+
+    async def translated(self, request: DocumentRequest) -> DocumentState:
+        """Write the translated file, and return the state.
+
+        Raises:
+            HeedfulError, RefusedError: the document cannot be read, translated or written.
+        """
+        loop = asyncio.get_running_loop()
+        self._tell()
+        work = asyncio.ensure_future(asyncio.to_thread(self._translate, request, loop))
+        try:
+            while not (await asyncio.wait((work,), timeout=_SECONDS))[0]:
+                self._tell()
+            work.result()
+            return replace(self.state, status="done", characters=self._characters)
+        finally:
+            self._is_stopped = True
+            if self._asked is not None:
+                self._asked.cancel()
+            await asyncio.wait((work,))
+
+    def _tell(self) -> None:
+        """Write how far the document is."""
+        remaining = None
+        if self._characters_done:
+            seconds = time.monotonic() - self._started
+            left = max(0, self._characters - self._characters_done)
+            remaining = max(1, round(seconds * left / self._characters_done))
+        self.state = replace(
+            self.state, status="translating", characters=self._characters, seconds_remaining=remaining
+        )
+        self._store.write(self.state)
+
+    def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
+        limits, service, state = self._limits, self._service, self.state
+        document = read_document(
+            self._store.source(state), language=request.target, max_bytes=_UNPACKED * limits.document_bytes
+        )
+        texts = [text for unit in document.units if (text := _text(unit.document.parts))]
+        characters = sum(map(len, texts))
+        if characters > limits.document_characters:
+            most = limits.document_characters
+            raise TextTooLongError(f"the document has {characters:,} characters; {most:,} are allowed")
+        self._characters = characters
+        source = request.source
+        if source is None:
+            sources = service.catalogue.sources_of(request.target)
+            source = service.detector.source(_beginning(texts), sources, request.target).language
+        if source == request.target:
+            shutil.copyfile(self._store.source(state), self._store.result(state))
+            return
+        route = service.catalogue.required_route(source, request.target)
+        job = Job(route, Turn(), service.terms(route, request.glossary), progress=self._count)
+        self._started = time.monotonic()
+        self._write(document, job, loop)
+        service.metrics.characters.inc(characters)
+
+    def _write(self, document: DocumentFile, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        translations: list[str] = []
+
+        def translate(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
+            work = self._service.translate_sentences(texts, [each in aligned for each in texts], job)
+            self._asked = asyncio.run_coroutine_threadsafe(work, loop)
+            if self._is_stopped:
+                self._asked.cancel()
+            return [best for best, *_ in self._asked.result()]
+
+        try:
+            for chunk in translate_units(document.units, translate):
+                translations += chunk
+        except CancelledError:
+            raise UnavailableError("the server stopped; send the document again") from None
+        result = self._store.result(self.state)
+        with result.with_suffix(".new").open("wb") as stream:
+            document.write(translations, stream)
+        result.with_suffix(".new").replace(result)
+
+    def _count(self, characters: int) -> None:
+        self._characters_done += characters
+
+
+def _text(parts: Sequence[str | MarkedText]) -> str:
+    return " ".join(each.text for each in parts if isinstance(each, MarkedText))
+
+
+def _beginning(texts: Sequence[str]) -> str:
+    """Return the first characters of a document."""
+    beginning: list[str] = []
+    length = 0
+    for text in texts:
+        beginning.append(text[: _DETECTED - length])
+        length += len(beginning[-1])
+        if length >= _DETECTED:
+            break
+    return " ".join(beginning)

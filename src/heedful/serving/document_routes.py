@@ -1,0 +1,271 @@
+"""Documents in both dialects: LibreTranslate's /translate_file, and DeepL's /v2/document."""
+
+import secrets
+import shutil
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
+from starlette.background import BackgroundTask
+from starlette.datastructures import UploadFile
+
+from heedful.serving import deepl, libretranslate
+from heedful.serving.document_jobs import DocumentJobs, DocumentRequest, DocumentState, Status
+from heedful.serving.files.document_file import document_formats
+from heedful.serving.gateway import (
+    AUTO,
+    Gateway,
+    NonEmptyText,
+    Schema,
+    described_body,
+    described_query,
+    read_object,
+    read_upload,
+    schema_of,
+    unless_gone,
+    validated,
+)
+from heedful.serving.refusals import InvalidError, NoSuchDocumentError, UnauthorizedError, UnavailableError
+
+_LONGEST_NAME = 150  # characters of a file's name
+_NOT_READY = "Document not ready: its translation is not done yet"
+_NOT_HERE = "Documents are not translated by this server"
+_POLL_SECONDS = 2
+_BINARY: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
+
+
+class TranslatedFile(BaseModel):
+    """Where a translated document is."""
+
+    url: Annotated[str, Field(serialization_alias="translatedFileUrl")]
+
+
+class _FileFields(BaseModel):
+    source: NonEmptyText
+    target: NonEmptyText
+    api_key: str = ""
+
+
+class DocumentHandle(BaseModel):
+    """What a client asks for its document with."""
+
+    document_id: str
+    document_key: str
+
+
+class DocumentStatus(BaseModel):
+    """How far a document is."""
+
+    document_id: str
+    status: Status
+    seconds_remaining: int | None = None
+    billed_characters: int | None = None
+    error_message: str | None = None
+
+
+class _DocumentFields(deepl.SharedFields):
+    filename: str = ""
+    output_format: str = ""
+
+
+class _HandleFields(BaseModel):
+    document_key: NonEmptyText
+    auth_key: SkipJsonSchema[str] = ""
+
+
+def _described_upload(schema: Schema) -> dict[str, Any]:
+    file = {"type": "string", "format": "binary"}
+    form = schema | {
+        "properties": {"file": file, **schema["properties"]},
+        "required": ["file", *schema["required"]],
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": form}}}}
+
+
+def _jobs(gateway: Gateway) -> DocumentJobs:
+    """Return what translates documents.
+
+    Raises:
+        UnauthorizedError: nothing does.
+    """
+    if gateway.documents is None:
+        raise UnauthorizedError(_NOT_HERE)
+    return gateway.documents
+
+
+def _name(file: UploadFile, *, other: str = "") -> str:
+    """Return the name of an uploaded file, whose end is that of a format.
+
+    Raises:
+        InvalidError: it is not.
+    """
+    written = (other or file.filename or "").replace("\\", "/")
+    name = "".join(each for each in PurePath(written).name if each.isprintable())
+    stem, suffix = PurePath(name).stem, PurePath(name).suffix
+    if suffix.lower() not in document_formats():
+        formats = ", ".join(document_formats())
+        raise InvalidError(f"Invalid request: the file's name must end in {formats}")
+    return stem[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+def _name_of_result(name: str, target: str) -> str:
+    path = PurePath(name)
+    return f"{path.stem}_{target}{path.suffix}"
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter()
+    libre = APIRouter(tags=["LibreTranslate"], responses=libretranslate.REFUSALS)
+    _add_translate_file(libre, gateway)
+    _add_download_file(libre, gateway)
+    of_deepl = APIRouter(tags=["DeepL"], responses=deepl.REFUSALS)
+    _add_upload(of_deepl, gateway)
+    _add_status(of_deepl, gateway)
+    for each in (libre, of_deepl):
+        routes.include_router(each)
+    return routes
+
+
+def _add_translate_file(routes: APIRouter, gateway: Gateway) -> None:
+    catalogue = gateway.service.catalogue
+    schema = schema_of(
+        _FileFields, source={"enum": [AUTO, *catalogue.sources]}, target={"enum": [*catalogue.targets]}
+    )
+
+    @routes.post("/translate_file", openapi_extra=_described_upload(schema), response_model=TranslatedFile)
+    async def translate_file(request: Request) -> TranslatedFile:
+        """Translate a document, and return where it can be downloaded."""
+        jobs = _jobs(gateway)
+        with jobs.admitted():
+            async with read_upload(request, gateway.service.limits) as (fields, file):
+                client = await gateway.authorize(request, str(fields.get("api_key", "")))
+                parameters = validated(_FileFields, fields)
+                name = _name(file)
+                source = None if parameters.source == AUTO else parameters.source
+                source, target = gateway.service.languages(source, parameters.target)
+                _, last_state = await jobs.submit(
+                    DocumentRequest(
+                        name=name,
+                        file=file.file,
+                        source=source,
+                        target=target,
+                        glossary=None,
+                        owner=client,
+                        key="",
+                        count=partial(gateway.count_characters, client),
+                    )
+                )
+        state = await unless_gone(request, last_state)
+        if state.status == "error":
+            jobs.store.remove(state)
+            raise InvalidError(state.error)
+        path = f"download_file/{state.id}.{quote(_name_of_result(state.name, target), safe='')}"
+        return TranslatedFile(url=f"{request.base_url}{path}")
+
+
+def _add_download_file(routes: APIRouter, gateway: Gateway) -> None:
+    not_found: dict[int | str, dict[str, Any]] = {
+        404: {"model": libretranslate.LibreError, "description": "Removed, or never there"}
+    }
+
+    @routes.get("/download_file/{name}", responses=_BINARY | not_found)
+    async def download_file(name: str) -> FileResponse:
+        """Return a translated document, until it is removed."""
+        document_id, _, own_name = name.partition(".")
+        jobs = _jobs(gateway)
+        state = jobs.store.get(document_id, owner=None, key="")
+        if state.status != "done":
+            raise NoSuchDocumentError("Document not found")
+        return _file(jobs.store.result(state), own_name)
+
+
+def _file(path: Path, name: str, *, then: BackgroundTask | None = None) -> FileResponse:
+    return FileResponse(path, media_type="application/octet-stream", filename=name, background=then)
+
+
+def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
+    catalogue = gateway.service.catalogue
+    schema = schema_of(
+        _DocumentFields,
+        target_lang={"enum": [code.upper() for code in catalogue.targets]},
+        source_lang={"enum": [code.upper() for code in catalogue.sources]},
+        output_format={"description": "That of the file."},
+    )
+
+    @routes.post("/v2/document", openapi_extra=_described_upload(schema), response_model=DocumentHandle)
+    async def upload(request: Request) -> DocumentHandle:
+        """Send a document, which is translated when it is its turn."""
+        jobs = _jobs(gateway)
+        with jobs.admitted():
+            async with read_upload(request, gateway.service.limits) as (fields, file):
+                client = await gateway.authorize(request, str(fields.get("auth_key", "")))
+                parameters = validated(_DocumentFields, fields)
+                parameters.check_supported()
+                name = _name(file, other=parameters.filename)
+                if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
+                    raise InvalidError("'output_format' must be that of the document.")
+                source, target = gateway.service.languages(
+                    parameters.source_lang or None, parameters.target_lang
+                )
+                glossary = deepl.glossary_of(parameters, gateway, client)
+                if glossary is not None and source is not None and source != target:
+                    gateway.service.terms(catalogue.required_route(source, target), glossary)
+                key = secrets.token_hex(32).upper()
+                state, _ = await jobs.submit(
+                    DocumentRequest(
+                        name=name,
+                        file=file.file,
+                        source=source,
+                        target=target,
+                        glossary=glossary,
+                        owner=client,
+                        key=key,
+                        count=partial(gateway.count_characters, client),
+                    )
+                )
+        return DocumentHandle(document_id=state.id, document_key=key)
+
+
+def _add_status(routes: APIRouter, gateway: Gateway) -> None:
+    schema = schema_of(_HandleFields)
+
+    async def state_of(request: Request, document_id: str) -> DocumentState:
+        fields = await read_object(request, gateway.service.limits)
+        client = await gateway.authorize(request, str(fields.get("auth_key", "")), is_counted=False)
+        parameters = validated(_HandleFields, fields)
+        return _jobs(gateway).store.get(document_id, owner=client, key=parameters.document_key)
+
+    options: dict[str, Any] = {"response_model": DocumentStatus, "response_model_exclude_none": True}
+
+    @routes.post("/v2/document/{document_id}", openapi_extra=described_body(schema), **options)
+    @routes.get("/v2/document/{document_id}", openapi_extra=described_query(schema), **options)
+    async def status(request: Request, document_id: str) -> DocumentStatus:
+        """Return how far a document is."""
+        state = await state_of(request, document_id)
+        return DocumentStatus(
+            document_id=state.id,
+            status=state.status,
+            seconds_remaining=state.seconds_remaining,
+            billed_characters=state.characters if state.status == "done" else None,
+            error_message=state.error or None,
+        )
+
+    @routes.post("/v2/document/{document_id}/result", openapi_extra=described_body(schema), responses=_BINARY)
+    @routes.get("/v2/document/{document_id}/result", openapi_extra=described_query(schema), responses=_BINARY)
+    async def result(request: Request, document_id: str) -> FileResponse:
+        """Return a translated document, once; then it is removed."""
+        state = await state_of(request, document_id)
+        if state.status == "error":
+            raise NoSuchDocumentError(f"Document not translated: {state.error}")
+        if state.status != "done":
+            raise UnavailableError(_NOT_READY, retry_after=_POLL_SECONDS)
+        store = _jobs(gateway).store
+        folder = store.take(state)
+        removal = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+        return _file(folder / store.result(state).name, state.name, then=removal)

@@ -1,0 +1,314 @@
+"""Documents that are translated one by one, between the texts of other requests."""
+
+import asyncio
+import io
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from document_files import docx_file
+from small_services import RuleTranslator, rule_model
+
+from heedful.serving import document_jobs
+from heedful.serving.document_jobs import DocumentJobs, DocumentRequest, DocumentState, documents_directory
+from heedful.serving.limits import Limits
+from heedful.serving.metrics import Metrics
+from heedful.serving.refusals import NoSuchDocumentError, TooManyRequestsError
+from heedful.serving.service import TranslationRequest, TranslationService
+
+SHORT = TranslationRequest(texts=("a short text",), source="en", target="de")
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.001)
+
+
+class World:
+    """Jobs in a directory, a translator, and what was counted."""
+
+    def __init__(self, path: Path, **limits: float) -> None:
+        self.translator = RuleTranslator(str.upper)
+        self.limits = Limits(batch_wait=0.0, cached_characters=0, **limits)  # type: ignore[arg-type]
+        self.service = TranslationService([rule_model("m", self.translator)], self.limits, Metrics())
+        self.jobs = DocumentJobs(self.service, path)
+        self.counted: list[int] = []
+
+    def request(self, text: str | bytes, *, name: str = "a.txt", key: str = "key") -> DocumentRequest:
+        async def count(characters: int) -> None:
+            self.counted.append(characters)
+
+        return DocumentRequest(
+            name=name,
+            file=io.BytesIO(text.encode() if isinstance(text, str) else text),
+            target="de",
+            source="en",
+            glossary=None,
+            owner="ann",
+            key=key,
+            count=count,
+        )
+
+    def state(self, state: DocumentState) -> DocumentState:
+        return self.jobs.store.get(state.id, owner="ann", key="key")
+
+    def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run the work in an event loop of its own, and close everything."""
+
+        async def run() -> None:
+            try:
+                await work()
+            finally:
+                self.translator.gate.set()
+                await self.jobs.close()
+                self.service.close()
+
+        asyncio.run(run())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def lines(number: int) -> str:
+    return "".join(f"line {n} of a document\n" for n in range(number))
+
+
+def test_a_document_is_translated_and_its_file_removed(world: World) -> None:
+    async def work() -> None:
+        state, task = await world.jobs.submit(world.request(lines(3)))
+        done = await task
+        assert (done.status, done.characters, done.seconds_remaining) == ("done", 63, None)
+        assert world.state(state) == replace(done, changed=world.state(state).changed)
+        assert world.jobs.store.result(state).read_text() == lines(3).upper()
+        assert not world.jobs.store.source(state).exists()
+        assert world.counted == [63]
+
+    world.run(work)
+
+
+def test_a_short_text_waits_for_no_more_than_a_batch_of_a_document(world: World) -> None:
+    async def work() -> None:
+        world.translator.gate.clear()
+        _, task = await world.jobs.submit(world.request(lines(2000)))
+        await until(lambda: len(world.translator.batches) == 1)
+        await until(lambda: sum(map(len, world.service._queues)) > 100)
+        answer = asyncio.ensure_future(world.service.translate(SHORT))
+        await until(
+            lambda: any(each.key.text == SHORT.texts[0] for each in world.service._queues[0]._waiting)
+        )
+        world.translator.gate.set()
+        await answer
+        batches = list(world.translator.batches)
+        (at,) = [n for n, batch in enumerate(batches) if SHORT.texts[0] in batch]
+        assert at <= 2  # the one that was being translated, and one more
+        assert (await task).status == "done"
+
+    world.run(work)
+
+
+def test_one_document_is_in_memory_at_a_time_and_the_others_wait(world: World) -> None:
+    async def work() -> None:
+        world.translator.gate.clear()
+        first, first_task = await world.jobs.submit(world.request(lines(10)))
+        second, second_task = await world.jobs.submit(world.request(lines(10)))
+        await until(lambda: len(world.translator.batches) == 1)
+        await asyncio.sleep(0.05)
+        assert (world.state(first).status, world.state(second).status) == ("translating", "queued")
+        world.translator.gate.set()
+        assert [(await each).status for each in (first_task, second_task)] == ["done", "done"]
+
+    world.run(work)
+
+
+def test_the_time_that_is_left_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_jobs, "_SECONDS", 0.001)
+
+    async def work() -> None:
+        rule = world.translator.rule
+
+        def closing(text: str) -> str:
+            if text.startswith("line 600 "):
+                world.translator.gate.clear()
+            return rule(text)
+
+        world.translator.rule = closing
+        state, task = await world.jobs.submit(world.request(lines(1500)))
+        await until(lambda: not world.translator.gate.is_set())
+        await until(lambda: world.state(state).seconds_remaining is not None)
+        told = world.state(state)
+        assert told.characters == len(lines(1500))
+        assert (told.seconds_remaining or 0) >= 1
+        world.translator.gate.set()
+        assert (await task).status == "done"
+
+    world.run(work)
+
+
+def test_a_service_that_is_closed_gives_up_its_documents(world: World) -> None:
+    threads = threading.active_count()
+
+    async def work() -> None:
+        world.translator.gate.clear()
+        state, task = await world.jobs.submit(world.request(lines(2000)))
+        waiting, _ = await world.jobs.submit(world.request(lines(10)))
+        await until(lambda: len(world.translator.batches) == 1)
+        world.translator.gate.set()
+        await world.jobs.close()
+        assert task.cancelled()
+        assert len(world.translator.batches) < 100
+        for each in (state, waiting):
+            with pytest.raises(NoSuchDocumentError):
+                world.state(each)
+
+    world.run(work)
+    assert threading.active_count() <= threads + 1  # asyncio.run ends its own
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.docx", docx_file(), "a.docx: its parts with text have"),
+        ("a.txt", b"\xff secret", "a.txt: not utf-8 (byte 0); convert it to UTF-8"),
+        ("a.txt", b"a" * 101, "the document has 101 characters; 100 are allowed"),
+    ],
+)
+def test_a_document_that_cannot_be_translated_says_why(
+    name: str, data: bytes, message: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path, document_characters=100, document_bytes=101)
+
+    async def work() -> None:
+        state, task = await world.jobs.submit(world.request(data, name=name))
+        done = await task
+        assert done.status == "error"
+        assert done.error.startswith(message)
+        assert str(tmp_path) not in done.error
+        assert not world.jobs.store.source(state).exists()
+        assert world.counted == []
+
+    world.run(work)
+
+
+def test_a_fault_of_our_own_is_logged_without_the_text(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def faulty(*_: object, **__: object) -> None:
+        raise KeyError("-".join(("sec", "ret")))
+
+    monkeypatch.setattr(document_jobs, "translate_units", faulty)
+
+    async def work() -> None:
+        _, task = await world.jobs.submit(world.request(lines(3)))
+        assert (await task).error == "Internal error; its reason is in the server's log"
+
+    with caplog.at_level(logging.INFO, logger="heedful.serving"):
+        world.run(work)
+    assert "KeyError" in caplog.text
+    assert "in faulty" in caplog.text
+    assert "sec-ret" not in caplog.text
+
+
+def test_only_its_client_with_its_key_knows_a_document_and_takes_it_once(world: World) -> None:
+    async def work() -> None:
+        state, task = await world.jobs.submit(world.request(lines(3)))
+        await task
+        get = world.jobs.store.get
+        for document_id, owner, key in (
+            (state.id, "ben", "key"),
+            (state.id, "ann", "other"),
+            (state.id, None, ""),
+            ("0" * 32, "ann", "key"),
+            ("../" + state.id, "ann", "key"),
+            ("", "ann", "key"),
+        ):
+            with pytest.raises(NoSuchDocumentError):
+                get(document_id, owner=owner, key=key)
+        folder = world.jobs.store.take(state)
+        assert (folder / "result").exists()
+        for again in (world.jobs.store.take, world.state):
+            with pytest.raises(NoSuchDocumentError):
+                again(state)
+
+    world.run(work)
+
+
+def test_there_are_not_more_documents_than_allowed_and_old_ones_go(tmp_path: Path) -> None:
+    world = World(tmp_path, documents=2)
+
+    async def work() -> None:
+        world.translator.gate.clear()
+        first, first_task = await world.jobs.submit(world.request(lines(3)))
+        with world.jobs.admitted(), pytest.raises(TooManyRequestsError), world.jobs.admitted():
+            pass
+        second, second_task = await world.jobs.submit(world.request(lines(3)))
+        with pytest.raises(TooManyRequestsError), world.jobs.admitted():
+            pass
+        world.jobs.store.sweep(0.0)
+        assert len(world.jobs.store) == 2  # nothing is removed that is translated, or waits
+        world.translator.gate.set()
+        await asyncio.gather(first_task, second_task)
+        world.jobs.store.sweep(3600.0)
+        assert len(world.jobs.store) == 2
+        world.jobs.store.take(first)
+        time.sleep(0.01)
+        world.jobs.store.sweep(0.001)
+        assert len(world.jobs.store) == 0
+        with pytest.raises(NoSuchDocumentError):
+            world.state(second)
+
+    world.run(work)
+
+
+def test_a_document_of_a_process_that_died_is_an_error_and_goes(world: World) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        other = (process.pid, psutil.Process(process.pid).create_time())
+    store = world.jobs.store
+
+    async def work() -> None:
+        for process in (other, (os.getpid(), 1.0)):
+            state = DocumentState(
+                id=f"{len(store)}", fingerprint="", owner="ann", name="a.txt", process=process
+            )
+            store.add(state, io.BytesIO(b"x"))
+            assert store.get(state.id, owner="ann", key="").error == (
+                "The server stopped; send the document again"
+            )
+        time.sleep(0.01)
+        store.sweep(0.001)
+        assert len(store) == 0
+
+    world.run(work)
+
+
+def test_directories_of_servers_that_live_and_of_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_jobs.tempfile, "gettempdir", lambda: str(tmp_path))
+    others = [tmp_path / "heedful-documents-new", tmp_path / "heedful-other", tmp_path / "outside"]
+    for each in others:
+        each.mkdir()
+    left = tmp_path / "heedful-documents-left"
+    (left / "AB").mkdir(parents=True)
+    (left / "lock").touch()
+    (tmp_path / "heedful-documents-link").symlink_to(tmp_path / "outside")
+    old = tmp_path / "heedful-documents-old"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    with documents_directory() as first, documents_directory() as second:
+        assert first != second
+        assert (first.exists(), second.exists()) == (True, True)
+        assert (left.exists(), old.exists()) == (False, False)
+        assert all(each.exists() for each in others)
+        if os.name == "posix":
+            assert first.stat().st_mode & 0o77 == 0
+    assert (first.exists(), second.exists()) == (False, False)
