@@ -356,7 +356,8 @@ class Translator:
         if aligner is not None:
             for i in pairs:
                 alignments[i] = aligner.align_words(
-                    *(each.encode(text) for each, text in ((src, sources[i]), (tgt, targets[i]))),
+                    src.encode(sources[i]),
+                    tgt.encode(targets[i]),
                     words_of_tokens(src, sources[i], split=split),
                     words_of_tokens(tgt, targets[i], split=split),
                 )
