@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,6 +26,15 @@ _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
 _POSITIONS = {stack: f"{stack}.embedding.positions.weight" for stack in STACKS}
 
 
+@runtime_checkable
+class RowDecoder(Protocol):
+    """A `decode` of `DeferredTensor` that can make some of the rows."""
+
+    def rows(self, stored: Tensor, start: int, stop: int) -> Tensor | None:
+        """Return rows from `start` to before `stop`; None if that needs all of them."""
+        ...
+
+
 def _compute(
     cls: type["DeferredTensor"],
     func: Callable[..., object],
@@ -33,9 +42,18 @@ def _compute(
     args: tuple[object, ...],
     kwargs: Mapping[str, object] | None,
 ) -> object:
-    """Return the result of an operation on the numbers of deferred tensors."""
+    """Return the result of an operation on the numbers of deferred tensors; of some rows, only theirs."""
+    match args:
+        case (DeferredTensor() as whole, 0, int(start), int(stop)) if func is torch.ops.aten.slice.Tensor:
+            part = whole.rows(start, min(stop, len(whole))) if start >= 0 else None
+            if part is not None:
+                return part
     args, kwargs = tree_map_only(cls, cls._numbers, (args, dict(kwargs or {})))
     return func(*args, **kwargs)
+
+
+def _shown(tensor: Tensor, **_: object) -> str:
+    return f"{type(tensor).__name__}({tuple(tensor.shape)})"
 
 
 class DeferredTensor(Tensor):
@@ -46,6 +64,7 @@ class DeferredTensor(Tensor):
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
     __torch_dispatch__: Any = classmethod(_compute)
+    __repr__: Any = _shown
 
     def __new__(cls, stored: Tensor, decode: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Self:
         """Make a tensor of that shape without numbers."""
@@ -65,6 +84,17 @@ class DeferredTensor(Tensor):
     def _numbers(self) -> Tensor:
         stored = self.stored._numbers() if isinstance(self.stored, DeferredTensor) else self.stored
         return self.decode(stored)
+
+    def rows(self, start: int, stop: int) -> Tensor | None:
+        """Return some rows; None if they are not made of the same rows of the stored tensor."""
+        if isinstance(self.decode, RowDecoder):
+            return self.decode.rows(self.stored, start, stop)
+        if self.decode is not Tensor.float and not isinstance(self.decode, _Times):
+            return None
+        if isinstance(self.stored, DeferredTensor):
+            part = self.stored.rows(start, stop)
+            return None if part is None else self.decode(part)
+        return self.decode(self.stored[start:stop])
 
     def is_same(self, other: Tensor) -> bool:
         """Return whether another tensor is made alike of equal numbers; neither is decoded."""

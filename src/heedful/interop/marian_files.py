@@ -413,8 +413,6 @@ def _by_id(ids: Sequence[tuple[str, int]]) -> list[str]:
 def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights by Marian's names, those of layers as (out, in), and the options of the model.
 
-    Weights stay in the mapped file until they are used.
-
     Raises:
         InteropError: it is not a model of Marian, or of numbers that cannot be read here.
     """
@@ -465,6 +463,15 @@ class _Form:
         if self.multiplier is not None:
             numbers /= np.float32(self.multiplier)
         return torch.from_numpy(numbers)
+
+    def rows(self, stored: Tensor, start: int, stop: int) -> Tensor | None:
+        """Return some rows; None if the bytes are in another order."""
+        if self.is_turned or self.order == "F" or len(self.shape) != 2:
+            return None
+        num_rows, width = self.shape
+        first, last, size = min(start, num_rows), min(stop, num_rows), width * np.dtype(self.dtype).itemsize
+        form = replace(self, shape=(last - first, width), zero_rows=stop - start - (last - first))
+        return form(stored[first * size : last * size])
 
 
 def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:

@@ -248,7 +248,13 @@ class SharedOptions:
         Option("Forbid repeating any n-gram of this size; 0 disables.", OUTPUTS, minimum=0, default=BUNDLE),
     ] = 0
     encoder_no_repeat_ngram_size: Annotated[
-        int, Option("Forbid the n-grams of this size that the source has; 0 disables.", minimum=0)
+        int,
+        Option(
+            "Forbid the n-grams of this size that the source has; 0 disables.",
+            OUTPUTS,
+            minimum=0,
+            default=BUNDLE,
+        ),
     ] = 0
     repetition_penalty: Annotated[
         float,

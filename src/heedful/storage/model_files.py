@@ -46,6 +46,7 @@ from heedful.text.pair import is_file_of_a_pair
 HALF = (torch.float16, torch.bfloat16)
 _TYPES = (torch.float32, torch.float64, *HALF, torch.int64, torch.int32, torch.uint8, torch.bool)
 _MAX_NAME = 500  # characters
+_BLOCK = 2**22  # numbers that are written at a time
 
 
 def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
@@ -140,10 +141,15 @@ def _write_weights(weights: Mapping[str, Tensor], config: Config, file: Path) ->
     with file.open("wb") as written:
         written.write(len(text).to_bytes(8, "little") + text)
         for name, shape in shapes.items():
-            weight = weights[name].detach().to("cpu", torch.float32).contiguous()
+            weight = weights[name]
             assert weight.shape == shape, name
-            written.write(weight.numpy().astype("<f4", copy=False).data)
-            del weight  # before the next is read
+            rows = max(_BLOCK * len(weight) // weight.numel(), 1)
+            for start in range(0, len(weight), rows):
+                part = weight[start : start + rows] if rows < len(weight) else weight
+                part = part.detach().to("cpu", torch.float32).contiguous()
+                written.write(part.numpy().astype("<f4", copy=False).data)
+                del part  # before the next is read
+            del weight
 
 
 def _keep_what_others_wrote(path: Path, temporary: Path) -> None:

@@ -16,11 +16,18 @@ LOG_PROBS = torch.tensor([[0.1, 0.3, 0.25, 0.2, 0.15], [0.3, 0.1, 0.15, 0.2, 0.2
 
 def candidates(
     log_probs: torch.Tensor, count: int, *, written: list[list[int]], start_id: int = START,
-    max_lengths: tuple[int, ...] = (99, 99), prefixes: list[list[int]] | None = None, **options: object,
+    max_lengths: tuple[int, ...] = (99, 99), prefixes: list[list[int]] | None = None,
+    sources: list[list[int]] | None = None, **options: object,
 ) -> Candidates:  # fmt: skip
     asked = SearchOptions(**options)  # type: ignore[arg-type]
     task = SearchTask(
-        max_lengths=max_lengths, start_id=start_id, eos_id=EOS, pad_id=PAD, options=asked, prefixes=prefixes
+        max_lengths=max_lengths,
+        start_id=start_id,
+        eos_id=EOS,
+        pad_id=PAD,
+        options=asked,
+        prefixes=prefixes,
+        sources=sources or (),
     )
     so_far = np.array(written, dtype=np.int64).reshape(len(written), -1)
     return Constraints(task).candidates(
@@ -96,6 +103,24 @@ def test_a_prefix_comes_before_what_the_options_force_forbid_and_renormalise() -
 def test_a_prefix_that_the_model_cannot_write_is_reported() -> None:
     with pytest.raises(InputError, match=r"^prefix with the id=5: the model has 5 tokens"):
         candidates(LOG_PROBS, 1, written=[[], []], prefixes=[[3], [3, 5]])
+
+
+def test_no_ngram_of_the_source_comes_again_and_ids_beyond_the_vocabulary_do_not_matter() -> None:
+    sources = [[3, START, 4, START, 99], [4, 3]]
+    ids = {
+        size: candidates(
+            LOG_PROBS,
+            1,
+            written=[[4], [4]],
+            sources=sources,
+            suppressed_ids=(),
+            encoder_no_repeat_ngram_size=size,
+        ).ids.ravel()
+        for size in (0, 1, 2, 3, 4)
+    }
+    # The start token is the first of an output, so there is a trigram to repeat.
+    wanted = {0: [START, PAD], 1: [EOS, PAD], 2: [EOS, PAD], 3: [EOS, PAD], 4: [START, PAD]}
+    assert {size: each.tolist() for size, each in ids.items()} == wanted
 
 
 def test_no_ngram_comes_twice() -> None:
