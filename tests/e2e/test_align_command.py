@@ -100,6 +100,13 @@ def test_an_aligner_is_learned_into_the_bundle_and_used(run: Path, tmp_path: Pat
     assert heedful(*files) == Outcome(0, expected(own, None), "") != by_attention
     assert heedful(*files, "--layer", 1) == by_attention
     assert heedful("translate", own, stdin=text(SOURCES)) == translations
+    records = [
+        json.loads(each) for each in heedful("translate", own, "--json", stdin=text(SOURCES)).out.splitlines()
+    ]
+    (tmp_path / "h").write_bytes(text([each["text"] for each in records]))
+    links = [each["hypotheses"][0]["alignment"] for each in records]
+    shown = [" ".join(f"{src}-{tgt}" for src, tgt in each) for each in links]
+    assert heedful(*files[:-1], tmp_path / "h").out.splitlines() == shown
     for option in (["--layer", 1], ["--shift"], ["--output", tmp_path / "out"]):
         assert_one_clear_line(heedful(*files, "--learn", *option), 2, option[0], "leave it out, or --learn")
     (tmp_path / "t").write_bytes(text(["", *TARGETS[:-2], ""]))

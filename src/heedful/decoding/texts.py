@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
     align_words,
     relative_weights,
@@ -161,6 +162,7 @@ class TextCodec:
         *,
         attention_of: AttentionOf,
         aligned: bool = False,
+        aligner: Aligner | None = None,
     ) -> list[Translation]:
         """Return the translations of lines: the hypotheses of their segments as text, chosen and joined.
 
@@ -176,6 +178,7 @@ class TextCodec:
             options: of the search.
             attention_of: gives the attention of the model.
             aligned: whether the words of the hypotheses are aligned with those of the lines.
+            aligner: by which they are; None: by the attention.
         """
         tgt = self.tokenizers.tgt
         texts = [[tgt.decode(each.ids) for each in one] for one in n_best_lists]
@@ -188,7 +191,7 @@ class TextCodec:
         ]
         segments = [self._with_confidence(options.strategy.choose(each, options.n_best)) for each in segments]
         if aligned:
-            segments = self._aligned(segments, lines, unknown, attention_of)
+            segments = self._aligned(segments, lines, unknown, attention_of, aligner)
         chosen = iter(segments)
         translations = [
             next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
@@ -313,19 +316,25 @@ class TextCodec:
         lines: Lines,
         unknown: Mapping[tuple[int, Sequence[int]], Sequence[str]],
         attention_of: AttentionOf,
+        aligner: Aligner | None,
     ) -> list[Translation]:
         """Return the translations of segments with aligned words, as `Translator.align` has them."""
         outputs = [(i, each) for i, one in enumerate(segments) for each in one.hypotheses]
-        attention = attention_of(
-            [lines.sources[i].ids for i, _ in outputs], [each.written_ids for _, each in outputs]
-        )
+        read, written = [lines.sources[i].ids for i, _ in outputs], [each.written_ids for _, each in outputs]
+        attention = attention_of(read, written) if aligner is None else [np.zeros((0, 0))] * len(outputs)
+        tag = self.special_tokens.tgt_prefix
         aligned: list[list[TextHypothesis]] = [[] for _ in segments]
         for (i, each), weights_TS in zip(outputs, attention, strict=True):
             src_words = words_of_tokens(self.tokenizers.src, segments[i].source)
             tgt_words = self._words_of_output(each, unknown.get((i, each.ids), ()))
-            column = len(self.special_tokens.src_prefix)
-            own_TS = relative_weights(weights_TS)[: len(tgt_words), column : column + len(src_words)]
-            alignment = align_words(own_TS, src_words, tgt_words)
+            if aligner is None:
+                column = len(self.special_tokens.src_prefix)
+                own_TS = relative_weights(weights_TS)[: len(tgt_words), column : column + len(src_words)]
+                alignment = align_words(own_TS, src_words, tgt_words)
+            else:
+                start = len(tag) if each.ids[: len(tag)] == tuple(tag) else 0
+                src_ids = self.tokenizers.src.encode(segments[i].source)
+                alignment = aligner.align_words(src_ids, each.ids[start:], src_words, tgt_words[start:])
             aligned[i].append(replace(each, alignment=alignment))
         return [replace(each, hypotheses=tuple(own)) for each, own in zip(segments, aligned, strict=True)]
 

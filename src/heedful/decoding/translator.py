@@ -222,8 +222,14 @@ class Translator:
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
         n_best_lists = self.generator.search(lines.sources, options)
-        attention_of = self.generator.attention
-        return self.codec.decode(lines, n_best_lists, options, attention_of=attention_of, aligned=aligned)
+        return self.codec.decode(
+            lines,
+            n_best_lists,
+            options,
+            attention_of=self.generator.attention,
+            aligned=aligned,
+            aligner=self._aligner if aligned else None,
+        )
 
     def translate_lines(
         self,
