@@ -56,10 +56,10 @@ def test_json_has_one_object_a_line(run: Path) -> None:
     outcome = heedful("translate", run, "--json", "--n-best", 2, stdin=text([SOURCES[0], ""]))
     first, second = map(json.loads, outcome.out.splitlines())
     assert (first["source"], first["text"]) == (SOURCES[0], TARGETS[0])
-    assert list(first["hypotheses"][0]) == ["text", "score", "log_prob", "ids"]
+    assert list(first["hypotheses"][0]) == ["text", "score", "log_prob", "ids", "confidence", "alignment"]
     assert (first["hypotheses"][0]["text"], first["hypotheses"][0]["score"]) == (TARGETS[0], first["score"])
     assert len(first["hypotheses"]) == 2
-    assert second == {"source": "", "text": "", "score": 0.0, "hypotheses": []}
+    assert second == {"source": "", "text": "", "score": 0.0, "confidence": None, "hypotheses": []}
 
 
 @pytest.mark.parametrize(("bad", "what"), [(b"\xff\n", "not valid UTF-8"), (b"a\0\n", "NUL byte")])

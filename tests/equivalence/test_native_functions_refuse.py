@@ -50,11 +50,17 @@ def test_encode(engine: Engine) -> None:
     pointers = (ctypes.c_void_p * engine.num_layers)(*map(address_of, memory))
 
     def encode(
-        ids: NDArray[np.int64], starts: NDArray[np.int64], count: int, known: int, threads: int
+        ids: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        count: int,
+        known: int,
+        threads: int,
+        recorded: Attention | None = None,
     ) -> int:
+        attention = None if recorded is None else ctypes.byref(recorded)
         status: int = engine._functions.encode(
             ctypes.byref(engine._model), threads, address_of(ids), address_of(starts), count,
-            address_of(positions), known, pointers,
+            address_of(positions), known, pointers, attention,
         )  # fmt: skip
         return status
 
@@ -76,6 +82,13 @@ def test_encode(engine: Engine) -> None:
         (3, 9, -5),
     ):
         assert encode(ids, starts, count, known, threads) == BAD_ARGUMENT
+    weights = np.full((9, engine.num_encoder_layers, engine.num_heads, 6), -1, np.float32)
+    for width in (4, 0, -1):
+        recorded = Attention(0, width, None, address_of(weights), None)
+        assert encode(ids, starts, 3, 9, 1, recorded) == BAD_ARGUMENT
+    assert encode(ids, starts, 3, 9, 1, Attention(0, 6, None, address_of(weights), None)) == OK
+    assert weights[0, 0, 0, :4].sum() == pytest.approx(1)
+    assert not weights[0, 0, 0, 4:].any()
 
 
 def test_step(engine: Engine) -> None:
