@@ -177,8 +177,19 @@ def test_a_request_may_have_its_own_terms(bundle: Path) -> None:
             assert (reply.status, list(reply.json)) == (400, ["error"])
 
 
+def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> None:
+    asked = {"q": LINES[0], "source": "en", "target": "de"}
+    with translation_server(f"en-de={bundle}", "--glossaries", tmp_path / "glossaries.json") as server:
+        cats = {"name": "cats", "source_lang": "en", "target_lang": "de", "entries": "cat\tKater"}
+        stored = server.post("/v2/glossaries", cats).json["glossary_id"]
+        assert "Kater" in server.post("/translate", asked | {"glossary": stored}).json["translatedText"]
+        assert server.post("/translate", asked | {"glossary": "none"}).status == 404
+
+
 def test_a_server_without_a_file_says_so(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}") as server:
+        reply = server.post("/translate", {"q": "a", "source": "en", "target": "de", "glossary": "x"})
+        assert (reply.status, reply.json) == (404, {"error": "Glossary not found"})
         reply = server.post("/v3/glossaries", {"name": "x", "dictionaries": []})
         assert (reply.status, list(reply.json)) == (400, ["message"])
         reply = server.ask("GET", "/v2/glossaries")

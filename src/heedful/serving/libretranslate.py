@@ -1,6 +1,7 @@
 """LibreTranslate's dialect: /translate, /detect, /languages, /frontend/settings."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -25,7 +26,7 @@ from heedful.serving.gateway import (
     validated,
 )
 from heedful.serving.languages import Pair, closest_code, language_name
-from heedful.serving.refusals import InvalidError
+from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import Answer, TranslationRequest
 
 
@@ -160,18 +161,25 @@ class _TranslateFields(BaseModel):
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
     alternatives: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
     confidence: Annotated[bool, BeforeValidator(lambda value: value or False)] = False
-    glossary: SkipJsonSchema[dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = {}  # JSON only
+    glossary: SkipJsonSchema[str | dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = ""  # JSON only
     api_key: str = ""
 
 
-def _glossary_of(parameters: _TranslateFields) -> Callable[[Pair], Glossary] | None:
-    """Return what gives the terms of a request; None: it has none.
+def _glossary_of(
+    parameters: _TranslateFields, gateway: Gateway, client: str
+) -> Callable[[Pair], Glossary] | None:
+    """Return what gives the terms of a request, its own or those of a stored glossary; None: it has none.
 
     Raises:
         InvalidError: a term or a form has no word.
+        NoSuchGlossaryError: no glossaries are stored.
     """
     if not parameters.glossary:
         return None
+    if isinstance(parameters.glossary, str):
+        if gateway.glossaries is None:
+            raise NoSuchGlossaryError("Glossary not found")
+        return partial(gateway.glossaries.terms, client, parameters.glossary)
     try:
         glossary = Glossary.of(parameters.glossary)
     except InputError as error:
@@ -237,7 +245,7 @@ def router(gateway: Gateway) -> APIRouter:
                 target=parameters.target,
                 rules=html_rules() if parameters.format == "html" else None,
                 alternatives=parameters.alternatives,
-                glossary=_glossary_of(parameters),
+                glossary=_glossary_of(parameters, gateway, client),
             ),
         )
         return _translated(parameters, answers)
@@ -290,6 +298,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             "suggestions": False,
             "filesTranslation": gateway.documents is not None,
             "supportedFilesFormat": [] if gateway.documents is None else document_formats(),
+            "fileLimit": limits.document_bytes,
+            "glossaries": gateway.glossaries is not None,
             "alternativesLimit": limits.alternatives,
             "textsLimit": limits.texts,
             "language": {

@@ -2,7 +2,9 @@
 
 import { AttentionPanel } from "./attention.js";
 import { showBeam } from "./beam.js";
+import { Documents } from "./document.js";
 import { byId, copyFrom, make } from "./elements.js";
+import { Glossaries } from "./glossaries.js";
 import { Languages } from "./languages.js";
 import { allowCopying, showOthers } from "./others.js";
 import { hideProblem, showProblem } from "./problem.js";
@@ -20,6 +22,7 @@ const output = byId("output");
 const panel = new AttentionPanel();
 
 let languages;
+let glossaries;
 let limits = { charLimit: 5000, alternativesLimit: 3 };
 let running = new AbortController();
 let timer = 0;
@@ -58,7 +61,8 @@ async function translateNow() {
   output.ariaBusy = "true";
   try {
     const alternatives = Math.min(3, limits.alternativesLimit);
-    const answer = await service.translate({ ...fields, alternatives, confidence: true }, signal);
+    const terms = glossaries.chosen ? { glossary: glossaries.chosen } : {};
+    const answer = await service.translate({ ...fields, ...terms, alternatives, confidence: true }, signal);
     if (signal.aborted) return;
     if (languages.turn(answer.detectedLanguage?.language)) return void translateNow();
     showAnswer(text, answer);
@@ -92,6 +96,7 @@ function showAnswer(text, answer) {
   hideProblem();
   for (const id of ["output", "others"]) setStale(id, false);
   languages.detect(answer.detectedLanguage?.language ?? "");
+  glossaries.update();
   output.lang = languages.to.value;
   confidence = answer.confidence ?? null;
   showTexts(text, answer.translatedText, confidence?.sentences);
@@ -109,6 +114,7 @@ function expectExplanation(pivot) {
   const name = languages.nameOf(pivot);
   remark(pivot ? `Translated through ${name}` : doubt());
   if (pivot) return hideInside(`No attention to show: two models translated this text, one after the other. Choose ${name} as one of the languages to see it.`);
+  if (glossaries.chosen) return hideInside("With a glossary, no attention is shown.");
   if (!explainable || languages.source === languages.to.value) return hideInside();
   const inside = byId("inside");
   inside.classList.toggle("pending", inside.hidden || !explained);
@@ -267,13 +273,19 @@ function wire() {
     remember();
     copyFrom(event.currentTarget, location.href);
   });
-  byId("key").addEventListener("change", (event) => { service.setKey(event.target.value); translateNow(); });
+  byId("key").addEventListener("change", (event) => {
+    service.setKey(event.target.value);
+    glossaries.load();
+    translateNow();
+  });
   byId("sentence").addEventListener("change", (event) => showSentence(Number(event.target.value)));
-  languages.from.addEventListener("change", () => { languages.detect(""); languages.changed(); translateNow(); });
-  languages.to.addEventListener("change", () => { languages.changed(); translateNow(); });
+  languages.from.addEventListener("change", () => { languages.detect(""); languages.changed(); glossaries.update(); translateNow(); });
+  languages.to.addEventListener("change", () => { languages.changed(); glossaries.update(); translateNow(); });
+  byId("glossary").addEventListener("change", translateNow);
   byId("swap").addEventListener("click", () => {
     const text = current ? translation() : field.value;
     languages.swap();
+    glossaries.update();
     setText(text, { now: true });
   });
   addEventListener("hashchange", restore);
@@ -299,6 +311,9 @@ async function start() {
     languages = new Languages(listed);
     limits = settings;
     languages.begin();
+    glossaries = new Glossaries(languages);
+    if (settings.glossaries) glossaries.load();
+    if (settings.filesTranslation) new Documents(languages, glossaries, settings).wire();
     byId("key-line").hidden = !settings.keyRequired;
   } catch (error) {
     showProblem(error, start, new AbortController().signal);
