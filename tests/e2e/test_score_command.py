@@ -109,7 +109,7 @@ def test_empty_lines_stay_in_their_place(run: Path, tmp_path: Path) -> None:
     assert outcome.err.startswith("3 pairs, ")
     second = json.loads(heedful("score", run, *files, "--json").out.splitlines()[1])
     numbers = {"score": 0.0, "log_prob": 0.0, "model_log_prob": 0.0}
-    assert second == {"source": "", "target": "", **numbers, "tokens": []}
+    assert second == {"source": "", "target": "", **numbers, "tokens": [], "confidence": None}
 
 
 def test_files_of_no_lines_are_refused(run: Path, tmp_path: Path) -> None:

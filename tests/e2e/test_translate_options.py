@@ -41,7 +41,7 @@ def test_the_most_agreed_upon_of_many_samples_is_taken(run: Path) -> None:
     *found, empty = [json.loads(line) for line in outcome.out.splitlines()]
     assert [each["text"] for each in found] == TARGETS
     assert all(0 < each["score"] <= 100 for each in found)
-    assert empty == {"source": "", "text": "", "score": 0.0, "hypotheses": []}
+    assert empty == {"source": "", "text": "", "score": 0.0, "confidence": None, "hypotheses": []}
     ranked = [[each["score"] for each in line["hypotheses"]] for line in found]
     assert all(scores == sorted(scores, reverse=True) and len(scores) <= 2 for scores in ranked)
 
