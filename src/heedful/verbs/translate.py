@@ -61,7 +61,7 @@ _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
 class Translate:
     """Translate lines, by default from stdin to stdout.
 
-        Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
+    Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
     log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
     text, score, confidence and hypotheses. A hypothesis has text, score, log_prob (before penalties), ids
