@@ -15,9 +15,8 @@ from transfers import removed, transfers
 
 KILLED_BY: dict[str, tuple[str, ...]] = {
     "attention: maps of every head": (
-        "analysis/attention_maps.py:attention_maps: torch.tensor([source_ids], device=device)",
-        "analysis/attention_maps.py:attention_maps: torch.tensor([target_in], device=device)",
-        "analysis/attention_maps.py:_in_order: recorded.weights[0].float().cpu()",
+        "decoding/backends/torch.py:TorchBackend.head_weights: torch.tensor([ids], device=self._device)",
+        "decoding/backends/torch.py:TorchBackend.head_weights: each.weights[0].float().cpu()",
     ),
     "model: learned": (
         "data/batches.py:Batch.to: source.src.to(device, non_blocking=True)",

@@ -17,7 +17,7 @@ from trainer_worlds import Source
 
 from heedful.analysis.attention_maps import attention_maps
 from heedful.analysis.head_importance import head_importance
-from heedful.decoding.backends.torch import TorchTokens
+from heedful.decoding.backends.torch import TorchBackend, TorchTokens
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
@@ -236,7 +236,8 @@ for _name, _options in {
 @case("attention: maps of every head")
 def _maps(device: str, folder: Path) -> Result:
     bundle = bundle_on(device)
-    maps = attention_maps(bundle, SOURCES[0], bundle.tokenizers.tgt.encode(TARGETS[0]))
+    ids, backend = bundle.tokenizers.tgt.encode(TARGETS[0]), TorchBackend([bundle.model], "float32")
+    maps = attention_maps(bundle, SOURCES[0], ids, backend=backend)
     return {"weights": [layer.weights for layer in maps.layers], "tokens": maps.target_tokens}
 
 
