@@ -52,7 +52,7 @@ class _FileFields(BaseModel):
 
 
 class DocumentHandle(BaseModel):
-    """What a client asks for its document with."""
+    """The names by which a client asks for its document."""
 
     document_id: str
     document_key: str
