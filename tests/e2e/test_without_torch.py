@@ -147,6 +147,7 @@ VALUES = {
     "revision": "new", "message": "A bundle", "host": "127.0.0.1", "port": "0", "workers": "1", "cors": "*",
     "trust_proxy": "10.0.0.1", "characters": "10", "texts": "2", "alternatives": "2",
     "waiting_characters": "10000", "seconds": "2", "requests_per_minute": "9",
+    "document_bytes": "100", "document_characters": "100", "documents": "3", "document_seconds": "9",
     "replicas": "2", "max_replicas": "3", "models_per_replica": "1", "preset": "tiny",
     "settings": "data.max_length=50",
     "flag": "10%",
@@ -170,7 +171,6 @@ REFUSED = {
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
     ("translate", "column"), ("serve", "shared"), ("prepare", "src"), ("prepare", "tgt"),
-    ("translate", "column"), ("serve", "shared"),
     ("score", "flag"), ("evaluate", "calibrate"),  # it is not calibrated, and six lines are too few
 }  # fmt: skip
 

@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, path: Path, **limits: float) -> None:
         self.translator = RuleTranslator(str.upper)
-        self.limits = Limits(batch_wait=0.0, cached_characters=0, **limits)  # type: ignore[arg-type]
+        self.limits = Limits(cached_characters=0, **limits)  # type: ignore[arg-type]
         self.service = TranslationService([rule_model("m", self.translator)], self.limits, Metrics())
         self.jobs = DocumentJobs(self.service, path)
         self.counted: list[int] = []

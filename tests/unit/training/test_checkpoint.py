@@ -291,7 +291,7 @@ def test_a_state_that_would_run_code_is_not_loaded(tmp_path: Path) -> None:
     path = save_checkpoint(make(1, step=7), tmp_path)
     rewrite_state(path, {"fingerprint": Code()})
     assert is_complete(path)
-    with pytest.raises(Exception, match=r"(?i)weights.only"):
+    with pytest.raises(Exception, match="can be read without running code"):
         load_checkpoint(path, make(2))
     assert not (tmp_path / "ran").exists()
 
