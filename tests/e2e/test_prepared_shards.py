@@ -215,17 +215,12 @@ def test_texts_that_cannot_be_prepared_are_refused(folder: Path) -> None:
     assert_one_clear_line(heedful("prepare", "-o", folder / "out"), 2, "give --pairs, or --src and --tgt")
 
 
-# Runs a command on a cluster of its own with so many CPUs. A busy machine may need several attempts to start.
+# Runs a command on a cluster of its own with so many CPUs.
 ON_RAY = """
 import logging, sys, ray
 from heedful.cli.main import main
 cpus = int(sys.argv.pop(1))
-for attempt in range(9):
-    try:
-        ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        break
-    except Exception:
-        ray.shutdown()
+ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 main()
 """
 
