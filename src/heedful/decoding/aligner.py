@@ -100,6 +100,8 @@ class Aligner:
             src_words: for each source token the words that it is a part of, mostly one.
             tgt_words: the same of the target.
         """
+        if not tgt:
+            return Alignment(())
         scores = self._scores([*src, self.null_id], tgt)
         tokens = (softmax(scores, axis=1) * softmax(scores, axis=0))[:, :-1]
         of_src, of_tgt = _parts(src_words), _parts(tgt_words)
@@ -114,7 +116,7 @@ class Aligner:
         """Return the scores (T, S) of target tokens for source tokens, before any softmax."""
         queries = _features(tgt, self.tgt_embeddings) @ self.query
         keys = _features(src, self.src_embeddings) @ self.key
-        result: Floats = queries @ keys.T / np.float32(np.sqrt(keys.shape[1]))
+        result: Floats = queries @ keys.T * np.float32(keys.shape[1] ** -0.5)
         return result - self.slope * _distances(len(src), len(tgt))
 
     def add_to(self, bundle: Path) -> Path:

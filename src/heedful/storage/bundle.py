@@ -5,6 +5,7 @@
     model.safetensors   the weights; a shared matrix is written once
     tokenizer.model     (or source.model and target.model, or the files of an imported tokenizer:
                         text/pair.py; without any, the model works on ids)
+    aligner.safetensors if there is one, aligns words (decoding/aligner.py)
     README.md           the model card
 
 Nothing in it is code, and nothing is executed when it is read.

@@ -126,7 +126,14 @@ def test_without_it_and_where_a_layer_is_named_attention_is_read(stored: Bundle)
     learned(stored, pairs=200).add_to(path)
     translator = Translator(load_bundle(path))
     assert translator.align(SOURCES, TARGETS, method=PENULTIMATE) == by_attention
-    assert translator.align(SOURCES, TARGETS) != by_attention
+    by_aligner = translator.align(SOURCES, TARGETS)
+    assert by_aligner != by_attention
+    for each, links in zip(translator.translations(SOURCES, aligned=True), by_aligner, strict=True):
+        assert each.hypotheses[0].alignment == links
+    nothing = Aligner.load(load_bundle(path))
+    assert nothing is not None
+    assert nothing.align_words([4, 5], [], [[0], [1]], []).links == ()  # an output of the end token alone
+    assert nothing.align_words([], [4, 5], [], [[0], [1]]).links == ()
     assert translator.align(["", "the cat"], ["x", " "]) == [type(by_attention[0])(())] * 2
 
 
