@@ -21,7 +21,7 @@ MEDIAN = 255  # lines of a module, at least
 # Of what a task runs through, with the native engine and one process.
 MOST_OF_A_TASK = {
     "a line": {"functions": 227, "files": 39, "modules": 70},
-    "a step": {"functions": 73, "files": 17},
+    "a step": {"functions": 78, "files": 17},
     "a request": {"functions": 166, "files": 32},
 }
 
