@@ -52,7 +52,7 @@ def test_json_and_the_report_have_the_match_of_each_line(run: Path, memory: Path
     assert last["text"] == "der Hund sieht die Katze ."
     assert 0.7 <= last["memory"]["share"] < 1
     rows = [line.split("\t") for line in report.read_text(encoding="utf-8").splitlines()]
-    assert [row[:2] for row in rows] == [["1", "fuzzy"], ["2", "exact"], ["3", "fuzzy"]]
+    assert [row[:2] for row in rows] == [["1", "fuzzy"], ["2", "exact"], ["4", "fuzzy"]]
     assert rows[1][2:] == ["1.000", "THE cat sleeps .", "DIE KATZE <b> & Co"]
 
 

@@ -9,6 +9,7 @@ import mmap
 import re
 import shutil
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from tempfile import TemporaryDirectory
+from tokenize import TokenError
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -32,11 +34,10 @@ MODEL_OPTIONS = "special:model.yml"
 _SPECIAL = "special:"
 _DECODER = "decoder.yml"
 _MAX_RATIO = 20  # of what an archive unpacks to: weights hardly shrink, vocabularies five times
-_MOST_FILES = 1000
-# What the readers of archives raise.
-_DAMAGED = (OSError, RuntimeError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
-_MAX_ITEMS = 100_000  # of weights in a file
-_MAX_NAME = 500
+_MOST_FILES, _MAX_ITEMS = 1000, 100_000  # of an archive, and weights of a file
+_OF_ARRAYS = (ValueError, SyntaxError, TokenError, UserWarning)  # their reader uses Python's parser
+_DAMAGED = (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, *_OF_ARRAYS)
+_MAX_NAME = 500  # characters
 _BIN_VERSION = 1
 _ALIGNMENT = 256
 _FLOAT32, _FLOAT16, _INT8, _INTGEMM8 = 0x0404, 0x0402, 0x0101, 0x4101
@@ -486,8 +487,7 @@ def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
 
 def with_zero_row(matrix: Tensor) -> Tensor:
     """Return a matrix of `read_weights` with one more row, of zeros."""
-    assert isinstance(matrix, DeferredTensor)
-    assert isinstance(matrix.decode, _Form)
+    assert isinstance(matrix, DeferredTensor) and isinstance(matrix.decode, _Form)
     form = replace(matrix.decode, zero_rows=1)
     return DeferredTensor(matrix.stored, form, (len(matrix) + 1, *matrix.shape[1:]))
 
@@ -526,7 +526,8 @@ def _form(name: str, stream: IO[bytes], size: int) -> _Form:
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"the weight {shown(name)} is of a newer format")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, is_fortran, dtype = read(stream, max_header_size=1000)
+    with warnings.catch_warnings(action="error"):
+        shape, is_fortran, dtype = read(stream, max_header_size=1000)
     if dtype.hasobject or dtype.kind not in "fi" or len(shape) > 4:
         raise ValueError(f"the weight {shown(name)} has no plain numbers")
     form = _Form(dtype.str, tuple(shape), "F" if is_fortran else "C")

@@ -119,10 +119,13 @@ class WordConfidence(BaseModel):
 
 
 class SentenceConfidence(BaseModel):
-    """The translation of a sentence, the probability that it is no error, and its words between spaces."""
+    """The translation of a sentence, the probability that it is no error, and its words between spaces.
+
+    The value is null and there are no words where nothing is known, as of a sentence from a memory.
+    """
 
     text: str
-    value: float
+    value: float | None
     unsure: bool
     words: list[WordConfidence]
 
@@ -329,21 +332,21 @@ def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translat
 def _confidence_of(answer: Answer) -> TextConfidence | None:
     """Return the confidence in a text; None where no sentence of it has one."""
     sentences = [
-        SentenceConfidence(
+        SentenceConfidence(text=each.text, value=None, unsure=False, words=[])
+        if each.confidence is None
+        else SentenceConfidence(
             text=each.text,
-            value=round(known.sentence, _DIGITS),
-            unsure=known.sentence < UNSURE,
+            value=round(each.confidence.sentence, _DIGITS),
+            unsure=each.confidence.sentence < UNSURE,
             words=[
                 WordConfidence(text=word, value=round(value, _DIGITS))
-                for word, value in zip(each.text.split(), known.words, strict=True)
+                for word, value in zip(each.text.split(), each.confidence.words, strict=True)
             ],
         )
         for each in answer.sentences
-        if (known := each.confidence) is not None
     ]
-    if not sentences:
-        return None
-    return TextConfidence(value=min(each.value for each in sentences), sentences=sentences)
+    known = [each.value for each in sentences if each.value is not None]
+    return TextConfidence(value=min(known), sentences=sentences) if known else None
 
 
 def _alternatives(answers: list[Answer], *, many: bool) -> list[str] | list[list[str]]:

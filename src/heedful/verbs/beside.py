@@ -177,8 +177,13 @@ class MemoryLookup:
         self._memory, self._writer, self._report = memory, writer, report
         self._num_texts = self._num_exact = self._num_fuzzy = 0
 
-    def find(self, text: str) -> "MemoryMatch | None":
-        """Return the unit of the memory for a text: an exact match, or for the report a fuzzy one."""
+    def find(self, text: str, *, number: int | None = None) -> "MemoryMatch | None":
+        """Return the unit of the memory for a text: an exact match, or for the report a fuzzy one.
+
+        Args:
+            text: to look up.
+            number: of its line, for the report; None: of the texts that were looked up.
+        """
         if self._memory is None or not text.strip():
             return None
         match = self._memory.exact(text) if self._report is None else self._memory.match(text)
@@ -189,7 +194,7 @@ class MemoryLookup:
         if self._report is not None:
             kind = "none" if match is None else "exact" if is_exact else "fuzzy"
             unit = () if match is None else (f"{match.share:.3f}", match.source, match.target)
-            self._report("\t".join([str(self._num_texts), kind, *unit]))
+            self._report("\t".join([str(number or self._num_texts), kind, *unit]))
         return match
 
     def translation(self, text: str) -> str | None:
@@ -210,8 +215,8 @@ class MemoryLookup:
         waiting: deque[tuple[str, MemoryMatch | None]] = deque()
 
         def left() -> Iterator[str]:
-            for line in without_line_ends(lines):
-                match = self.find(line)
+            for number, line in enumerate(without_line_ends(lines), 1):
+                match = self.find(line, number=number)
                 waiting.append((line, match))
                 yield "" if match is not None and match.is_exact else line  # an empty line costs nothing
 
