@@ -172,9 +172,11 @@ def test_a_request_may_have_its_own_terms(bundle: Path) -> None:
         assert {"Kater", "Kastell"} & set(one.split())
         assert other == PAIRS[1][1]
         assert server.post("/translate", asked).json["translatedText"] == [german for _, german in PAIRS[:2]]
-        for bad in ({"cat": 1}, {"": "x"}, {"cat": []}, {"cat": " "}, ["cat"], "cat"):
+        for bad in ({"cat": 1}, {"": "x"}, {"cat": []}, {"cat": " "}, ["cat"]):
             reply = server.post("/translate", asked | {"glossary": bad})
             assert (reply.status, list(reply.json)) == (400, ["error"])
+        unknown = server.post("/translate", asked | {"glossary": "cat"})  # a stored one's name
+        assert (unknown.status, list(unknown.json)) == (404, ["error"])
 
 
 def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> None:

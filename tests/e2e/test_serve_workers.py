@@ -53,6 +53,15 @@ def test_several_processes_answer_and_one_that_is_killed_is_replaced(bundle: Pat
         assert server.terminate() == 0
 
 
+def test_no_process_goes_on_without_its_parent(bundle: Path) -> None:
+    with translation_server(f"en-de={bundle}", "--workers", 2) as server:
+        wait_for_processes(server, 2)
+        workers = [psutil.Process(number) for number in started(server)]
+        server.process.kill()
+        _, alive = psutil.wait_procs(workers, timeout=60)
+        assert alive == []
+
+
 @pytest.mark.slow
 def test_a_process_that_cannot_be_replaced_is_one_line(bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "bundle"

@@ -83,7 +83,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "model/variants.py:relative_distances: torch.arange(num_keys, device=device)",
     ),
     "command line: train and resume": (
-        "storage/model_files.py:_write_weights: weights[name].detach().to('cpu', torch.float32)",
+        "storage/model_files.py:_write_weights: part.detach().to('cpu', torch.float32)",
         "verbs/prepare.py:prepare: _build_model(config, base).to(execution.device)",
     ),
     "training: the steps of a benchmark": (

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _CHUNK_LINES = 1024
 _MOST_PAIRS = 200_000  # that an aligner is learned from
+_ENOUGH_PAIRS = 10_000
 _PAIRS_SHOWN = 64  # between two movements of the bar
 
 
@@ -147,6 +148,12 @@ def command(task: Align) -> None:
     if task.learn:
         learned = learn_aligner(task)
         print(f"{learned.path}\n  learned   from {learned.pairs:,} pairs in {learned.seconds:,.1f} s")
+        if learned.pairs < _ENOUGH_PAIRS:
+            print(
+                f"warning: {learned.pairs:,} pairs are few: an aligner of fewer than {_ENOUGH_PAIRS:,} is "
+                "often worse than the attention of the model; give more, such as the training text",
+                file=sys.stderr,
+            )
         return
     check_stdin_once(src=task.src, tgt=task.tgt)
     from heedful.data.files import parallel_lines

@@ -228,6 +228,8 @@ def score(
     )
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
+    if task.flag is not None and task.ensemble:
+        raise InputError("an ensemble has no confidence; leave out --ensemble, or --flag")
     if task.flag is not None and translator.codec.calibration is None:
         raise InputError(
             f"{task.run}: not calibrated, so that its confidence is not known; first give heedful evaluate "

@@ -2,8 +2,11 @@
 
 import json
 import logging
+import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -199,12 +202,13 @@ def serve(task: Serve, *, report: Callable[[str], None]) -> None:
 
 
 def application_of_worker() -> "FastAPI":
-    """Return the application of one of several processes.
+    """Return the application of one of several processes, which ends when their parent is gone.
 
     Raises:
         SystemExit: the models cannot be loaded any more, as after a bundle was deleted; the log says why. The
             parent starts another process then, and the others go on.
     """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     settings, documents = json.loads(os.environ[_VARIABLE])
     groups = {"access": Access, "limits": Limits, "logging": Logging, "ray": Replicas, "runtime": Runtime}
     task = Serve(**settings | {name: group(**settings[name]) for name, group in groups.items()})
@@ -215,6 +219,14 @@ def application_of_worker() -> "FastAPI":
         _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
         time.sleep(_SECONDS_BEFORE_ANOTHER)
         raise SystemExit(1) from None
+
+
+def _end_with_parent() -> None:
+    """End as by SIGTERM when the parent is gone: workers that nobody stops would hold the port for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _serve_on_ray(
