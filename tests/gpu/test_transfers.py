@@ -84,7 +84,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
     ),
     "command line: train and resume": (
         "storage/model_files.py:_write_weights: part.detach().to('cpu', torch.float32)",
-        "verbs/prepare.py:prepare: _build_model(config, base).to(execution.device)",
+        "verbs/training_setup.py:set_up_training: _build_model(config, base).to(execution.device)",
     ),
     "training: the steps of a benchmark": (
         "verbs/profiling.py:MatmulRate.__init__: torch.randn(m, k, dtype=dtype, device=device)",

@@ -56,11 +56,11 @@ LAZY_PARTS = {"cli/progress.py"} | {
         "inspect_text",
         "loading",
         "output_checks",
-        "prepare",
         "profiling",
         "resumable",
         "run_directory",
         "shards",
+        "training_setup",
     )
 }
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")

@@ -5,7 +5,7 @@ of the decoder: by default the last but one, at the step that predicts the targe
 "Jointly Learning to Align and Translate with Transformer Models"). With `shift`, it is one step later, where
 the target token is the decoder's input: better in the middle layers of deep models, the third of six (Chen et
 al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"), and far worse in shallow ones
-(docs/pictures.md). Two words are aligned if any of their tokens are, as in both papers.
+(docs/alignments.md). Two words are aligned if any of their tokens are, as in both papers.
 
 Unlike there, the weights of each source token are first divided by their sum over the target: a token that
 many steps attend to, such as the full stop, says little about any of them. So 8 to 11 more of 100 links are

@@ -92,7 +92,8 @@ class CalibrationReport:
         if not self.errors:
             return text
         tenth = f"the least confident {FLAGGED:.0%}".replace("%", " %")
-        return f"{text}, {self.errors_flagged:,} of them in {tenth} ({self.lift:.1f} times the average)"
+        text += f", {self.errors_flagged:,} of them in {tenth} ({self.lift:.1f} times the average)"
+        return text if self.lift > 1 else f"{text}: this confidence does not find the errors"
 
     def as_dict(self) -> dict[str, object]:
         """Return the report for `--json`."""

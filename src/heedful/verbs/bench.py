@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from heedful.settings.run import Config
     from heedful.training.parallel.process_group import ProcessGroup, StepPlan
     from heedful.training.step import StepMetrics
-    from heedful.verbs.prepare import PreparedRun
     from heedful.verbs.profiling import MatmulRate
+    from heedful.verbs.training_setup import PreparedRun
 
 ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
@@ -172,15 +172,15 @@ def prepared_for_steps(config: "Config", directory: Path) -> "tuple[PreparedRun,
     Raises:
         ConfigError: settings that need real text, which is not given.
     """
-    from heedful.verbs.prepare import Notices, prepare
     from heedful.verbs.run_directory import RunDirectory
+    from heedful.verbs.training_setup import Notices, set_up_training
 
     config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
     batches = " and ".join(config.data.training_files)
     if not batches:
         config = _with_synthetic_text(config, directory)
         batches = "random sentences with the lengths of image captions"
-    return prepare(config, RunDirectory(directory), Notices([]), resume=False), batches
+    return set_up_training(config, RunDirectory(directory), Notices([]), resume=False), batches
 
 
 def _with_synthetic_text(config: "Config", directory: Path) -> "Config":

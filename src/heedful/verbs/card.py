@@ -11,7 +11,7 @@ from heedful.data.files import plain_name
 from heedful.data.store import ParallelStore
 from heedful.settings.run import Config, DataConfig
 from heedful.verbs.loading import hub_repo
-from heedful.verbs.prepare import Origin
+from heedful.verbs.training_setup import Origin
 
 # The hub's name and the display name of a metric; by default both are its own name.
 _METRICS = {

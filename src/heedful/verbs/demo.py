@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heedful.data.phrasebook import PhraseBook
     from heedful.decoding.translator import Translator
     from heedful.settings.run import Config
-    from heedful.verbs.prepare import Listener
+    from heedful.verbs.training_setup import Listener
 
 _SHOWN = 6
 _TEXT = "data"  # in the run directory
@@ -186,8 +186,8 @@ def time_steps(config: "Config", pairs: Sequence[tuple[str, str]]) -> float:
     from heedful.training.optimizer import build_optimizer
     from heedful.training.parallel.choice import start_process_group
     from heedful.training.parallel.process_group import StepPlan
-    from heedful.verbs.prepare import Notices, prepare
     from heedful.verbs.run_directory import RunDirectory
+    from heedful.verbs.training_setup import Notices, set_up_training
 
     with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
         directory = Path(temporary)
@@ -195,7 +195,7 @@ def time_steps(config: "Config", pairs: Sequence[tuple[str, str]]) -> float:
         for path, lines in zip(files.values(), zip(*pairs, strict=True), strict=True):
             Path(path).write_text("\n".join(lines), encoding="utf-8", newline="\n")
         config = config.replace(data=files | {"cache_dir": temporary})
-        run = prepare(config, RunDirectory(directory), Notices([]), resume=False)
+        run = set_up_training(config, RunDirectory(directory), Notices([]), resume=False)
         model, config = run.model, run.config
         optimizer = build_optimizer(model, config.optimizer, precision=run.execution.precision)
         average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
@@ -223,9 +223,9 @@ def demo(task: Demo, *, listeners: "Sequence[Listener]" = ()) -> DemoReport:
     from heedful.data.phrasebook import phrase_book
     from heedful.decoding.translator import Translator
     from heedful.settings.loading import load_config
-    from heedful.verbs.prepare import Notices
     from heedful.verbs.run_directory import RunDirectory
     from heedful.verbs.train import train
+    from heedful.verbs.training_setup import Notices
 
     started = time.monotonic()
     run = RunDirectory(task.output)

@@ -439,8 +439,8 @@ def load_served(
     """
     from heedful.serving.model_queue import ServedModel, ServedPair
     from heedful.text.pair import TAGS_OF_TARGET, choose_languages
-    from heedful.verbs.beside import pair_of
     from heedful.verbs.loading import search_options
+    from heedful.verbs.memories import pair_of
 
     said, path = _parse(argument)
     opened = _open_here(task, path) if open_model is None else open_model(path)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from heedful.settings.run import Config
     from heedful.training import EndEvent, Event, Scores, Trainer
     from heedful.training.execution import Precision
-    from heedful.verbs.prepare import Listener, Notices, PreparedRun
     from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
+    from heedful.verbs.training_setup import Listener, Notices, PreparedRun
 
 # Settings of the model that older runs do not have: their default changes no fingerprint.
 _SINCE_THE_FIRST_RUNS = {"decoder_unit", "relative_per_layer"}
@@ -156,7 +156,6 @@ def train(
     from heedful.settings.loading import load_config
     from heedful.training import EventLog, summary_writer
     from heedful.training.parallel.distributed import leave_process_group, note_start
-    from heedful.verbs.prepare import Notices, prepare
     from heedful.verbs.run_directory import (
         DirectoryGuard,
         RunDirectory,
@@ -165,6 +164,7 @@ def train(
         check_resumable,
         check_texts_are_outside,
     )
+    from heedful.verbs.training_setup import Notices, set_up_training
 
     if track is not None:
         summary_writer()
@@ -175,7 +175,7 @@ def train(
     elif overwrite:
         check_texts_are_outside(run.path, config)
     notices = Notices(listeners)
-    prepared = prepare(config, run, notices, resume=resume)
+    prepared = set_up_training(config, run, notices, resume=resume)
     if resume:
         check_resumable(load_config(run.config_file), prepared.config)
     log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
@@ -403,7 +403,7 @@ def run_as_worker(config: "Config") -> bool:
     Rank 0 of torchrun, and a process that it did not start, continue with `train`.
     """
     from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
-    from heedful.verbs.prepare import training_device
+    from heedful.verbs.training_setup import training_device
 
     if not join_process_group(config.train.device):
         return False

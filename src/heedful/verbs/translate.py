@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.serving.files.template import Unit
-    from heedful.verbs.beside import MemoryFiles, MemoryLookup
+    from heedful.verbs.memories import MemoryFiles, MemoryLookup
     from heedful.verbs.resumable import ResumableOutput
 
 _STDIN = Path("-")
@@ -187,7 +187,7 @@ class Translate:
     @property
     def memory_files(self) -> "MemoryFiles":
         """The memories that are read and written, and their report."""
-        from heedful.verbs.beside import MemoryFiles
+        from heedful.verbs.memories import MemoryFiles
 
         return MemoryFiles(memories=self.memory or (), report=self.memory_report, written=self.to_tmx)
 
@@ -315,7 +315,7 @@ def _translate_lines(task: Translate) -> None:
             translate = partial(translate, prefixes=prefixes, chunk_lines=1 if at_once else chunk_lines)
             translations = stack.enter_context(through(lines, translate))
         if task.glossary is not None:
-            from heedful.verbs.beside import glossary_report
+            from heedful.verbs.memories import glossary_report
 
             report = stack.enter_context(glossary_report(task.glossary_report))
             translations = map(report, translations, itertools.count(done + 1))

@@ -19,8 +19,8 @@ from heedful.settings.loading import load_config, to_toml, validate
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.verbs.card import shared_config
-from heedful.verbs.prepare import Notices, PreparedRun, prepare
 from heedful.verbs.run_directory import RunDirectory
+from heedful.verbs.training_setup import Notices, PreparedRun, set_up_training
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
@@ -105,7 +105,7 @@ def prepared(folder: Path, **data: object) -> PreparedRun:
         "tokenizer": {"vocab_size": 150, "sampling": 0.1},
         "train": {"processes": 1},
     }
-    return prepare(validate(settings), RunDirectory(folder / "run"), Notices([]), resume=False)
+    return set_up_training(validate(settings), RunDirectory(folder / "run"), Notices([]), resume=False)
 
 
 def test_tags_come_before_the_sources_of_their_corpora(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -169,3 +170,5 @@ def test_the_report_reads_as_a_sentence() -> None:
         "ECE 0.014 of sentences, 0.017 of words, 0.020 of tokens; 19 of 1,000 lines are errors (chrF "
         "below 30), 13 of them in the least confident 10 % (6.8 times the average)"
     )
+    blind = str(replace(report, errors_flagged=1))
+    assert blind.endswith("10 % (0.5 times the average): this confidence does not find the errors")

@@ -10,8 +10,8 @@ from command_line import heedful
 from heedful.errors import TokenizerError
 from heedful.settings.run import Config
 from heedful.training import Event, NoticeEvent, WarningEvent
-from heedful.verbs.prepare import Notices, prepare
 from heedful.verbs.run_directory import RunDirectory
+from heedful.verbs.training_setup import Notices, set_up_training
 
 
 def test_long_work_is_not_silent_and_its_reminders_are_not_logged() -> None:
@@ -61,7 +61,7 @@ def test_shared_sources_are_named_with_the_command_that_leaves_them_out(tmp_path
     shown: list[Event] = []
     config = Config.model_validate({"data": data})
     with pytest.raises(TokenizerError):  # three pairs are too few
-        prepare(config, RunDirectory(tmp_path / "run"), Notices([shown.append]), resume=False)
+        set_up_training(config, RunDirectory(tmp_path / "run"), Notices([shown.append]), resume=False)
     [warning] = [event.message for event in shown if isinstance(event, WarningEvent)]
     before, _, command = warning.partition("; heedful ")
     assert before == "1 of 1 validation sources occur in training, which raises scores"

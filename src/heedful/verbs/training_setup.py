@@ -142,7 +142,7 @@ def _time_left(done: Sequence[tuple[float, float]]) -> str:
     return f", {last:.0%} done, {(now - start) / (last - first) * (1 - last):.0f} s left"
 
 
-def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool) -> PreparedRun:
+def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resume: bool) -> PreparedRun:
     """Read the text, train or load the tokenizers, turn text into ids, build or load the model, size batches.
 
     Raises:
