@@ -87,10 +87,11 @@ def test_a_dropped_document_comes_back_translated(visit: Visit) -> None:
 
 def test_a_document_is_chosen_from_the_keyboard_alone(visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(ENGLISH)
-    visit.page.locator("#source").focus()
-    visit.page.keyboard.press("Tab")
-    expect(visit.page.locator("#choose")).to_be_focused()
+    # The browser is told first that its dialog will be answered, which takes a moment.
     with visit.page.expect_file_chooser() as choosing:
+        visit.page.locator("#source").focus()
+        visit.page.keyboard.press("Tab")
+        expect(visit.page.locator("#choose")).to_be_focused()
         visit.page.keyboard.press("Enter")
     choosing.value.set_files(tmp_path / "a.txt")
     says(visit, "The document is translated.")
