@@ -214,18 +214,21 @@ def _complete_or_beside(path: Path, *, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def renamed_to(
-    path: Path, unfinished: Path, *, is_empty: Callable[[], bool], remedy: Callable[[], str] = str
+    path: Path | None, unfinished: Path, *, is_empty: Callable[[], bool], remedy: Callable[[], str] = str
 ) -> Iterator[None]:
     """Rename a file that the block writes; after an error it stays, unless it is empty.
 
     Args:
-        path: the final name; an existing file is replaced, and its mode copied.
+        path: the final name; an existing file is replaced, and its mode copied. None: the file is removed.
         unfinished: the name that the file has until then.
         is_empty: whether nothing was written.
         remedy: returns the end of the message about the file that stays.
     """
     try:
         yield
+        if path is None:
+            unfinished.unlink()
+            return
         if path.exists():
             shutil.copymode(path, unfinished)
         unfinished.replace(path)

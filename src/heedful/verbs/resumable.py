@@ -211,7 +211,7 @@ class ResumableOutput:
 
 @contextmanager
 def open_resumable(
-    path: Path, inputs: Sequence[Iterable[str]], settings: Settings, *, resume: bool
+    path: Path, inputs: Sequence[Iterable[str]], settings: Settings, *, resume: bool, keep: bool = True
 ) -> Iterator[ResumableOutput]:
     """Open a file for writing as `open_output`, with a journal, so that another run can go on with it.
 
@@ -220,6 +220,7 @@ def open_resumable(
         inputs: the lines of each, from the first.
         settings: see `settings_of`.
         resume: whether to go on with the output that an earlier run has left; of several, the longest.
+        keep: whether the file gets its name in the end; else it is removed, and `path` is not touched.
 
     Raises:
         RunError: that output has other settings or inputs, is in use, or damaged.
@@ -248,7 +249,12 @@ def open_resumable(
         output.notice = notice if lines else ""
         try:
             with (
-                renamed_to(target, unfinished, is_empty=lambda: output.is_empty, remedy=output.remedy),
+                renamed_to(
+                    target if keep else None,
+                    unfinished,
+                    is_empty=lambda: output.is_empty,
+                    remedy=output.remedy,
+                ),
                 stack.pop_all(),
             ):
                 try:

@@ -359,10 +359,6 @@ def _translate_document(task: Translate, document: Path) -> None:
     inputs, models = [document, task.shortlist, task.glossary], [task.run, *(task.ensemble or ())]
     check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
     task.memory_files.check(inputs=inputs, models=models, output=output)
-    if _is_file(output) and os.path.lexists(_translations_of(output)):
-        raise InputError(
-            f"{_translations_of(output)}: would be replaced; rename it, or give another --output"
-        )
     with warnings_on_stderr():
         translator, options, _ = load(task)
         columns = [] if task.column is None else [each.strip() for each in task.column.split(",")]
@@ -374,13 +370,6 @@ def _translate_document(task: Translate, document: Path) -> None:
             open_output(output) as stream,
         ):
             opened.write(translations, stream)
-        if _is_file(output):
-            _translations_of(output).unlink(missing_ok=True)
-
-
-def _translations_of(output: Path) -> Path:
-    """Return the file of the translations of a document, until the document is complete."""
-    return output.with_name(f"{output.name}.translations")
 
 
 @contextmanager
@@ -401,10 +390,12 @@ def _translated_units(
         if task.output is not None and _is_file(Path(task.output)):
             from heedful.verbs.resumable import open_resumable, settings_of
 
-            stored = _translations_of(Path(task.output))
+            stored = Path(f"{task.output}.translations")
             texts = [repr(each.document.parts) for each in units]
             settings = settings_of(translator, options, {"document": True, **_layout(task)})
-            out = stack.enter_context(open_resumable(stored, [texts], settings, resume=task.resume))
+            out = stack.enter_context(
+                open_resumable(stored, [texts], settings, resume=task.resume, keep=False)
+            )
             if out.notice:
                 print(out.notice.replace("line", "text"), file=sys.stderr)
             translations = [json.loads(line) for line in out.before().splitlines()]
