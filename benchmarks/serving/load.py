@@ -24,8 +24,8 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
-from heedful.serving.marked_text import find
-from heedful.serving.segments import has_letters, split_sentences
+from heedful.documents.marked_text import find
+from heedful.documents.segments import has_letters, split_sentences
 
 _MOST_SECONDS = 90  # for an answer
 HEEDFUL = [sys.executable, "-m", "heedful"]

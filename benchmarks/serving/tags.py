@@ -23,8 +23,8 @@ from pathlib import Path
 
 from heedful.data.files import read_parallel
 from heedful.decoding.translator import Translator
-from heedful.serving.marked_text import MarkedText, Marker, Span
-from heedful.serving.projection import Links, project, words
+from heedful.documents.marked_text import MarkedText, Marker, Span
+from heedful.documents.projection import Links, project, words
 from heedful.storage.bundle import load_bundle, resolve_bundle
 
 sys.path.append(str(Path(__file__).parents[1]))

@@ -20,7 +20,7 @@ from damage import few_or_many
 from small_services import RuleTranslator, rule_model
 from tiny_bundle import save_memorised
 
-from heedful.serving.documents import TagRules, html_rules, xml_rules
+from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.service import TranslationRequest, TranslationService

@@ -22,7 +22,7 @@ LAYERS: dict[str, int] = {
     **dict.fromkeys(("ops", "data"), 2),
     "storage": 3,
     **dict.fromkeys(("training", "decoding"), 4),
-    **dict.fromkeys(("evaluation", "analysis", "interop"), 5),
+    **dict.fromkeys(("evaluation", "analysis", "interop", "documents"), 5),
     "serving": 6,
     "cli": 7,
     "verbs": 8,
@@ -78,7 +78,8 @@ GENERIC_ERRORS = {"Exception", "BaseException", "RuntimeError"}
 # Optional packages, and the one folder that may import each; torch is what half of heedful is about.
 FOLDER_OF_PACKAGE = {
     **dict.fromkeys(("cachetools", "fastapi", "starlette", "uvicorn", "h11", "prometheus_client"), "serving"),
-    **dict.fromkeys(("langcodes", "markdown_it", "syntok"), "serving"),
+    **dict.fromkeys(("markdown_it", "syntok"), "documents"),
+    "langcodes": "serving",
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "onnxruntime", "huggingface_hub"), "interop"),
     "transformers": "interop",
     "matplotlib": "analysis",

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.glossary import Glossary, combined
-from heedful.serving.documents import TagRules, html_rules, xml_rules
+from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.gateway import (
     Gateway,
     described_body,

@@ -25,13 +25,13 @@ import psutil
 from pydantic import TypeAdapter
 
 from heedful.decoding.glossary import Glossary
+from heedful.documents.document_file import DocumentFile, read_document, translate_units
+from heedful.documents.marked_text import MarkedText
+from heedful.documents.projection import Output, Outputs
 from heedful.errors import HeedfulError, InputError
 from heedful.serving.access import fingerprint
-from heedful.serving.files.document_file import DocumentFile, read_document, translate_units
 from heedful.serving.languages import Pair
-from heedful.serving.marked_text import MarkedText
 from heedful.serving.model_queue import Turn
-from heedful.serving.projection import Output, Outputs
 from heedful.serving.refusals import (
     NoSuchDocumentError,
     RefusedError,

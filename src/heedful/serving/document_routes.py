@@ -14,9 +14,9 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.background import BackgroundTask
 from starlette.datastructures import UploadFile
 
+from heedful.documents.document_file import document_formats
 from heedful.serving import deepl, libretranslate
 from heedful.serving.document_jobs import DocumentJobs, DocumentRequest, DocumentState, Status
-from heedful.serving.files.document_file import document_formats
 from heedful.serving.gateway import (
     AUTO,
     Gateway,

@@ -13,6 +13,7 @@ from cachetools import LRUCache
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.confidence import cut, texts_of_tokens
+from heedful.documents.segments import segment
 from heedful.errors import HeedfulError, MissingExtraError
 from heedful.serving.languages import Pair
 from heedful.serving.model_queue import ServedModel
@@ -22,7 +23,6 @@ from heedful.serving.refusals import (
     NotImplementedHereError,
     TextTooLongError,
 )
-from heedful.serving.segments import segment
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,9 +10,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.confidence import UNSURE
 from heedful.decoding.glossary import Glossary
+from heedful.documents.document_file import document_formats
+from heedful.documents.markup import html_rules
 from heedful.errors import InputError
-from heedful.serving.documents import html_rules
-from heedful.serving.files.document_file import document_formats
 from heedful.serving.gateway import (
     AUTO,
     Gateway,

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from cachetools import LRUCache
 
 from heedful.decoding.backends.choice import choose_backend
+from heedful.documents.projection import Output, Outputs, PairTranslator, aligned_outputs
 from heedful.errors import HeedfulError, SearchCancelledError
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.projection import Output, Outputs, PairTranslator, aligned_outputs
 from heedful.serving.refusals import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
-    from heedful.serving.files.memory import TranslationMemory
+    from heedful.documents.memory import TranslationMemory
     from heedful.storage.bundle import Bundle
 
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown

@@ -15,7 +15,7 @@ from heedful.errors import MissingExtraError, install_hint
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import MemoryMatch, Translation
-    from heedful.serving.files.memory import TmxWriter, TranslationMemory
+    from heedful.documents.memory import TmxWriter, TranslationMemory
     from heedful.serving.languages import Pair
     from heedful.settings.run import Config
 
@@ -131,7 +131,7 @@ class MemoryFiles:
             InputError: a memory that cannot be read.
             MissingExtraError: what is needed for it is not installed.
         """
-        from heedful.serving.files.memory import TmxWriter, TranslationMemory
+        from heedful.documents.memory import TmxWriter, TranslationMemory
 
         memory: TranslationMemory | None = None
         writer: TmxWriter | None = None

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from heedful.decoding.backends.protocol import Backend
     from heedful.decoding.options import SearchOptions
+    from heedful.documents.memory import TranslationMemory
+    from heedful.documents.projection import PairTranslator
     from heedful.serving.access import ApiKey
-    from heedful.serving.files.memory import TranslationMemory
     from heedful.serving.languages import Pair
     from heedful.serving.model_queue import ServedModel
-    from heedful.serving.projection import PairTranslator
     from heedful.serving.server import ServerOptions
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle
@@ -492,7 +492,7 @@ def load_served(
 def _memory_of(pair: "Pair", files: Sequence[Path]) -> "TranslationMemory | None":
     if not files:
         return None
-    from heedful.serving.files.memory import TranslationMemory
+    from heedful.documents.memory import TranslationMemory
 
     return TranslationMemory.load(files, src=pair.src, tgt=pair.tgt, is_needed=False)
 

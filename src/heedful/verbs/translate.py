@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
-    from heedful.serving.files.template import Unit
+    from heedful.documents.template import Unit
     from heedful.verbs.memories import MemoryFiles, MemoryLookup
     from heedful.verbs.resumable import ResumableOutput
 
@@ -339,7 +339,7 @@ def _translate_document(task: Translate, document: Path) -> None:
         BadParameter: options that do not go with documents.
         InputError: the document cannot be read, or the output cannot be written.
     """
-    from heedful.serving.files.document_file import read_document
+    from heedful.documents.document_file import read_document
     from heedful.verbs.output_checks import check_output
 
     lines_only = {
@@ -381,7 +381,7 @@ def _translated_units(
     lookup: "MemoryLookup",
 ) -> "Iterator[list[str]]":
     """Yield the translations of units; where the output is a file, another run can go on after an error."""
-    from heedful.serving.files.document_file import translate_units, with_translator
+    from heedful.documents.document_file import translate_units, with_translator
 
     translate = with_translator(translator, options, known=lookup.translation, add=lookup.add)
     translations: list[str] = []

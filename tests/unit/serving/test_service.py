@@ -10,10 +10,10 @@ from small_services import RuleTranslator, rule_model, rule_service
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
-from heedful.serving.documents import TagRules, html_rules
+from heedful.documents.markup import TagRules, html_rules
+from heedful.documents.projection import words
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
-from heedful.serving.projection import words
 from heedful.serving.refusals import (
     InvalidError,
     LanguageError,

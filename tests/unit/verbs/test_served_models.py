@@ -11,11 +11,11 @@ from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
 from heedful.decoding.translator import Translator
+from heedful.documents.projection import Output, words
 from heedful.errors import InputError
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
-from heedful.serving.projection import Output, words
 from heedful.serving.service import TranslationService
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.storage.model_files import save_bundle

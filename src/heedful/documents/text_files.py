@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from heedful.documents.marked_text import Document
+from heedful.documents.markup import Kind, Token, marked_run
+from heedful.documents.template import Template, Unit, Units, with_line_ends
 from heedful.errors import InputError
-from heedful.serving.documents import Kind, Token, marked_run
-from heedful.serving.files.template import Template, Unit, Units, with_line_ends
-from heedful.serving.marked_text import Document
 from heedful.settings.parsing import parse_json
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")

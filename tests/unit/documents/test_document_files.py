@@ -35,9 +35,9 @@ from random_documents import MAKERS, Words
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
+from heedful.documents.document_file import read_document, suffixes, translate_units
+from heedful.documents.projection import Output
 from heedful.errors import InputError
-from heedful.serving.files.document_file import read_document, suffixes, translate_units
-from heedful.serving.projection import Output
 
 NAMES = [
     *TEXTS, "a.docx", "a.pptx", "a.xlsx", "b.xlsx", "a.odt", "a.po", "a.srt", "a.xliff", "a.tmx",

@@ -5,9 +5,9 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from heedful.errors import InputError
-from heedful.serving.files.template import Template, Unit, with_blanks
-from heedful.serving.files.xml_text import (
+from heedful.documents.segments import has_letters
+from heedful.documents.template import Template, Unit, with_blanks
+from heedful.documents.xml_text import (
     Chars,
     CodedText,
     Element,
@@ -17,7 +17,7 @@ from heedful.serving.files.xml_text import (
     coded_parts,
     verbatim,
 )
-from heedful.serving.segments import has_letters
+from heedful.errors import InputError
 
 
 @dataclass(frozen=True)

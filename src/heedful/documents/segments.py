@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
+from heedful.documents.marked_text import Document, MarkedText, Span
+from heedful.documents.markup import TagRules, parse_document, plain_document
 from heedful.errors import MissingExtraError, install_hint
-from heedful.serving.documents import TagRules, parse_document, plain_document
-from heedful.serving.marked_text import Document, MarkedText, Span
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # A sentence is cut there at the latest: the time of a translation grows with the square of its length, and

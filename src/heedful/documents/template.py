@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from heedful.serving.documents import plain_document
-from heedful.serving.marked_text import Document
-from heedful.serving.segments import has_letters
+from heedful.documents.marked_text import Document
+from heedful.documents.markup import plain_document
+from heedful.documents.segments import has_letters
 
 _REFERENCE = re.compile("\0(\\d+)\0")
 _BLANK = re.compile(r" (?![^<>]*>)")  # outside of tags

@@ -15,17 +15,23 @@ from itertools import accumulate, pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
+from heedful.documents import office
+from heedful.documents.markdown import read_markdown
+from heedful.documents.marked_text import MarkedText
+from heedful.documents.markup import html_rules, parse_document
+from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
+from heedful.documents.projection import (
+    Output,
+    PairTranslator,
+    aligned_outputs,
+    text_to_translate,
+    translated,
+)
+from heedful.documents.segments import Segments, has_letters, segment
+from heedful.documents.template import Template, Unit, Units
+from heedful.documents.text_files import read_json, read_lines, read_po, read_subtitles, read_table
+from heedful.documents.xml_text import XmlReader, XmlRules
 from heedful.errors import InputError
-from heedful.serving.documents import html_rules, parse_document
-from heedful.serving.files import office
-from heedful.serving.files.markdown import read_markdown
-from heedful.serving.files.mixed_content import open_document_parts, read_tmx, read_xliff
-from heedful.serving.files.template import Template, Unit, Units
-from heedful.serving.files.text_files import read_json, read_lines, read_po, read_subtitles, read_table
-from heedful.serving.files.xml_text import XmlReader, XmlRules
-from heedful.serving.marked_text import MarkedText
-from heedful.serving.projection import Output, PairTranslator, aligned_outputs, text_to_translate, translated
-from heedful.serving.segments import Segments, has_letters, segment
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions

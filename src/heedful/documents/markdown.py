@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from heedful.documents.markup import html_rules, parse_document
+from heedful.documents.segments import has_letters
+from heedful.documents.template import Template, Units, with_line_ends
+from heedful.documents.xml_text import CodedText, coded_parts
 from heedful.errors import MissingExtraError, install_hint
-from heedful.serving.documents import html_rules, parse_document
-from heedful.serving.files.template import Template, Units, with_line_ends
-from heedful.serving.files.xml_text import CodedText, coded_parts
-from heedful.serving.segments import has_letters
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

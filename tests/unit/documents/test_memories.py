@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from translate.storage.tmx import tmxfile
 
+from heedful.documents.memory import TmxWriter, TranslationMemory, read_units
 from heedful.errors import InputError
-from heedful.serving.files.memory import TmxWriter, TranslationMemory, read_units
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">'
 HEADER = '<header srclang="en" segtype="sentence" datatype="plaintext"/>'

@@ -13,8 +13,7 @@ from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Protocol
 from unicodedata import category
 
-from heedful.errors import InputError
-from heedful.serving.marked_text import (
+from heedful.documents.marked_text import (
     MarkedText,
     Marker,
     Span,
@@ -24,6 +23,7 @@ from heedful.serving.marked_text import (
     without_doubles,
     without_placeholders,
 )
+from heedful.errors import InputError
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment

@@ -14,8 +14,8 @@ from typing import BinaryIO, Self
 from xml.parsers import expat
 
 from heedful.decoding.translation import MemoryMatch
+from heedful.documents.xml_text import NO_XML, as_attribute, as_text, refuse_entities
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.serving.files.xml_text import NO_XML, as_attribute, as_text, refuse_entities
 
 FUZZY_SHARE = 0.7  # of the characters of a fuzzy match, at least
 _BLOCK = 2**20  # bytes

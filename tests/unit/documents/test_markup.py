@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.serving.documents import Kind, TagRules, html_rules, tokenize, xml_rules
-from heedful.serving.marked_text import MarkedText, find, placeholders, without_placeholders
-from heedful.serving.projection import Aligned, Links, project, text_to_translate, words
-from heedful.serving.segments import Segments, segment
+from heedful.documents.marked_text import MarkedText, find, placeholders, without_placeholders
+from heedful.documents.markup import Kind, TagRules, html_rules, tokenize, xml_rules
+from heedful.documents.projection import Aligned, Links, project, text_to_translate, words
+from heedful.documents.segments import Segments, segment
 
 SCRAPS = st.lists(
     st.sampled_from(

@@ -12,8 +12,8 @@ from document_files import fingerprint, identity, members, translated_bytes
 from lxml import etree, html
 from random_documents import LIBREOFFICE, MAKERS, write_documents
 
-from heedful.serving.files.document_file import read_document
-from heedful.serving.marked_text import MarkedText
+from heedful.documents.document_file import read_document
+from heedful.documents.marked_text import MarkedText
 
 _PACKAGES = frozenset(("docx", "pptx", "xlsx", "odt", "ods", "odp"))
 _NO_TEXT = re.compile(r"docProps/|meta\.xml|settings\.xml|styles\.xml|slideMaster|slideLayout|\.rels$")

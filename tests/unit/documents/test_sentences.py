@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.serving.segments import split_long_sentence, split_sentences
+from heedful.documents.segments import split_long_sentence, split_sentences
 
 TEXTS = st.text(alphabet=st.sampled_from("aB .!?。\n\r\t\u2028\u200b'\"(1"), max_size=60) | st.text(
     max_size=40

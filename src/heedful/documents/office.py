@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from heedful.serving.files.template import with_blanks
-from heedful.serving.files.xml_text import (
+from heedful.documents.segments import has_letters
+from heedful.documents.template import with_blanks
+from heedful.documents.xml_text import (
     Chars,
     CodedText,
     Element,
@@ -21,7 +22,6 @@ from heedful.serving.files.xml_text import (
     coded_parts,
     verbatim,
 )
-from heedful.serving.segments import has_letters
 
 _WORD, _DRAWING, _SHEET = "w", "a", "x"
 _OOXML, _STRICT = "http://schemas.openxmlformats.org", "http://purl.oclc.org/ooxml"

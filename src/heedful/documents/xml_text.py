@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
+from heedful.documents.marked_text import Document
+from heedful.documents.markup import Kind, Token, marked_run
+from heedful.documents.segments import has_letters
+from heedful.documents.template import Template, Unit, Units
 from heedful.errors import InputError
-from heedful.serving.documents import Kind, Token, marked_run
-from heedful.serving.files.template import Template, Unit, Units
-from heedful.serving.marked_text import Document
-from heedful.serving.segments import has_letters
 
 _MAX_DEPTH = 200  # of elements in each other
 _MAX_BYTES = 256 * 2**20

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from html.entities import html5
 
-from heedful.serving.marked_text import (
+from heedful.documents.marked_text import (
     Document,
     MarkedText,
     Marker,

@@ -1,1 +1,0 @@
-"""Files of many formats as texts to translate, and what is around them."""
