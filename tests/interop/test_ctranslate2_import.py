@@ -25,12 +25,15 @@ from ctranslate2_files import (
     translator,
 )
 from pretrained_models import FAMILIES
+from safetensors.numpy import load_file
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
+from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.ctranslate2.reading import read_ctranslate2
 from heedful.interop.huggingface.pretrained import ImportOptions
+from heedful.storage import model_files
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.storage.model_files import assign_weights, meta_model
 from heedful.verbs.import_ import Import, import_
@@ -254,6 +257,32 @@ def test_a_start_of_zeros_and_a_missing_padding_token_become_rows_that_are_never
             [[5, 6, 7, 0]], options=options_of(bundle, 4, n_best=4, max_length=30)
         )
         assert all(max(each.ids) < 31 for each in found[0])
+
+
+@pytest.mark.parametrize("quantization", [None, "int8", "bfloat16"])
+def test_weights_are_read_a_few_rows_at_a_time(
+    quantization: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quantised rows, and the added ones of padding and of a start of zeros, are the same in blocks."""
+    spec = random_spec(src_words=["</s>", "<unk>", *(f"▁w{i}" for i in range(29))], output_bias=True)
+    spec.decoder.start_from_zero_embedding = True
+    spec.config.decoder_start_token = "</s>"
+    directory = save(spec, tmp_path / "model", quantization)
+    import_(Import(source=directory, output=tmp_path / "whole"))
+    in_float32, sizes = ModelFile.rows, []
+
+    def noted(model: ModelFile, name: str, rows: slice) -> Any:  # noqa: ANN401
+        values = in_float32(model, name, rows)
+        sizes.append(values.size)
+        return values
+
+    monkeypatch.setattr(ModelFile, "rows", noted)
+    monkeypatch.setattr(model_files, "_BLOCK", 100)
+    import_(Import(source=directory, output=tmp_path / "in-blocks"))
+    files = [tmp_path / each / "model.safetensors" for each in ("whole", "in-blocks")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert sum(sizes) >= sum(each.size for each in load_file(files[0]).values()) - 5 * D_MODEL
+    assert max(sizes) <= 100
 
 
 def tensors(directory: Path) -> dict[str, bytes]:

@@ -1,15 +1,14 @@
-"""The architecture of a CTranslate2 model, and its weights by the names of a bundle, read one at a time."""
+"""The architecture of a CTranslate2 model, and its weights by the names of a bundle, in blocks of rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import override
 
-from heedful.interop.conversion import STACKS
+from heedful.interop.conversion import STACKS, DeferredTensor
 from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.names import ACTIVATIONS, OUTPUT, SINUSOIDS, TOKENS, weight_names
 from heedful.interop.vocabulary import NEVER
@@ -65,74 +64,88 @@ def source_tokens(model: ModelFile) -> str:
     return older if older in model and TOKENS["encoder"] not in model else TOKENS["encoder"]
 
 
-class StoredWeights(Mapping[str, Tensor]):
-    """The weights of a model.bin, in float32, by the names of a bundle; each is read when it is asked for."""
+@dataclass(frozen=True)
+class _StoredRows:
+    """Reads rows of a weight in float32: those of a variable, then added ones.
 
-    def __init__(
-        self, model: ModelFile, config: ModelConfig, added: AddedRows, scales: Mapping[str, float]
-    ) -> None:
-        """Find each weight.
+    Attributes:
+        model: the file.
+        name: of the variable.
+        first: its row that is the weight's first.
+        shape: of the weight.
+        num_added: so many of its rows follow those of the variable.
+        fill: the value of added rows.
+        factor: of the other rows.
+    """
 
-        Args:
-            model: the file.
-            config: of the model with the added rows.
-            added: numbers of rows.
-            scales: factors of weights, by their names; others have none.
+    model: ModelFile
+    name: str
+    first: int
+    shape: tuple[int, ...]
+    num_added: int
+    fill: float
+    factor: float
 
-        Raises:
-            InteropError: a weight is missing or has another shape.
-        """
-        self._model, self._scales = model, scales
-        self._shapes = weight_shapes(config)
-        self._fills = {"output.bias": NEVER}
-        self._added = {"encoder.embedding.tokens.weight": added.src}
-        self._added |= dict.fromkeys(
-            ("decoder.embedding.tokens.weight", "output.weight", "output.bias"), added.tgt
-        )
-        self._parts: dict[str, tuple[str, slice]] = {}
-        for theirs, ours in weight_names(config).items():
-            theirs = source_tokens(model) if theirs == TOKENS["encoder"] else theirs
-            self._find(theirs, [name for name in ours if name in self._shapes])
-        self.used = {theirs for theirs, _ in self._parts.values()}
+    def __call__(self, stored: Tensor) -> Tensor:
+        """Return all rows."""
+        return self.rows(stored, 0, self.shape[0])
 
-    def _find(self, theirs: str, ours: list[str]) -> None:
-        """Find weights whose rows are stacked there; biases that are missing are zeros."""
-        if not ours or (theirs not in self._model and theirs.endswith("/bias")):
-            return
-        sizes = [self._shapes[name][0] - self._added.get(name, 0) for name in ours]
-        expected = (sum(sizes), *self._shapes[ours[0]][1:])
-        if self._model.shape(theirs) != expected:
-            raise self._model.error(
-                f"{theirs!r} has shape {self._model.shape(theirs)}, but the others need {expected}"
-            )
-        ends = np.cumsum(sizes).tolist()
-        for name, size, end in zip(ours, sizes, ends, strict=True):
-            self._parts[name] = theirs, slice(end - size, end)
-
-    @override
-    def __getitem__(self, name: str) -> Tensor:
-        shape = self._shapes[name]
-        if name not in self._parts:
-            values = np.zeros(shape, np.float32)
-            values[shape[0] - self._added.get(name, 0) :] = self._fills.get(name, 0.0)
-            return torch.from_numpy(values)
-        theirs, part = self._parts[name]
-        values = self._model.rows(theirs, part)
-        self._model.release()
-        if factor := self._scales.get(name):
-            values *= np.float32(factor)
-        if added := self._added.get(name, 0):
-            fill = np.full((added, *shape[1:]), self._fills.get(name, 0.0), np.float32)
+    def rows(self, _: Tensor, start: int, stop: int) -> Tensor:
+        """Return rows from `start` to before `stop`, which are read from the file each time."""
+        end = self.shape[0] - self.num_added
+        rows = slice(self.first + min(start, end), self.first + min(stop, end))
+        values = self.model.rows(self.name, rows)
+        self.model.release()
+        if self.factor != 1.0:
+            values *= np.float32(self.factor)
+        if stop > end:
+            fill = np.full((stop - max(start, end), *self.shape[1:]), self.fill, np.float32)
             values = np.concatenate([values, fill])
         return torch.from_numpy(values)
 
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
 
-    @override
-    def __len__(self) -> int:
-        return len(self._shapes)
+def _stored_weights(
+    model: ModelFile, config: ModelConfig, added: AddedRows, scales: Mapping[str, float]
+) -> tuple[dict[str, Tensor], set[str]]:
+    """Return the weights by the names of a bundle, each read when it is used, and the variables they are in.
+
+    Args:
+        model: the file.
+        config: of the model with the added rows.
+        added: numbers of rows.
+        scales: factors of weights, by their names; others have none.
+
+    Raises:
+        InteropError: a weight is missing or has another shape.
+    """
+    shapes = weight_shapes(config)
+    fills = {"output.bias": NEVER}
+    num_added = {"encoder.embedding.tokens.weight": added.src}
+    num_added |= dict.fromkeys(("decoder.embedding.tokens.weight", "output.weight", "output.bias"), added.tgt)
+    stored: dict[str, _StoredRows] = {}
+    for theirs, names in weight_names(config).items():
+        theirs = source_tokens(model) if theirs == TOKENS["encoder"] else theirs
+        ours = [name for name in names if name in shapes]
+        if not ours or (theirs not in model and theirs.endswith("/bias")):
+            continue  # biases that are missing are zeros
+        sizes = [shapes[name][0] - num_added.get(name, 0) for name in ours]
+        expected = (sum(sizes), *shapes[ours[0]][1:])
+        if model.shape(theirs) != expected:
+            raise model.error(f"{theirs!r} has shape {model.shape(theirs)}, but the others need {expected}")
+        for i, name in enumerate(ours):
+            stored[name] = _StoredRows(
+                model, theirs, sum(sizes[:i]), tuple(shapes[name]), num_added.get(name, 0),
+                fills.get(name, 0.0), scales.get(name, 1.0),
+            )  # fmt: skip
+    weights: dict[str, Tensor] = {}
+    for name, shape in shapes.items():
+        if name in stored:
+            weights[name] = DeferredTensor(torch.empty(0), stored[name], shape)
+            continue
+        weights[name] = torch.zeros(shape)
+        if name in fills:
+            weights[name][shape[0] - num_added[name] :] = fills[name]
+    return weights, {each.name for each in stored.values()}
 
 
 class Architecture:
@@ -190,7 +203,7 @@ class Architecture:
 
     def weights(
         self, facts: Mapping[str, Any], settings: Mapping[str, Any], added: AddedRows
-    ) -> tuple[ModelConfig, StoredWeights]:
+    ) -> tuple[ModelConfig, dict[str, Tensor]]:
         """Return the configuration of a model, and its weights.
 
         Args:
@@ -213,8 +226,8 @@ class Architecture:
         sizes["tgt_vocab_size"] += added.tgt
         bias = {"output_bias": True} if added.tgt else {}
         config = validate({"model": {**facts, **settings, **sizes, **bias}}).model
-        weights = StoredWeights(self._model, config, added, self._query_scales(config))
-        self._refuse_the_rest(weights.used)
+        weights, used = _stored_weights(self._model, config, added, self._query_scales(config))
+        self._refuse_the_rest(used)
         return config, weights
 
     def _query_scales(self, config: ModelConfig) -> dict[str, float]:
