@@ -157,6 +157,8 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
         ("pegasus", {"normalize_before": False}, "normalize_before=false is not supported"),
         ("pegasus", {"window_size": 4}, "'window_size' is unknown, and may change the outputs"),
         ("blenderbot", {"layernorm_variant": "xlm"}, 'layernorm_variant="xlm" is not supported'),
+        ("blenderbot", {"d_model": None}, "model.d_model=None contradicts the weights: it is 12"),
+        ("blenderbot small", {"d_model": "x"}, "model.d_model=x contradicts the weights: it is 12"),
         ("blenderbot small", {"normalize_before": True}, "normalize_before=true is not supported"),
         ("fsmt", {"pad_token_id": 3}, "pad_token_id=3 and decoder_start_token_id=2 are not supported"),
     ],
@@ -175,6 +177,18 @@ def test_an_architecture_that_cannot_be_followed_is_named(
     with pytest.raises(HeedfulError, match=re.escape(message)) as found:
         imported(family.layout, tmp_path / "model")
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("name", ["blenderbot", "blenderbot small"])
+def test_a_size_that_is_not_stated_is_that_of_the_weights(name: str, tmp_path: Path) -> None:
+    FAMILIES[name].save(tmp_path / "model")
+    stated = imported("blenderbot", tmp_path / "model")[0]
+    settings = json.loads((tmp_path / "model" / "config.json").read_text())
+    del settings["d_model"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
+    inferred = imported("blenderbot", tmp_path / "model")[0]
+    assert inferred.config == stated.config
+    assert all(torch.equal(inferred.weights[key] + 0, each + 0) for key, each in stated.weights.items())
 
 
 @pytest.mark.parametrize("file", ["config.json", "source.spm", "vocab.json", "model.safetensors"])

@@ -210,8 +210,8 @@ def read_blenderbot(directory: PretrainedDirectory, options: ImportOptions) -> I
         text = _read_text(directory, options, _words_tokenizer if small else tokenizer_of_pipeline)
         text = replace(text, source_eos=not small)
     read = ReadSettings(model=facts, search=read_search(directory), text=text)
-    scale = facts["d_model"] ** 0.5 if facts.get("scale_embeddings") else 1.0
-    convert = partial(_convert_small, scale=scale) if small else _convert_blenderbot
+    is_scaled = bool(facts.get("scale_embeddings"))
+    convert = partial(_convert_small, is_scaled=is_scaled) if small else _convert_blenderbot
     return assemble(directory, options, read, convert, layout=BLENDERBOT)
 
 
@@ -220,7 +220,7 @@ def _convert_blenderbot(conversion: Conversion) -> Imported:
     return _convert(conversion)
 
 
-def _convert_small(conversion: Conversion, *, scale: float) -> Imported:
+def _convert_small(conversion: Conversion, *, is_scaled: bool) -> Imported:
     """Convert a post-norm model, whose decoder normalises embeddings, unscaled, before it adds positions.
 
     These are as many vectors as there are tokens, so they become the embedding of the decoder.
@@ -233,12 +233,13 @@ def _convert_small(conversion: Conversion, *, scale: float) -> Imported:
     move_tokens(conversion, prefix="model.", shared="model.shared.weight", output="lm_head.weight")
     move_output_bias(conversion, "final_logits_bias")
     conversion.change(
-        "decoder.embedding.tokens.weight", partial(_normalised, gain=gain, shift=shift, scale=scale)
+        "decoder.embedding.tokens.weight", partial(_normalised, gain=gain, shift=shift, is_scaled=is_scaled)
     )
     return conversion.finish(norm="post")
 
 
-def _normalised(matrix: Tensor, *, gain: Tensor, shift: Tensor, scale: float) -> Tensor:
+def _normalised(matrix: Tensor, *, gain: Tensor, shift: Tensor, is_scaled: bool) -> Tensor:
+    scale = matrix.shape[1] ** 0.5 if is_scaled else 1.0
     return layer_norm(matrix, matrix.shape[1:], gain, shift) / scale
 
 
