@@ -150,3 +150,19 @@ def test_mistakes_are_one_line_and_nothing_is_written(run: Path, memory: Path, t
         outcome = heedful("translate", run, *arguments, "-o", output, stdin=LINES.encode())
         assert outcome.code == 2
         assert not output.exists()
+
+
+@pytest.mark.parametrize("bad", ["\0bad\n", "the cat sleeps .\n\0bad\n"])
+def test_what_is_written_beside_a_translation_is_whole_or_not_there(
+    run: Path, memory: Path, tmp_path: Path, bad: str
+) -> None:
+    output, beside = tmp_path / "out.txt", ["--to-tmx", tmp_path / "x.tmx", "--memory-report", tmp_path / "r"]
+    before = sorted(tmp_path.iterdir())
+    outcome = heedful("translate", run, "--memory", memory, *beside, "-o", output, stdin=bad.encode())
+    line = bad.count("\n")
+    assert_one_clear_line(
+        outcome, 1, f"stdin: line {line}, byte 0: NUL byte; this is not plain text, convert"
+    )
+    left = ["out.txt.unfinished"] if line > 1 else []
+    assert sorted(each.name for each in tmp_path.iterdir() if each not in before) == left
+    assert outcome.err.count("what was done before is in") == len(left)

@@ -211,6 +211,10 @@ def test_texts_that_cannot_be_prepared_are_refused(folder: Path) -> None:
     assert_one_clear_line(prepare(folder, text=sides), 1, "in.en: 3 shards, but", "in.de has 1")
     assert_one_clear_line(prepare(folder, text=("--src", folder / "in.en")), 2, "data.src and data.tgt")
     assert_one_clear_line(prepare(folder, output="in"), 1, "in: is the input too")
+    assert prepare(folder, output="ids").code == 0
+    again = prepare(folder, text=("--pairs", folder / "ids"))
+    assert_one_clear_line(again, 1, f"{folder / 'ids'}: is prepared already; train takes it as --pairs")
+    assert not (folder / "out").exists()
     assert_one_clear_line(prepare(folder, "--on", "mars"), 2, "--on mars: must be here or ray")
     assert_one_clear_line(heedful("prepare", "-o", folder / "out"), 2, "give --pairs, or --src and --tgt")
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ _OUT_OF_MEMORY = (
     "out of memory; free some and run the command again (training continues with --resume), or use smaller "
     "batches: batch.tokens of a new run, --batch-tokens elsewhere"
 )
+_TOO_LONG = re.compile(r"[^/:\s]{256,}")  # for the name of a file, anywhere
 
 
 @contextmanager
@@ -51,12 +53,13 @@ def report_errors() -> Iterator[None]:
 
 
 def exit_with_error(message: str, code: int) -> None:
-    """Flush stdout, print one line, and end the program.
+    """Flush stdout, print one line, and end the program; names that no file can have are shortened.
 
     Raises:
         SystemExit: always.
     """
     _flush_or_abandon(sys.stdout)
+    message = _TOO_LONG.sub(lambda name: f"{name[0][:40]}... ({len(name[0]):,} characters)", message)
     with suppress(OSError):
         print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     sys.exit(code)

@@ -168,7 +168,7 @@ def count_pairs(src: Path, tgt: Path) -> int | None:
 
 
 @contextmanager
-def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryIO]:
+def open_output(path: Path | None, *, at_once: bool = False, keep: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing, compressed where its name ends in .gz, or stdout for None or `-`.
 
     The file is written under a temporary name and renamed when it is complete. After an error, the part
@@ -178,6 +178,7 @@ def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryI
     Args:
         path: of the file; a pipe, a device or an open descriptor (/dev/stdout) is written directly.
         at_once: whether to write under the final name, for programs that read along.
+        keep: whether the part written so far stays after an error; else it is removed.
     """
     from heedful.runtime.durable import descriptor_of, opened_in_place
 
@@ -191,7 +192,7 @@ def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryI
         each.flush()
     in_place = opened_in_place(path)
     if in_place is None and not at_once:
-        with _complete_or_beside(Path(os.path.realpath(path)), name=path.name) as stream:
+        with _complete_or_beside(Path(os.path.realpath(path)), name=path.name, keep=keep) as stream:
             yield stream
         return
     with in_place or path.open("wb") as file, compressed(file, path.name) as stream:
@@ -199,10 +200,10 @@ def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryI
 
 
 @contextmanager
-def _complete_or_beside(path: Path, *, name: str) -> Iterator[BinaryIO]:
+def _complete_or_beside(path: Path, *, name: str, keep: bool) -> Iterator[BinaryIO]:
     unfinished, file = new_file_beside(path)
     is_empty = False
-    with renamed_to(path, unfinished, is_empty=lambda: is_empty), file:
+    with renamed_to(path, unfinished, is_empty=lambda: is_empty or not keep), file:
         with compressed(file, name) as stream:
             try:
                 yield stream

@@ -76,10 +76,14 @@ class PairShards:
 
         Raises:
             ConfigError: they name no text, or several corpora.
-            InputError: there are no shards, or unequal numbers of source and target files.
+            InputError: there are no shards, unequal numbers of source and target files, or ids.
         """
         if data.corpora or not (data.pairs or (data.src and data.tgt)):
             raise ConfigError("heedful prepare takes one corpus: give --pairs, or --src and --tgt")
+        if data.pairs and is_prepared(Path(data.pairs)):
+            raise InputError(
+                f"{data.pairs}: is prepared already; train takes it as --pairs, and prepare takes text"
+            )
         folder, sizes = list_shards(data.pairs or str(data.src))
         targets, target_of = None, dict[str, str]()
         if not data.pairs:

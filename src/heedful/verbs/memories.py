@@ -55,7 +55,7 @@ def glossary_report(path: Path | None) -> "Iterator[Callable[[Translation, int],
     """Yield a function that writes the terms of a line, given its number; their sum is printed at the end."""
     num_terms = num_met = 0
     with ExitStack() as stack:
-        output = None if path is None else stack.enter_context(open_output(path))
+        output = None if path is None else stack.enter_context(open_output(path, keep=False))
 
         def add(translation: "Translation", number: int) -> "Translation":
             nonlocal num_terms, num_met
@@ -125,7 +125,7 @@ class MemoryFiles:
 
     @contextmanager
     def opened(self, config: "Config") -> "Iterator[MemoryLookup]":
-        """Read the memories and open what is written; the sums are printed at the end.
+        """Read the memories and open what is written; an error removes it. The sums are printed at the end.
 
         Raises:
             InputError: a memory that cannot be read.
@@ -140,10 +140,13 @@ class MemoryFiles:
             src, tgt = (pair.src, pair.tgt) if pair else (None, None)
             memory = TranslationMemory.load(self.memories, src=src, tgt=tgt)
         with ExitStack() as stack:
-            report = None if self.report is None else stack.enter_context(open_output(self.report))
+            report = (
+                None if self.report is None else stack.enter_context(open_output(self.report, keep=False))
+            )
             if self.written is not None:
                 src, tgt = (pair.src, pair.tgt) if pair else _UNKNOWN
-                writer = TmxWriter(stack.enter_context(open_output(self.written)), src=src, tgt=tgt)
+                file = stack.enter_context(open_output(self.written, keep=False))
+                writer = TmxWriter(file, src=src, tgt=tgt)
             lookup = MemoryLookup(
                 memory=memory, writer=writer, report=None if report is None else _lines_to(report)
             )

@@ -20,6 +20,12 @@ from heedful.errors import ConfigError, CorpusError, Terminated
         ),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 1, "error: x: permission denied\n"),
         (OSError("odd"), 1, "error: odd\n"),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", f"runs/{'x' * 5000}"),
+            1,
+            f"error: runs/{'x' * 40}... (5,000 characters): file name too long\n",
+        ),
+        (CorpusError(f"/{'x' * 255}/{'y' * 255}: empty"), 1, f"error: /{'x' * 255}/{'y' * 255}: empty\n"),
         (Terminated(), 0, ""),
         (MemoryError(), 1, "error: out of memory; free some and run the command again"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"), 1, "error: out of memory; "),
