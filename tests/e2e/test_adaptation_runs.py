@@ -176,6 +176,21 @@ def test_checkpoints_of_a_lora_run_can_be_averaged(desk: Desk) -> None:
     assert not torch.equal(found[moved], desk.weights("parts/last")[moved])  # of milestones only
 
 
+def test_an_average_says_that_the_aligner_of_the_run_is_not_in_it(desk: Desk) -> None:
+    desk.adapt("aligned", MEAN)
+    average = ("average", desk.folder / "aligned", "--last", 3, "--output")
+    before = heedful(*average, desk.folder / "mean-before")
+    assert (before.code, before.err) == (0, "")
+    text = ("--src", desk.folder / "new.en", "--tgt", desk.folder / "new.de")
+    assert heedful("align", desk.folder / "aligned", *text, "--learn").code == 0
+    after = heedful(*average, desk.folder / "mean-after")
+    assert (after.code, after.out, after.err.count("\n")) == (0, before.out, 1)
+    assert "note: the aligner of " in after.err
+    assert "is not in the average" in after.err
+    assert "heedful align --learn" in after.err
+    assert not (desk.folder / "mean-after" / "aligner.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     "settings", [{"train.freeze": "encoder.layers.", "train.ema_decay": 0.9}, LORA | MEAN]
 )

@@ -109,9 +109,43 @@ def test_an_aligner_is_learned_into_the_bundle_and_used(run: Path, tmp_path: Pat
     assert heedful(*files[:-1], tmp_path / "h").out.splitlines() == shown
     for option in (["--layer", 1], ["--shift"], ["--output", tmp_path / "out"]):
         assert_one_clear_line(heedful(*files, "--learn", *option), 2, option[0], "leave it out, or --learn")
+    file = own / "best" / "aligner.safetensors"
+    shown = heedful("inspect", own).out
+    size = f"{file.stat().st_size / 1e6:,.1f} MB"
+    assert f"\n  aligner   learned from 6 pairs of 's' and 't', {size}\n" in shown
+    found = json.loads(heedful("inspect", own, "--json").out)["bundle"]["aligner"]
+    assert found == {"text": ["s", "t"], "pairs": 6, "num_bytes": file.stat().st_size}
+    assert "aligner" not in heedful("inspect", run).out
     (tmp_path / "t").write_bytes(text(["", *TARGETS[:-2], ""]))
     (tmp_path / "s").write_bytes(text([SOURCES[0], *[""] * 4, SOURCES[1]]))
     assert_one_clear_line(heedful(*files, "--learn"), 1, "no line has both source and target text")
+
+
+def test_what_no_aligner_can_be_learned_from_is_one_clear_line(run: Path, tmp_path: Path) -> None:
+    own = tmp_path / "run"
+    shutil.copytree(run, own)
+    (tmp_path / "s").write_bytes(text(SOURCES))
+    (tmp_path / "t").write_bytes(text(TARGETS))
+    (tmp_path / "one").write_bytes(text(SOURCES[:1]))
+    before = sorted(own.rglob("*"))
+
+    def learned(src: Path | str, tgt: Path | str, *options: object) -> Outcome:
+        return heedful("align", own, "--src", src, "--tgt", tgt, "--learn", *options)
+
+    single = learned(tmp_path / "one", tmp_path / "one")
+    assert_one_clear_line(
+        single, 1, "one: pairs with tokens in both source and target: 1;", "give 2 at least"
+    )
+    assert_one_clear_line(learned("-", "-"), 2, "cannot both be stdin")
+    assert_one_clear_line(learned(tmp_path / "s", "-"), 1, "-: stdin is not read here; give a file")
+    files = tmp_path / "s", tmp_path / "t"
+    for option in ("--src-lang", "--tgt-lang"):
+        refused = heedful("align", own, "--src", files[0], "--tgt", files[1], option, "xx")
+        assert_one_clear_line(learned(*files, option, "xx"), 1, refused.err.strip())
+    assert sorted(own.rglob("*")) == before
+    (own / "best" / "aligner.safetensors").mkdir()  # so it cannot be written
+    assert_one_clear_line(learned(*files), 1, "aligner.safetensors: cannot be written: is a directory")
+    assert sorted(own.rglob("*")) == sorted([*before, own / "best" / "aligner.safetensors"])
 
 
 SRC = "".join(f"{source}\n" for source, _ in PAIRS)

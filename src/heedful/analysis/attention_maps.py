@@ -14,7 +14,7 @@ from heedful.analysis.plotting import readable_tokens
 from heedful.decoding.backends.choice import choose_backend
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
-from heedful.runtime.durable import put_text_in_place
+from heedful.runtime.durable import put_file_in_place
 from heedful.storage.bundle import Bundle
 from heedful.text import SpecialTokens
 
@@ -211,7 +211,7 @@ def write_attention_json(maps: AttentionMaps, path: Path) -> None:
     """Write the maps as one JSON object."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(maps.as_dict(), ensure_ascii=False)
-    put_text_in_place(path, text + "\n")
+    put_file_in_place(path, text + "\n")
 
 
 def _listed(text: str) -> list[str]:

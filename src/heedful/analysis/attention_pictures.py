@@ -29,7 +29,7 @@ from heedful.analysis.plotting import (
     style_bar,
     weight_colours,
 )
-from heedful.runtime.durable import put_text_in_place
+from heedful.runtime.durable import put_file_in_place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -293,4 +293,4 @@ def write_attention_page(maps: AttentionMaps, path: Path, *, choice: MapChoice =
     )
     page = _PAGE.replace("@TITLE@", escape(maps.source)).replace("@DATA@", data)
     path.parent.mkdir(parents=True, exist_ok=True)
-    put_text_in_place(path, page)
+    put_file_in_place(path, page)

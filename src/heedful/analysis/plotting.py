@@ -8,11 +8,12 @@ import unicodedata
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.runtime.durable import opened_in_place
+from heedful.runtime.durable import put_file_in_place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,18 +73,12 @@ def save_figure(figure: "Figure", path: Path) -> None:
     from matplotlib import rc_context
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    kind = path.suffix.lower().removeprefix(".")
-    try:
-        with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": "heedful"}):
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            metadata = {"Date": None} if kind == "svg" else None
-            with opened_in_place(path) or unfinished.open("wb") as file:
-                figure.savefig(file, dpi=_DPI, format=kind, metadata=metadata)
-        if unfinished.exists():
-            unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    kind, picture = path.suffix.lower().removeprefix("."), BytesIO()
+    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": "heedful"}):
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(picture, dpi=_DPI, format=kind, metadata=metadata)
+    put_file_in_place(path, picture.getvalue())
 
 
 def weight_colours() -> "Colormap":

@@ -238,7 +238,10 @@ def _open_text(path: Path) -> Iterator[tuple[BufferedReader, bool]]:
     try:
         file = path.open("rb")
     except FileNotFoundError as error:
-        raise CorpusError(f"{path}: no such file; check the path") from error
+        problem = (
+            "stdin is not read here; give a file" if str(path) == "-" else "no such file; check the path"
+        )
+        raise CorpusError(f"{path}: {problem}") from error
     except IsADirectoryError as error:
         raise CorpusError(f"{path}: is a directory; give a file") from error
     except OSError as error:

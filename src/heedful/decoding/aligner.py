@@ -21,6 +21,7 @@ from safetensors.numpy import save
 
 from heedful.data.lexicon import Ids, mutual_links, relative_positions
 from heedful.decoding.alignment import Alignment
+from heedful.decoding.steps import softmax
 from heedful.errors import BundleError
 from heedful.settings.parsing import parse_json
 from heedful.storage.bundle import WEIGHTS_FILE, Bundle, add_file, bundle_file_names
@@ -35,13 +36,6 @@ _LEAST = 0.1  # probability of a link of words
 Floats = NDArray[np.float32]
 
 
-def softmax(scores: Floats, axis: int) -> Floats:
-    """Return the softmax along an axis."""
-    weights = np.exp(scores - scores.max(axis=axis, keepdims=True))
-    result: Floats = weights / weights.sum(axis=axis, keepdims=True)
-    return result
-
-
 def guided_loss(scores: Floats, links: Floats) -> tuple[float, Floats]:
     """Return the loss of guided alignment (Garg et al., 2019, equation 5), and its gradient by the scores.
 
@@ -54,7 +48,7 @@ def guided_loss(scores: Floats, links: Floats) -> tuple[float, Floats]:
     """
     counts = links.sum(axis=1, keepdims=True)
     expected = links / np.maximum(counts, 1)
-    attention = softmax(scores, axis=1)
+    attention = softmax(scores)
     loss = -float((expected * np.log(np.maximum(attention, 1e-30))).sum())
     return loss, attention * (counts > 0) - expected
 
@@ -103,14 +97,14 @@ class Aligner:
         if not tgt:
             return Alignment(())
         scores = self._scores([*src, self.null_id], tgt)
-        tokens = (softmax(scores, axis=1) * softmax(scores, axis=0))[:, :-1]
+        tokens = (softmax(scores) * softmax(scores.T).T)[:, :-1]
         of_src, of_tgt = _parts(src_words), _parts(tgt_words)
         words = of_tgt / np.maximum(of_tgt.sum(axis=1, keepdims=True), 1) @ tokens @ of_src.T
         links = set()
         if words.size:
             links |= {(int(s), t) for t, s in enumerate(words.argmax(axis=1)) if words[t, s] > _LEAST}
             links |= {(s, int(t)) for s, t in enumerate(words.argmax(axis=0)) if words[t, s] > _LEAST}
-        return Alignment(tuple(sorted(links, key=lambda link: link[::-1])))
+        return Alignment.of(links)
 
     def _scores(self, src: Sequence[int], tgt: Sequence[int]) -> Floats:
         """Return the scores (T, S) of target tokens for source tokens, before any softmax."""
@@ -136,23 +130,39 @@ class Aligner:
         Raises:
             BundleError: it is damaged, of a newer format, or another model's.
         """
-        if bundle.path is None or ALIGNER_FILE not in bundle_file_names(bundle.path):
+        stored = None if bundle.path is None else stored_aligner(bundle.path)
+        if bundle.path is None or stored is None:
             return None
-        path, embeddings = bundle.path / ALIGNER_FILE, stored_embeddings(bundle)
-        try:
-            with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
-                description = parse_json((file.metadata() or {}).get(_KEY, ""))
-                if not isinstance(description, dict) or description.get("format_version") != FORMAT_VERSION:
-                    raise ValueError("unknown format")
-                query, key, slope = (file.get_tensor(name) for name in ("query", "key", "slope"))
-        except (OSError, SafetensorError, ValueError) as error:
-            raise BundleError(f"{path}: damaged or of a newer heedful ({error}); learn it again") from None
+        (query, key, slope), record = stored
+        embeddings, null_id = stored_embeddings(bundle), bundle.tokenizers.src.eos_id
         width = _num_features(embeddings[0].shape[1])
         if query.shape != key.shape or query.shape[0] != width or slope.shape != (1,):
-            raise BundleError(f"{path}: belongs to another model; learn it again with heedful align --learn")
-        record = description.get("record")
-        null_id = bundle.tokenizers.src.eos_id
-        return cls(query, key, slope, *embeddings, null_id, record if isinstance(record, dict) else {})
+            raise BundleError(
+                f"{bundle.path / ALIGNER_FILE}: belongs to another model; learn it again with heedful align "
+                "--learn"
+            )
+        return cls(query, key, slope, *embeddings, null_id, record)
+
+
+def stored_aligner(bundle: Path) -> tuple[tuple[Floats, ...], dict[str, Any]] | None:
+    """Return query, key and slope of the aligner in a bundle's directory, and its record; None: it has none.
+
+    Raises:
+        BundleError: it is damaged, or of a newer format.
+    """
+    if ALIGNER_FILE not in bundle_file_names(bundle):
+        return None
+    path = bundle / ALIGNER_FILE
+    try:
+        with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
+            description = parse_json((file.metadata() or {}).get(_KEY, ""))
+            if not isinstance(description, dict) or description.get("format_version") != FORMAT_VERSION:
+                raise ValueError("unknown format")
+            arrays = tuple(file.get_tensor(name) for name in ("query", "key", "slope"))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise BundleError(f"{path}: damaged or of a newer heedful ({error}); learn it again") from None
+    record = description.get("record")
+    return arrays, record if isinstance(record, dict) else {}
 
 
 def stored_embeddings(bundle: Bundle) -> tuple[Floats, Floats]:

@@ -13,9 +13,10 @@ found.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,11 @@ class Alignment:
     """The aligned words of a sentence pair: (source word, target word), each from 0, in order."""
 
     links: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, links: Iterable[tuple[int, int]]) -> Self:
+        """Return the alignment of these links, ordered by their target words."""
+        return cls(tuple(sorted(links, key=lambda link: link[::-1])))
 
     def moved(self, src: int, tgt: int) -> "Alignment":
         """Return the links behind so many words of the source and of the target."""
@@ -83,7 +89,7 @@ def align_words(
         for src in _best_words(row, src_words)
         for tgt in of_target
     }
-    return Alignment(tuple(sorted(links, key=lambda link: link[::-1])))
+    return Alignment.of(links)
 
 
 def words_of_tokens(
@@ -112,6 +118,23 @@ def token_ends(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], 
         start = decode(ids[:length])
         ends.append(len(start) if text.startswith(start) else _common(start, text))
     return ends
+
+
+def texts_of_tokens(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[str, ...]:
+    """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
+    return cut(text, token_ends(text, ids, tokenizer.decode))
+
+
+def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
+    """Return the parts of a text that end there; the last that has any has what remains."""
+    parts, at = [], 0
+    for end in ends:
+        parts.append(text[at : max(at, end)])
+        at = max(at, end)
+    if parts and at < len(text):
+        last = max((n for n, part in enumerate(parts) if part), default=0)
+        parts[last] += text[at:]
+    return tuple(parts)
 
 
 def words_of_ends(text: str, ends: Sequence[int]) -> list[list[int]]:

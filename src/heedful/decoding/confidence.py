@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from heedful.decoding.alignment import token_ends, words_between_spaces
+from heedful.decoding.alignment import texts_of_tokens, words_between_spaces
 from heedful.storage.calibration import Calibration, part_features, sentence_features
 from heedful.text.tokenizer import Tokenizer
 
@@ -101,20 +101,3 @@ def word_log_probs(text: str, texts: Sequence[str], log_probs: Sequence[float]) 
             counts[number] += 1
     mean = float(np.log(np.exp(log_probs).mean()))
     return [total if count else mean for total, count in zip(sums, counts, strict=True)]
-
-
-def texts_of_tokens(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[str, ...]:
-    """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
-    return cut(text, token_ends(text, ids, tokenizer.decode))
-
-
-def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
-    """Return the parts of a text that end there; the last that has any has what remains."""
-    parts, at = [], 0
-    for end in ends:
-        parts.append(text[at : max(at, end)])
-        at = max(at, end)
-    if parts and at < len(text):
-        last = max((n for n, part in enumerate(parts) if part), default=0)
-        parts[last] += text[at:]
-    return tuple(parts)

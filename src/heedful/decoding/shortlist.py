@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
 from heedful.errors import InputError
-from heedful.runtime.durable import why_not_written, writing_at
+from heedful.runtime.durable import put_file_in_place, why_not_written
 from heedful.settings.parsing import is_whole, parse_json
 from heedful.storage.bundle import Bundle
 from heedful.storage.stored_model import utf_8_name
@@ -134,12 +134,9 @@ class Shortlist:
             "candidates": self._candidates.astype(np.int32),
             "starts": self._starts.astype(np.int64),
         }
-        temporary = writing_at(path)
         try:
-            temporary.write_bytes(save(arrays, metadata={_KEY: json.dumps(description)}))
-            temporary.replace(path)
+            put_file_in_place(path, save(arrays, metadata={_KEY: json.dumps(description)}))
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise InputError(f"{path}: cannot be written: {why_not_written(error)}") from error
 
     @classmethod

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
-from heedful.decoding.confidence import texts_of_tokens, word_log_probs
+from heedful.decoding.alignment import texts_of_tokens
+from heedful.decoding.confidence import word_log_probs
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import CorpusError, MissingExtraError, install_hint
 from heedful.storage.calibration import (

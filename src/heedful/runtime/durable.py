@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,24 +60,30 @@ def restore_backup(path: Path) -> None:
     shutil.rmtree(backup, ignore_errors=True)
 
 
-def put_text_in_place(path: Path, text: str) -> None:
+def put_file_in_place(path: Path, content: str | bytes) -> None:
     """Write a file, synced, under a temporary name, and rename it to `path`.
 
     Raises:
-        OSError: it fails; an existing file is unchanged.
+        OSError: it fails; an existing file is unchanged, and nothing is left beside it.
     """
+    content = content.encode() if isinstance(content, str) else content
     with named_in_errors(path):
         in_place = opened_in_place(path)
         if in_place is not None:
             with in_place:
-                in_place.write(text.encode())
+                in_place.write(content)
             return
     temporary = writing_at(path)
-    with named_in_errors(path), temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with named_in_errors(path), temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def opened_in_place(path: Path) -> BinaryIO | None:

@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
-from heedful.decoding.confidence import cut, texts_of_tokens
+from heedful.decoding.alignment import cut, texts_of_tokens
 from heedful.documents.segments import segment
 from heedful.errors import HeedfulError, MissingExtraError
 from heedful.serving.languages import Pair

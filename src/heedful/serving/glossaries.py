@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from heedful.decoding.glossary import Glossary
 from heedful.errors import InputError
-from heedful.runtime.durable import put_text_in_place, why_not_written
+from heedful.runtime.durable import put_file_in_place, why_not_written
 from heedful.serving.languages import Pair
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
 from heedful.settings.parsing import parse_json
@@ -137,7 +137,7 @@ class GlossaryStore:
                 changed = {name: each.model_copy(deep=True) for name, each in before.items()}
                 result = work(changed)
                 file = _GlossaryFile(format_version=1, glossaries=list(changed.values()))
-                put_text_in_place(self._path, file.model_dump_json(indent=1) + "\n")
+                put_file_in_place(self._path, file.model_dump_json(indent=1) + "\n")
                 with self._changing:
                     self._refresh()
                 return result

@@ -19,13 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import BundleError, ConfigError
-from heedful.runtime.durable import (
-    backup_path,
-    put_text_in_place,
-    sync,
-    why_not_written,
-    writing_at,
-)
+from heedful.runtime.durable import backup_path, put_file_in_place, why_not_written
 from heedful.settings.loading import validate
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.settings.run import Config
@@ -118,13 +112,10 @@ def add_file(path: Path, name: str, content: bytes) -> Path:
     checksums = description["sha256"]
     try:
         if checksums.pop(name, None) is not None:
-            put_text_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
-        temporary = writing_at(file)
-        temporary.write_bytes(content)
-        sync(temporary)
-        temporary.replace(file)
+            put_file_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
+        put_file_in_place(file, content)
         checksums[name] = file_sha256(file)
-        put_text_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
+        put_file_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
     except OSError as error:
         raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
     return file
@@ -281,7 +272,7 @@ def store_calibration(path: Path, calibration: Calibration) -> None:
     description = _read_description(path) | {"calibration": calibration.as_json()}
     description["sha256"] = description["sha256"] | {"settings": settings_sha256(_settings(description))}
     try:
-        put_text_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
+        put_file_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
     except OSError as error:
         raise BundleError(f"{path / CONFIG_FILE}: cannot be written: {why_not_written(error)}") from error
 

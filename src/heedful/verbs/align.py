@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _CHUNK_LINES = 1024
 _MOST_PAIRS = 200_000  # that an aligner is learned from
 _ENOUGH_PAIRS = 10_000
+_LEAST_PAIRS = 2
 _PAIRS_SHOWN = 64  # between two movements of the bar
 
 
@@ -115,12 +116,14 @@ def learn_aligner(task: Align) -> LearnedAligner:
 
     Raises:
         BundleError: no usable bundle, or one that cannot be written to.
-        CorpusError: files that cannot be read or are not parallel, or no pair with text.
-        InputError: an option that is for aligning, or a bundle that is not in a local directory.
+        CorpusError: files that cannot be read or are not parallel, or fewer than two pairs with text.
+        InputError: an option that is for aligning, a language that the model does not have, or a bundle that
+            is not in a local directory.
     """
     from heedful.data.files import read_parallel
     from heedful.decoding import aligner
     from heedful.storage.bundle import load_bundle, resolve_bundle
+    from heedful.text.pair import choose_languages
 
     for name in ("layer", "shift", "output"):
         if getattr(task, name):
@@ -128,15 +131,20 @@ def learn_aligner(task: Align) -> LearnedAligner:
     if not task.run.is_dir():
         raise InputError(f"{task.run}: is not a local directory, where an aligner could be added")
     start, path = time.monotonic(), resolve_bundle(task.run)
-    bundle, text = load_bundle(path), read_parallel(task.src, task.tgt)
+    bundle = load_bundle(path)
+    choose_languages(bundle.config, bundle.tokenizers, **asdict(task.languages))
+    text = read_parallel(task.src, task.tgt)
     some = range(0, len(text), -(-len(text) // _MOST_PAIRS))  # spread over the text
     encoded = (
         each.encode_batch([lines[i] for i in some])
         for each, lines in ((bundle.tokenizers.src, text.src), (bundle.tokenizers.tgt, text.tgt))
     )
     pairs = [pair for pair in zip(*encoded, strict=True) if all(pair)]
-    if not pairs:
-        raise CorpusError(f"{text.name}: no pair has tokens in both source and target; give other text")
+    if len(pairs) < _LEAST_PAIRS:
+        raise CorpusError(
+            f"{text.name}: pairs with tokens in both source and target: {len(pairs)}; an aligner is learned "
+            f"from words that come again, so give {_LEAST_PAIRS} at least"
+        )
     src, tgt = zip(*pairs, strict=True)
     record = {"text": [Path(name).name for name in text.sources], "pairs": len(pairs)}
     file = aligner.learn_aligner(src, tgt, bundle, record=record).add_to(path)
@@ -145,6 +153,7 @@ def learn_aligner(task: Align) -> LearnedAligner:
 
 def command(task: Align) -> None:
     """Align files; earlier pairs come out where a later line is bad."""
+    check_stdin_once(src=task.src, tgt=task.tgt)
     if task.learn:
         learned = learn_aligner(task)
         print(f"{learned.path}\n  learned   from {learned.pairs:,} pairs in {learned.seconds:,.1f} s")
@@ -155,7 +164,6 @@ def command(task: Align) -> None:
                 file=sys.stderr,
             )
         return
-    check_stdin_once(src=task.src, tgt=task.tgt)
     from heedful.data.files import parallel_lines
     from heedful.verbs.output_checks import check_output
 

@@ -1,5 +1,7 @@
 """`heedful average`: average the weights of several checkpoints (6.1)."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -17,18 +19,24 @@ class Average:
     last: Annotated[int, Option("How many of the newest checkpoints to average.", minimum=1)] = 5
 
 
-def average(task: Average) -> list[Path]:
+def average(task: Average, *, report: Callable[[str], None] = lambda _: None) -> list[Path]:
     """Write the bundle, with all but the weights from a bundle of the run; return the checkpoints.
 
-    The paper averages 5 checkpoints for base, and 20 for big.
+    The paper averages 5 checkpoints for base, and 20 for big. An aligner belongs to the embeddings that it
+    was learned over, so the average has none.
+
+    Args:
+        task: what to average.
+        report: receives a sentence for the user if the bundle of the run has an aligner.
 
     Raises:
         RunError: the output exists, or there is no run.
         CheckpointError: there are fewer checkpoints, or one is damaged.
         BundleError: the run has no bundle.
     """
+    from heedful.decoding.aligner import ALIGNER_FILE
     from heedful.ops.lora import add_adapters, without_adapters
-    from heedful.storage.bundle import load_bundle
+    from heedful.storage.bundle import bundle_file_names, load_bundle
     from heedful.storage.model_files import load_weights, save_bundle
     from heedful.training.averaging import average_weights
     from heedful.training.checkpoint import is_complete, list_checkpoints
@@ -61,10 +69,15 @@ def average(task: Average) -> list[Path]:
         + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
     )
     save_bundle(bundle, task.output, card=card)
+    if bundle.path is not None and ALIGNER_FILE in bundle_file_names(bundle.path):
+        report(
+            f"the aligner of {bundle.path} is not in the average, whose embeddings are others; "
+            "learn one with heedful align --learn"
+        )
     return checkpoints
 
 
 def command(task: Average) -> None:
     """Average, and print the checkpoints."""
-    for checkpoint in average(task):
+    for checkpoint in average(task, report=lambda note: print(f"note: {note}", file=sys.stderr)):
         print(checkpoint)

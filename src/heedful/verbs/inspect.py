@@ -59,6 +59,7 @@ class BundleSummary:
         no_tokenizer: why there is no tokenizer; None if there is one.
         scores: of the validation set.
         calibration: how its confidence is computed, as the bundle has it; None: it has none.
+        aligner: the bytes of its aligner, and how that was learned; None: it has none.
     """
 
     path: str
@@ -71,6 +72,7 @@ class BundleSummary:
     no_tokenizer: str | None
     scores: dict[str, float]
     calibration: dict[str, Any] | None
+    aligner: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ def cpu_name() -> str:
 
 
 def _summarise_bundle(bundle: "BundleContents") -> BundleSummary:
+    from heedful.decoding.aligner import ALIGNER_FILE, stored_aligner
     from heedful.storage.bundle import load_tokenizers
     from heedful.storage.stored_model import weight_shapes
 
@@ -204,6 +207,7 @@ def _summarise_bundle(bundle: "BundleContents") -> BundleSummary:
             no_tokenizer = str(error)
     else:
         no_tokenizer = "no tokenizer: the model works on ids"
+    aligner = stored_aligner(bundle.path)
     return BundleSummary(
         path=str(bundle.path),
         num_bytes=sum(file.stat().st_size for file in bundle.path.iterdir() if file.is_file()),
@@ -215,6 +219,9 @@ def _summarise_bundle(bundle: "BundleContents") -> BundleSummary:
         no_tokenizer=no_tokenizer,
         scores=dict(bundle.scores),
         calibration=None if bundle.calibration is None else bundle.calibration.as_json(),
+        aligner=None
+        if aligner is None
+        else aligner[1] | {"num_bytes": (bundle.path / ALIGNER_FILE).stat().st_size},
     )
 
 
@@ -310,6 +317,8 @@ def _run_text(run: RunSummary) -> Iterator[str]:
 
 
 def _bundle_text(bundle: BundleSummary) -> Iterator[str]:
+    from heedful.settings.parsing import is_whole, shown
+
     kind = bundle.no_tokenizer or ("joint" if bundle.joint else "separate")
     parts = ", ".join(f"{part} {count:,}" for part, count in bundle.parameters.items())
     yield f"bundle      {bundle.path}"
@@ -323,6 +332,12 @@ def _bundle_text(bundle: BundleSummary) -> Iterator[str]:
     else:
         lines, ece = bundle.calibration["lines"], bundle.calibration["ece"]
         yield f"  confidence: calibrated on {lines:,} lines, ECE {_numbers(ece)}"
+    if bundle.aligner is not None:
+        pairs, texts = bundle.aligner.get("pairs"), bundle.aligner.get("text")
+        learned = f"learned from {pairs:,} pairs" if is_whole(pairs) else "its pairs are not recorded"
+        if isinstance(texts, list) and texts:
+            learned += f" of {' and '.join(map(shown, texts[:2]))}"
+        yield f"  aligner   {learned}, {bundle.aligner['num_bytes'] / 1e6:,.1f} MB"
 
 
 def _numbers(values: dict[str, float]) -> str:

@@ -18,7 +18,7 @@ from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
 from heedful.runtime.durable import (
     WRITING,
     named_in_errors,
-    put_text_in_place,
+    put_file_in_place,
     restore_backup,
     sync,
     writing_at,
@@ -376,7 +376,7 @@ class RunDirectory:
 
     def write_config(self, config: Config) -> None:
         """Write the resolved configuration, atomically."""
-        put_text_in_place(self.config_file, to_toml(config))
+        put_file_in_place(self.config_file, to_toml(config))
 
     def load_tokenizers(self) -> TokenizerPair:
         """Load the run's tokenizers.
@@ -414,7 +414,7 @@ class SkippedReport:
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
             rows = [line for line in lines if _is_until(line, step)]
-            put_text_in_place(self.path, "\n".join([SKIPPED_HEADER, *rows, ""]))
+            put_file_in_place(self.path, "\n".join([SKIPPED_HEADER, *rows, ""]))
 
     def _texts(self, pair: int) -> tuple[str, str]:
         """Return both sentences: the original ones if the store has them, else decoded."""

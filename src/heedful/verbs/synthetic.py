@@ -279,13 +279,13 @@ class Synthesis:
 
 def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
     """Write the settings of the pairs, or compare them with those in the file."""
-    from heedful.runtime.durable import put_text_in_place
+    from heedful.runtime.durable import put_file_in_place
     from heedful.settings.parsing import parse_json
     from heedful.verbs.resumable import check_settings
 
     if not file.exists():
         entry = {"format_version": _FORMAT_VERSION, "settings": dict(settings)}
-        put_text_in_place(file, json.dumps(entry, indent=1, ensure_ascii=False) + "\n")
+        put_file_in_place(file, json.dumps(entry, indent=1, ensure_ascii=False) + "\n")
         return
     try:
         match parse_json(file.read_bytes()):

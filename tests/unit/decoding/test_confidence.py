@@ -7,7 +7,8 @@ import pytest
 from machine_class import need_native
 from tiny_bundle import SOURCES, memorised
 
-from heedful.decoding.confidence import Confidence, confidence_of, texts_of_tokens, word_log_probs
+from heedful.decoding.alignment import texts_of_tokens
+from heedful.decoding.confidence import Confidence, confidence_of, word_log_probs
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.sampling import MinimumBayesRisk
