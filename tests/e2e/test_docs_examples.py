@@ -88,6 +88,11 @@ def memories() -> None:
     memory.savefile("approved.tmx")
 
 
+def aligned() -> None:
+    large()
+    write_sides(train=10, test=3)
+
+
 def lecture() -> None:
     torch.manual_seed(1)
     model = Lecture(17, 19, 16, 8, 2, expansion=4, max_length=11, shared=False)
@@ -99,6 +104,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/translator-in-an-afternoon.md": (phrases, {"inspect", "train", "evaluate", "score", "shortlist"}),
     "docs/adapt-a-published-one.md": (published, {"import", "train", "evaluate", "export"}),
     "docs/bulk-translation.md": (large, {"translate"}),
+    "docs/alignments.md": (aligned, {"align"}),
     "docs/glossaries.md": (large, {"translate"}),
     "docs/confidence.md": (judged, {"evaluate", "translate", "score"}),
     "docs/documents.md": (documents, {"translate"}),
