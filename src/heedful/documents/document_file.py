@@ -29,7 +29,15 @@ from heedful.documents.projection import (
 )
 from heedful.documents.segments import Segments, has_letters, segment
 from heedful.documents.template import Template, Unit, Units
-from heedful.documents.text_files import read_json, read_lines, read_po, read_subtitles, read_table
+from heedful.documents.text_files import (
+    COLUMN_OPTION,
+    check_columns,
+    read_json,
+    read_lines,
+    read_po,
+    read_subtitles,
+    read_table,
+)
 from heedful.documents.xml_text import XmlReader, XmlRules
 from heedful.errors import InputError
 
@@ -74,6 +82,7 @@ READERS: Mapping[str, Reader] = {
 _MEMORIES = frozenset((".tmx",))
 _GETTEXT = frozenset((".po", ".pot"))
 _TABLES = {".csv": None, ".tsv": "\t"}
+_TABLE_HEAD = 2**20  # bytes, in which the first line of a table is
 _OFFICE = frozenset((
     ".docx", ".docm", ".dotx", ".dotm", ".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm",
     ".xlsx", ".xlsm", ".xltx", ".xltm",
@@ -127,19 +136,54 @@ def suffixes() -> list[str]:
     return sorted({*READERS, *_TABLES, *_MEMORIES, *_OFFICE, *_OPEN})
 
 
-def document_formats() -> list[str]:
-    """Return the ends of the names of files that need no further options, as tables do."""
-    return [each for each in suffixes() if each not in _TABLES]
+def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: str) -> None:
+    """Check that a file has the columns that hold text, if it is a table; else that there are none.
+
+    Args:
+        name: of the file, whose end says the format.
+        file: of which the beginning is read.
+        columns: see `read_document`.
+        option: see `read_document`.
+
+    Raises:
+        InputError: it has not; the columns that it has are in the message.
+    """
+    suffix = PurePath(name).suffix.lower()
+    try:
+        if suffix not in _TABLES:
+            _check_no_columns(columns, option)
+            return
+        head = file.read(_TABLE_HEAD)
+        file.seek(0)
+        mark, encoding = _encoding(head)
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(head[len(mark) :])
+        except UnicodeDecodeError as error:
+            raise _not_decoded(encoding, error.start + len(mark)) from None
+        check_columns(text, columns, delimiter=_TABLES[suffix], option=option)
+    except InputError as error:
+        raise InputError(f"{name}: {_one_line(error)}") from None
+
+
+def _check_no_columns(columns: Sequence[str], option: str) -> None:
+    if columns:
+        raise InputError(f"has no columns; {option} is for {' and '.join(_TABLES)}")
 
 
 def read_document(
-    path: Path, *, columns: Sequence[str] = (), language: str | None = None, max_bytes: int | None = None
+    path: Path,
+    *,
+    columns: Sequence[str] = (),
+    option: str = COLUMN_OPTION,
+    language: str | None = None,
+    max_bytes: int | None = None,
 ) -> DocumentFile:
     """Return a document, in the format that its name ends in.
 
     Args:
         path: of the file.
         columns: names or numbers of the columns of a table that hold text.
+        option: by which users say the columns.
         language: the one that it is translated into, which a translation memory names.
         max_bytes: of all parts of a package with text, unpacked; None: any number.
 
@@ -155,14 +199,14 @@ def read_document(
         if path.stat().st_size > _MAX_FILE:
             raise InputError(f"more than {_MAX_FILE:,} bytes; split it")
         data = path.read_bytes()
-        if columns and suffix not in _TABLES:
-            raise InputError("has no columns; --column is for tables")
+        if suffix not in _TABLES:
+            _check_no_columns(columns, option)
         if suffix in _OFFICE | _OPEN:
             rules_of = _office_parts if suffix in _OFFICE else open_document_parts
             return _read_package(data, rules_of, max_bytes)
         reader: Reader
         if suffix in _TABLES:
-            reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix])
+            reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
         else:
             reader = partial(read_tmx, language=language) if suffix in _MEMORIES else READERS[suffix]
         return DocumentFile({"": _part(data, reader, gettext=suffix in _GETTEXT)})
@@ -179,6 +223,24 @@ def _one_line(error: Exception) -> str:
     return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
 
 
+def _encoding(data: bytes, *, gettext: bool = False) -> tuple[bytes, str]:
+    """Return the byte order mark of a text, b"" for none, and the name of its encoding."""
+    mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
+    name = _BYTE_ORDER_MARKS.get(mark, "")
+    if not name:
+        is_markup = data.lstrip()[:1] == b"<"
+        match = None
+        if is_markup or gettext:
+            match = (_GETTEXT_CHARSET if gettext else _MARKUP_CHARSET).search(data[:4096])
+        name = next(filter(None, match.groups()), b"").decode() if match else ""
+        name = "utf-8" if name.upper() in ("", "CHARSET", "UTF-8", "UTF8") else name
+    return mark, name
+
+
+def _not_decoded(name: str, byte: int) -> InputError:
+    return InputError(f"not {name} (byte {byte}); convert it to UTF-8")
+
+
 def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
     """Return a text with its encoding: that of its byte order mark, the one it names, or UTF-8.
 
@@ -190,19 +252,11 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
     Raises:
         InputError: it is not in that encoding, or has NUL characters.
     """
-    mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
-    name = _BYTE_ORDER_MARKS.get(mark, "")
-    if not name:
-        is_markup = data.lstrip()[:1] == b"<"
-        match = None
-        if is_markup or gettext:
-            match = (_GETTEXT_CHARSET if gettext else _MARKUP_CHARSET).search(data[:4096])
-        name = next(filter(None, match.groups()), b"").decode() if match else ""
-        name = "utf-8" if name.upper() in ("", "CHARSET", "UTF-8", "UTF8") else name
+    mark, name = _encoding(data, gettext=gettext)
     try:
         text = data[len(mark) :].decode(name)
     except UnicodeDecodeError as error:
-        raise InputError(f"not {name} (byte {error.start + len(mark)}); convert it to UTF-8") from None
+        raise _not_decoded(name, error.start + len(mark)) from None
     except (LookupError, ValueError):
         raise InputError(f"unknown encoding {name!r}; convert it to UTF-8") from None
     if "\0" in text:

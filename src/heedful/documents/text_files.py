@@ -2,11 +2,14 @@
 
 import csv
 import html
+import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from heedful.documents.marked_text import Document
 from heedful.documents.markup import Kind, Token, marked_run
@@ -108,75 +111,133 @@ def read_json(text: str) -> Template:
 
 
 _DELIMITERS = ",;\t|"
+_HEAD = 65_536  # characters, and of them the first lines, that tell the delimiter of a table
+_NUM_FIRST = 20
+COLUMN_OPTION = "--column"
 
 
-def read_table(text: str, *, columns: Sequence[str] = (), delimiter: str | None = None) -> Template:
+def parse_columns(values: Iterable[str]) -> list[str]:
+    """Return names or numbers of columns, separated by commas; a name with a comma is in quotes, as in CSV.
+
+    >>> parse_columns(["title, 3", '"size, weight"'])
+    ['title', '3', 'size, weight']
+    """
+    rows = (
+        row for each in values for row in csv.reader(io.StringIO(each, newline=""), skipinitialspace=True)
+    )
+    return [name for row in rows for each in row if (name := each.strip())]
+
+
+def check_columns(
+    text: str, columns: Sequence[str], *, delimiter: str | None = None, option: str = COLUMN_OPTION
+) -> tuple[str, frozenset[int]]:
+    """Return the delimiter of a table, and the numbers, from 0, of some columns.
+
+    Args:
+        text: of the file; its first lines are enough.
+        columns: names, or numbers from 1.
+        delimiter: between columns; None: the likeliest.
+        option: by which users say the columns.
+
+    Raises:
+        InputError: no columns, or one that the table does not have.
+    """
+    delimiter = delimiter or _delimiter(text, columns)
+    names = next(_records(text, delimiter), None)
+    if names is None:
+        return delimiter, frozenset()
+    have = f"the table has {', '.join(each or f'no name for column {n}' for n, each in enumerate(names, 1))}"
+    if not columns:
+        raise InputError(f"which columns hold text? name them in {option}, separated by commas; {have}")
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    if unknown := [each for each in columns if each not in names and each not in numbers]:
+        raise InputError(f"no column {unknown[0]!r}; {have}; see {option}")
+    return delimiter, frozenset(
+        names.index(each) if each in names else numbers.index(each) for each in columns
+    )
+
+
+def read_table(
+    text: str, *, columns: Sequence[str] = (), delimiter: str | None = None, option: str = COLUMN_OPTION
+) -> Template:
     """Read a table of delimited columns, with a line of their names: each cell of some columns is a unit.
 
     Args:
         text: of the file.
         columns: names, or numbers from 1.
         delimiter: between columns; None: the likeliest.
+        option: by which users say the columns.
 
     Raises:
-        InputError: no columns, or one that the table does not have.
+        InputError: no columns, or one that the table does not have; no table.
     """
-    delimiter = delimiter or _delimiter(text, columns)
+    delimiter, numbers = check_columns(text, columns, delimiter=delimiter, option=option)
+    units, parts = Units(), []
+    column, is_head = 0, True
+    for match in _cells(text, delimiter):
+        raw = text[match.start() : match.start("end")]
+        if not is_head and column in numbers:
+            raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
+        parts += [raw, match["end"]]
+        column += 1
+        if match["end"] != delimiter:
+            column, is_head = 0, False
+    return units.template(parts)
+
+
+def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
+    """Yield each cell of a table, with its end.
+
+    Raises:
+        InputError: a quote has no end, or text follows it.
+    """
     own = re.escape(delimiter)
     cell = re.compile(
         rf'(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^"\r\n{own}][^\r\n{own}]*|))(?P<end>{own}|\r\n|\r|\n|\Z)'
     )
-    units, parts = Units(), []
-    names: list[str] = []
-    numbers: frozenset[int] | None = None
-    at, column, line = 0, 0, 1
+    at, line = 0, 1
     while at < len(text):
         match = cell.match(text, at)
         if match is None:
             raise InputError(f"line {line}: not a table: a quote has no end, or text follows it")
-        value = match["bare"] if match["quoted"] is None else match["quoted"].replace('""', '"')
-        raw = text[at : match.start("end")]
-        if numbers is not None and column in numbers:
-            raw = units.plain(value, raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
-        elif numbers is None:
-            names.append(value)
-        parts += [raw, match["end"]]
+        yield match
         line += match.group().count("\n")
-        at, column = match.end(), column + 1
-        if match["end"] != delimiter:
-            column = 0
-            numbers = _numbers(names, columns) if numbers is None else numbers
-    return units.template(parts)
+        at = match.end()
+
+
+def _value(cell: re.Match[str]) -> str:
+    return cell["bare"] if cell["quoted"] is None else cell["quoted"].replace('""', '"')
+
+
+def _records(text: str, delimiter: str) -> Iterator[list[str]]:
+    """Yield the values of each line of a table.
+
+    Raises:
+        InputError: see `_cells`.
+    """
+    values: list[str] = []
+    for cell in _cells(text, delimiter):
+        values.append(_value(cell))
+        if cell["end"] != delimiter:
+            yield values
+            values = []
 
 
 def _delimiter(text: str, columns: Sequence[str]) -> str:
-    """Return the delimiter that gives the table these columns, else the likeliest."""
-    head = text.splitlines()[:1]
-    for delimiter in _DELIMITERS:
-        names = next(csv.reader(head, delimiter=delimiter), [])
-        if len(names) > 1 and set(columns) <= {*names}:
-            return delimiter
-    try:
-        return csv.Sniffer().sniff(text[:65_536], delimiters=_DELIMITERS).delimiter
-    except csv.Error:
-        return ","
+    """Return the delimiter that gives the table these columns, else the likeliest.
 
-
-def _numbers(names: Sequence[str], columns: Sequence[str]) -> frozenset[int]:
-    """Return the numbers of columns, from 0.
-
-    Raises:
-        InputError: none, or one that the table does not have.
+    The likeliest gives the first lines equally many columns, and then the most.
     """
-    have = f"the table has {', '.join(names)}"
-    if not columns:
-        raise InputError(f"which columns hold text? give --column NAME,NAME; {have}")
-    unknown = [
-        each for each in columns if each not in names and each not in map(str, range(1, len(names) + 1))
-    ]
-    if unknown:
-        raise InputError(f"no column {unknown[0]!r}; {have}")
-    return frozenset(names.index(each) if each in names else int(each) - 1 for each in columns)
+
+    def likelihood(delimiter: str) -> tuple[bool, bool, int]:
+        first: list[list[str]] = []
+        with suppress(InputError):
+            first += islice(_records(text[:_HEAD], delimiter), _NUM_FIRST)
+        lengths = [len(each) for each in first if each != [""]] or [0]
+        has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= set(first[0])
+        return has_columns, len({*lengths}) == 1, lengths[0]
+
+    return max(_DELIMITERS, key=likelihood)
 
 
 def _as_cell(delimiter: str, *, quoted: bool) -> Callable[[str], str]:

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
@@ -53,6 +54,7 @@ _SWEEP_SECONDS = 30.0
 _BUSY_SECONDS = 10  # after which a refused client may come back
 _INTERNAL = "Internal error; its reason is in the server's log"
 _NOT_FOUND = "Document not found"
+COLUMNS_FIELD = "the form field 'columns'"
 _log = logging.getLogger("heedful.serving")
 
 Status = Literal["queued", "translating", "done", "error"]
@@ -66,6 +68,7 @@ class DocumentState:
         id: a random name, by which clients ask for it.
         fingerprint: of the key that they need besides; "": they need none.
         owner: the client; "" without keys.
+        sender: the key or the address, of which there may be a share of all documents.
         name: of the file, as the client has it.
         status: how far it is.
         characters: to translate; 0: it was not read yet.
@@ -78,6 +81,7 @@ class DocumentState:
     id: str
     fingerprint: str
     owner: str
+    sender: str
     name: str
     status: Status = "queued"
     characters: int = 0
@@ -141,6 +145,11 @@ class DocumentStore:
 
     def __len__(self) -> int:
         return sum(each.is_dir() for each in self._path.iterdir())
+
+    def num_of(self, sender: str) -> int:
+        """Return the number of documents of a key or address."""
+        states = (self._read(each) for each in self._path.iterdir() if each.is_dir())
+        return sum(each is not None and each.sender == sender for each in states)
 
     def add(self, state: DocumentState, file: BinaryIO) -> None:
         """Store a document."""
@@ -243,20 +252,24 @@ class DocumentRequest:
     Attributes:
         name: of the file; its end says the format.
         file: that was received.
+        columns: of a table, that hold text.
         target: code of the language.
         source: code of the language; None: it is detected.
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
         owner: the client.
+        sender: see `DocumentState`.
         key: that is needed to ask for it; "": none.
         count: counts the characters that the client had translated.
     """
 
     name: str
     file: BinaryIO
+    columns: Sequence[str] = ()
     target: str
     source: str | None
     glossary: Callable[[Pair], Glossary] | None
     owner: str
+    sender: str
     key: str
     count: Callable[[int], Awaitable[None]]
 
@@ -269,7 +282,8 @@ class DocumentJobs:
         self.store = DocumentStore(path)
         self._service, self._limits = service, service.limits
         self._turn = asyncio.Lock()
-        self._num_uploads = 0
+        self._uploads: Counter[str] = Counter()  # that are being received, by their addresses
+        self._admission = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[DocumentState]] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._process = _this_process()
@@ -285,37 +299,66 @@ class DocumentJobs:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def _share(self) -> int:
+        """The number of documents that one client may have: half of all, rounded up."""
+        return -(-self._limits.documents // 2)
+
     @contextmanager
-    def admitted(self) -> Iterator[None]:
+    def admitted(self, address: str) -> Iterator[None]:
         """Hold the place of a document that is being received.
 
+        Args:
+            address: it comes from; whose key it has is known when it was received.
+
         Raises:
-            TooManyRequestsError: there are too many that were not removed yet.
+            TooManyRequestsError: there are too many that were not removed yet, or that this address sends.
         """
-        if len(self.store) + self._num_uploads >= self._limits.documents:
-            message = "the server has too many documents; download yours, or try again later"
+        if len(self.store) + self._uploads.total() >= self._limits.documents:
+            message = (
+                "the server has too many documents (--max-documents); download yours, or try again later"
+            )
             raise TooManyRequestsError(message, retry_after=_BUSY_SECONDS)
-        self._num_uploads += 1
+        self._check_share(self._uploads[address])
+        self._uploads[address] += 1
         try:
             yield
         finally:
-            self._num_uploads -= 1
+            self._uploads[address] -= 1
+            self._uploads += Counter()  # forgets those without any
+
+    def _check_share(self, number: int) -> None:
+        """Check that one client may have another document besides so many.
+
+        Raises:
+            TooManyRequestsError: it may not.
+        """
+        if number >= self._share:
+            raise TooManyRequestsError(
+                f"you have {number} documents on the server, and a client may have {self._share} (half of "
+                "--max-documents); download them, or try again later",
+                retry_after=_BUSY_SECONDS,
+            )
 
     async def submit(self, request: DocumentRequest) -> "tuple[DocumentState, asyncio.Task[DocumentState]]":
         """Store a document, and translate it when it is its turn; return its first state, and its last.
 
         Raises:
+            TooManyRequestsError: the client has its share of documents already.
             UnavailableError: it cannot be stored.
         """
         state = DocumentState(
             id=secrets.token_hex(16).upper(),
             fingerprint=fingerprint(request.key) if request.key else "",
             owner=request.owner,
+            sender=request.sender,
             name=request.name,
             process=self._process,
         )
         try:
-            await asyncio.to_thread(self.store.add, state, request.file)
+            async with self._admission:
+                self._check_share(await asyncio.to_thread(self.store.num_of, request.sender))
+                await asyncio.to_thread(self.store.add, state, request.file)
         except OSError as error:
             self.store.remove(state)
             _log.error("a document cannot be stored: %s", error.strerror)
@@ -402,7 +445,11 @@ class _Run:
     def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
         limits, service, state = self._limits, self._service, self.state
         document = read_document(
-            self._store.source(state), language=request.target, max_bytes=_UNPACKED * limits.document_bytes
+            self._store.source(state),
+            columns=request.columns,
+            option=COLUMNS_FIELD,
+            language=request.target,
+            max_bytes=_UNPACKED * limits.document_bytes,
         )
         texts = [text for unit in document.units if (text := _text(unit.document.parts))]
         characters = sum(map(len, texts))

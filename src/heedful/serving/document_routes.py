@@ -1,7 +1,10 @@
 """Documents in both dialects: LibreTranslate's /translate_file, and DeepL's /v2/document."""
 
+import asyncio
 import secrets
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -9,14 +12,16 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.background import BackgroundTask
 from starlette.datastructures import UploadFile
 
-from heedful.documents.document_file import document_formats
+from heedful.documents.document_file import check_table, suffixes
+from heedful.documents.text_files import parse_columns
+from heedful.errors import InputError
 from heedful.serving import deepl, libretranslate
-from heedful.serving.document_jobs import DocumentJobs, DocumentRequest, DocumentState, Status
+from heedful.serving.document_jobs import COLUMNS_FIELD, DocumentJobs, DocumentRequest, DocumentState, Status
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
@@ -27,6 +32,7 @@ from heedful.serving.gateway import (
     read_object,
     read_upload,
     schema_of,
+    sender_of,
     unless_gone,
     validated,
 )
@@ -36,6 +42,7 @@ _LONGEST_NAME = 150  # characters of a file's name
 _NOT_READY = "Document not ready: its translation is not done yet"
 _NOT_HERE = "Documents are not translated by this server"
 _POLL_SECONDS = 2
+_REPEATED = ("columns",)
 _BINARY: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
 
@@ -45,9 +52,24 @@ class TranslatedFile(BaseModel):
     url: Annotated[str, Field(serialization_alias="translatedFileUrl")]
 
 
+_Columns = Annotated[
+    list[str],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    AfterValidator(parse_columns),
+    Field(
+        default_factory=list,
+        description="Names or numbers (from 1) of the columns that hold text. A table in CSV or TSV needs "
+        "them, and other formats must not have them. Repeat the field, or write commas between them; a name "
+        "with a comma is in double quotes.",
+        examples=[["title", "description"]],
+    ),
+]
+
+
 class _FileFields(BaseModel):
     source: NonEmptyText
     target: NonEmptyText
+    columns: _Columns
     api_key: str = ""
 
 
@@ -71,6 +93,7 @@ class DocumentStatus(BaseModel):
 class _DocumentFields(deepl.SharedFields):
     filename: str = ""
     output_format: str = ""
+    columns: _Columns
 
 
 class _HandleFields(BaseModel):
@@ -107,8 +130,8 @@ def _name(file: UploadFile, *, other: str = "") -> str:
     written = (other or file.filename or "").replace("\\", "/")
     name = "".join(each for each in PurePath(written).name if each.isprintable())
     stem, suffix = PurePath(name).stem, PurePath(name).suffix
-    if suffix.lower() not in document_formats():
-        formats = ", ".join(document_formats())
+    if suffix.lower() not in suffixes():
+        formats = ", ".join(suffixes())
         raise InvalidError(f"Invalid request: the file's name must end in {formats}")
     return stem[: _LONGEST_NAME - len(suffix)] + suffix
 
@@ -116,6 +139,49 @@ def _name(file: UploadFile, *, other: str = "") -> str:
 def _name_of_result(name: str, target: str) -> str:
     path = PurePath(name)
     return f"{path.stem}_{target}{path.suffix}"
+
+
+async def _document(
+    gateway: Gateway,
+    request: Request,
+    client: str,
+    file: UploadFile,
+    *,
+    name: str,
+    languages: tuple[str, str],
+    columns: Sequence[str],
+) -> DocumentRequest:
+    """Return a document that a client sends, without a glossary and a key.
+
+    Args:
+        gateway: to the service.
+        request: of the client.
+        client: see `Gateway.authorize`.
+        file: that was received.
+        name: of the file.
+        languages: source and target; "": the source is detected.
+        columns: of a table.
+
+    Raises:
+        InvalidError: the languages or the columns are not possible.
+    """
+    source, target = gateway.service.languages(languages[0] or None, languages[1])
+    try:
+        await asyncio.to_thread(check_table, name, file.file, columns=columns, option=COLUMNS_FIELD)
+    except InputError as error:
+        raise InvalidError(str(error)) from None
+    return DocumentRequest(
+        name=name,
+        file=file.file,
+        columns=columns,
+        source=source,
+        target=target,
+        glossary=None,
+        owner=client,
+        sender=sender_of(request, client),
+        key="",
+        count=partial(gateway.count_characters, client),
+    )
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -142,30 +208,26 @@ def _add_translate_file(routes: APIRouter, gateway: Gateway) -> None:
     async def translate_file(request: Request) -> TranslatedFile:
         """Translate a document, and return where it can be downloaded."""
         jobs = _jobs(gateway)
-        with jobs.admitted():
-            async with read_upload(request, gateway.service.limits) as (fields, file):
+        with jobs.admitted(sender_of(request)):
+            async with read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file):
                 client = await gateway.authorize(request, str(fields.get("api_key", "")))
                 parameters = validated(_FileFields, fields)
-                name = _name(file)
-                source = None if parameters.source == AUTO else parameters.source
-                source, target = gateway.service.languages(source, parameters.target)
-                _, last_state = await jobs.submit(
-                    DocumentRequest(
-                        name=name,
-                        file=file.file,
-                        source=source,
-                        target=target,
-                        glossary=None,
-                        owner=client,
-                        key="",
-                        count=partial(gateway.count_characters, client),
-                    )
+                source = "" if parameters.source == AUTO else parameters.source
+                document = await _document(
+                    gateway,
+                    request,
+                    client,
+                    file,
+                    name=_name(file),
+                    languages=(source, parameters.target),
+                    columns=parameters.columns,
                 )
+                _, last_state = await jobs.submit(document)
         state = await unless_gone(request, last_state)
         if state.status == "error":
             jobs.store.remove(state)
             raise InvalidError(state.error)
-        path = f"download_file/{state.id}.{quote(_name_of_result(state.name, target), safe='')}"
+        path = f"download_file/{state.id}.{quote(_name_of_result(state.name, document.target), safe='')}"
         return TranslatedFile(url=f"{request.base_url}{path}")
 
 
@@ -202,33 +264,30 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
     async def upload(request: Request) -> DocumentHandle:
         """Send a document, which is translated when it is its turn."""
         jobs = _jobs(gateway)
-        with jobs.admitted():
-            async with read_upload(request, gateway.service.limits) as (fields, file):
+        with jobs.admitted(sender_of(request)):
+            async with read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file):
                 client = await gateway.authorize(request, str(fields.get("auth_key", "")))
                 parameters = validated(_DocumentFields, fields)
                 parameters.check_supported()
                 name = _name(file, other=parameters.filename)
                 if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
                     raise InvalidError("'output_format' must be that of the document.")
-                source, target = gateway.service.languages(
-                    parameters.source_lang or None, parameters.target_lang
+                document = await _document(
+                    gateway,
+                    request,
+                    client,
+                    file,
+                    name=name,
+                    languages=(parameters.source_lang, parameters.target_lang),
+                    columns=parameters.columns,
                 )
                 glossary = deepl.glossary_of(parameters, gateway, client)
-                if glossary is not None and source is not None and source != target:
-                    gateway.service.terms(catalogue.required_route(source, target), glossary)
-                key = secrets.token_hex(32).upper()
-                state, _ = await jobs.submit(
-                    DocumentRequest(
-                        name=name,
-                        file=file.file,
-                        source=source,
-                        target=target,
-                        glossary=glossary,
-                        owner=client,
-                        key=key,
-                        count=partial(gateway.count_characters, client),
+                if glossary is not None and document.source not in (None, document.target):
+                    gateway.service.terms(
+                        catalogue.required_route(document.source, document.target), glossary
                     )
-                )
+                key = secrets.token_hex(32).upper()
+                state, _ = await jobs.submit(replace(document, glossary=glossary, key=key))
         return DocumentHandle(document_id=state.id, document_key=key)
 
 

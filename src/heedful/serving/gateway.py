@@ -110,8 +110,7 @@ class Gateway:
         if api_key is not None and api_key.requests_per_minute:
             per_minute = api_key.requests_per_minute
         if per_minute and is_counted:
-            host = request.client.host if request.client else ""
-            counted = f"key {api_key.name}" if api_key else f"address {_network(host)}"
+            counted = sender_of(request, api_key.name if api_key else "")
             await self.records.count_request(counted, per_minute)
         return api_key.name if api_key else ""
 
@@ -133,6 +132,12 @@ class Gateway:
             await self.records.add_characters(client, characters)
         except UnavailableError as error:
             _log.warning("usage is not counted: %s", error)
+
+
+def sender_of(request: Request, client: str = "") -> str:
+    """Return for whom the limits of one client count: the name of its key, else its address."""
+    host = request.client.host if request.client else ""
+    return f"key {client}" if client else f"address {_network(host)}"
 
 
 def _network(host: str) -> str:
@@ -244,8 +249,15 @@ def validated(model: type[M], fields: Fields) -> M:
 
 
 @asynccontextmanager
-async def read_upload(request: Request, limits: Limits) -> "AsyncIterator[tuple[Fields, UploadFile]]":
+async def read_upload(
+    request: Request, limits: Limits, *, repeated: Iterable[str] = ()
+) -> "AsyncIterator[tuple[Fields, UploadFile]]":
     """Yield the parameters of a multipart form and its file, which is never in memory as a whole.
+
+    Args:
+        request: with the form.
+        limits: of the document.
+        repeated: names that may come more than once; their values are then a list.
 
     Raises:
         InvalidError: a body that is not what it says to be, or without a file.
@@ -269,9 +281,10 @@ async def read_upload(request: Request, limits: Limits) -> "AsyncIterator[tuple[
             raise InvalidError("Invalid request: missing file parameter")
         if (files[0].size or 0) > limits.document_bytes:
             raise BodyTooLargeError(f"a document may have {limits.document_bytes:,} bytes")
-        query = _collected(_urlencoded(request.scope["query_string"], "query string"), frozenset())
+        names = frozenset(repeated)
+        query = _collected(_urlencoded(request.scope["query_string"], "query string"), names)
         texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-        yield query | _collected(texts, frozenset()), files[0]
+        yield query | _collected(texts, names), files[0]
     finally:
         await form.close()
 

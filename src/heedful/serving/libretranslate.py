@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.confidence import UNSURE
 from heedful.decoding.glossary import Glossary
-from heedful.documents.document_file import document_formats
+from heedful.documents.document_file import suffixes
 from heedful.documents.markup import html_rules
 from heedful.errors import InputError
 from heedful.serving.gateway import (
@@ -300,7 +300,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             "keyRequired": gateway.records.key_required,
             "suggestions": False,
             "filesTranslation": gateway.documents is not None,
-            "supportedFilesFormat": [] if gateway.documents is None else document_formats(),
+            "supportedFilesFormat": [] if gateway.documents is None else suffixes(),
             "fileLimit": limits.document_bytes,
             "glossaries": gateway.glossaries is not None,
             "alternativesLimit": limits.alternatives,

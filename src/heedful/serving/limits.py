@@ -79,7 +79,7 @@ class Limits:
     documents: Annotated[
         int,
         _most(
-            "Documents that are not removed yet; above, status 429.",
+            "Documents that are not removed yet, half of them of one key or address; above, status 429.",
             "--max-documents",
             most=10**6,
         ),

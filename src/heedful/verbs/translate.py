@@ -340,6 +340,7 @@ def _translate_document(task: Translate, document: Path) -> None:
         InputError: the document cannot be read, or the output cannot be written.
     """
     from heedful.documents.document_file import read_document
+    from heedful.documents.text_files import parse_columns
     from heedful.verbs.output_checks import check_output
 
     lines_only = {
@@ -361,7 +362,7 @@ def _translate_document(task: Translate, document: Path) -> None:
     task.memory_files.check(inputs=inputs, models=models, output=output)
     with warnings_on_stderr():
         translator, options, _ = load(task)
-        columns = [] if task.column is None else [each.strip() for each in task.column.split(",")]
+        columns = parse_columns([task.column or ""])
         language = translator.bundle.config.languages.tgt
         opened = read_document(document, columns=columns, language=language)
         with (

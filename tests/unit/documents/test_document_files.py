@@ -217,7 +217,7 @@ def test_markdown_has_the_same_structure(samples: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
-        ("id,text\n1,a\n", [], "give --column NAME,NAME; the table has id, text"),
+        ("id,text\n1,a\n", [], "name them in --column, separated by commas; the table has id, text"),
         ("id,text\n1,a\n", ["name"], "no column 'name'"),
         ('id,text\n1,"a\n', ["text"], "line 2: not a table"),
     ],

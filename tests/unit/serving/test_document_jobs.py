@@ -42,7 +42,7 @@ class World:
         self.jobs = DocumentJobs(self.service, path)
         self.counted: list[int] = []
 
-    def request(self, text: str | bytes, *, name: str = "a.txt", key: str = "key") -> DocumentRequest:
+    def request(self, text: str | bytes, *, name: str = "a.txt", sender: str = "ann") -> DocumentRequest:
         async def count(characters: int) -> None:
             self.counted.append(characters)
 
@@ -53,7 +53,8 @@ class World:
             source="en",
             glossary=None,
             owner="ann",
-            key=key,
+            sender=f"key {sender}",
+            key="key",
             count=count,
         )
 
@@ -247,12 +248,17 @@ def test_there_are_not_more_documents_than_allowed_and_old_ones_go(tmp_path: Pat
 
     async def work() -> None:
         world.translator.gate.clear()
+
+        def refused(reason: str, address: str) -> None:
+            with pytest.raises(TooManyRequestsError, match=reason) as raised, world.jobs.admitted(address):
+                pass
+            assert raised.value.retry_after
+
         first, first_task = await world.jobs.submit(world.request(lines(3)))
-        with world.jobs.admitted(), pytest.raises(TooManyRequestsError), world.jobs.admitted():
-            pass
-        second, second_task = await world.jobs.submit(world.request(lines(3)))
-        with pytest.raises(TooManyRequestsError), world.jobs.admitted():
-            pass
+        with world.jobs.admitted("address 1"):
+            refused("the server has too many", "address 2")
+        second, second_task = await world.jobs.submit(world.request(lines(3), sender="ben"))
+        refused("the server has too many", "address 1")
         world.jobs.store.sweep(0.0)
         assert len(world.jobs.store) == 2  # nothing is removed that is translated, or waits
         world.translator.gate.set()
@@ -269,6 +275,42 @@ def test_there_are_not_more_documents_than_allowed_and_old_ones_go(tmp_path: Pat
     world.run(work)
 
 
+@pytest.mark.parametrize(("most", "share"), [(1, 1), (2, 1), (5, 3)])
+def test_a_client_may_have_half_of_the_documents(most: int, share: int, tmp_path: Path) -> None:
+    world = World(tmp_path, documents=most)
+
+    async def work() -> None:
+        asked = [world.jobs.submit(world.request(lines(1))) for _ in range(most + 1)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [each for each in outcomes if isinstance(each, BaseException)]
+        assert len(world.jobs.store) == len(outcomes) - len(refused) == share
+        for each in refused:
+            assert isinstance(each, TooManyRequestsError)
+            assert f"you have {share} documents on the server" in each.message
+            assert each.retry_after
+        if share < most:
+            _, task = await world.jobs.submit(world.request(lines(1), sender="ben"))
+            assert (await task).status == "done"
+
+    world.run(work)
+
+
+def test_an_address_sends_half_of_the_documents_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, documents=4)
+    admitted = world.jobs.admitted
+
+    async def work() -> None:
+        with admitted("one"), admitted("one"), admitted("other"):
+            with pytest.raises(TooManyRequestsError, match="half of --max-documents"), admitted("one"):
+                pass
+            with admitted("other"), pytest.raises(TooManyRequestsError, match="the server"), admitted("3"):
+                pass
+        with admitted("one"):
+            pass
+
+    world.run(work)
+
+
 def test_a_document_of_a_process_that_died_is_an_error_and_goes(world: World) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         other = (process.pid, psutil.Process(process.pid).create_time())
@@ -277,7 +319,12 @@ def test_a_document_of_a_process_that_died_is_an_error_and_goes(world: World) ->
     async def work() -> None:
         for process in (other, (os.getpid(), 1.0)):
             state = DocumentState(
-                id=f"{len(store)}", fingerprint="", owner="ann", name="a.txt", process=process
+                id=f"{len(store)}",
+                fingerprint="",
+                owner="ann",
+                sender="key ann",
+                name="a.txt",
+                process=process,
             )
             store.add(state, io.BytesIO(b"x"))
             assert store.get(state.id, owner="ann", key="").error == (
