@@ -113,6 +113,7 @@ def read_json(text: str) -> Template:
 _DELIMITERS = ",;\t|"
 _HEAD = 65_536  # characters, and of them the first lines, that tell the delimiter of a table
 _NUM_FIRST = 20
+_MOST_SHOWN = 50  # columns in a message, and characters of the name of each
 COLUMN_OPTION = "--column"
 
 
@@ -143,10 +144,12 @@ def check_columns(
         InputError: no columns, or one that the table does not have.
     """
     delimiter = delimiter or _delimiter(text, columns)
-    names = next(_records(text, delimiter), None)
-    if names is None:
+    names = [each.strip() for each in next(_records(text, delimiter), [])]
+    if not names:
         return delimiter, frozenset()
-    have = f"the table has {', '.join(each or f'no name for column {n}' for n, each in enumerate(names, 1))}"
+    shown = [each[:_MOST_SHOWN] or "(no name)" for each in names[:_MOST_SHOWN]]
+    others = f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else ""
+    have = f"the table has {', '.join(shown)}{others}"
     if not columns:
         raise InputError(f"which columns hold text? name them in {option}, separated by commas; {have}")
     numbers = [str(number) for number in range(1, len(names) + 1)]
@@ -234,7 +237,7 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
         with suppress(InputError):
             first += islice(_records(text[:_HEAD], delimiter), _NUM_FIRST)
         lengths = [len(each) for each in first if each != [""]] or [0]
-        has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= set(first[0])
+        has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= {each.strip() for each in first[0]}
         return has_columns, len({*lengths}) == 1, lengths[0]
 
     return max(_DELIMITERS, key=likelihood)

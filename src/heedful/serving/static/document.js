@@ -1,7 +1,8 @@
 // Documents: a file is chosen or dropped, sent, watched while it is translated, and offered for saving.
 
-import { byId } from "./elements.js";
+import { byId, make } from "./elements.js";
 import * as service from "./service.js";
+import { columnsOf, isTable } from "./table.js";
 
 const POLL = 1000; // milliseconds between two questions
 const MOST_FAILURES = 5; // questions in a row that are not answered
@@ -30,6 +31,7 @@ export class Documents {
     this.running = new AbortController();
     this.address = "";
     this.latest = null;
+    this.columns = [];
   }
 
   wire() {
@@ -38,10 +40,16 @@ export class Documents {
     byId("formats").textContent = `Formats: ${this.formats.join(", ")}`;
     byId("choose").addEventListener("click", () => byId("file").click());
     byId("file").addEventListener("change", ({ target }) => {
-      if (target.files.length) this.translate(target.files[0]);
+      if (target.files.length) this.take(target.files[0]);
       target.value = ""; // the same file may be chosen again
     });
     byId("document-again").addEventListener("click", () => this.translate(this.latest));
+    byId("document-columns").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.columns = [...byId("document-choices").querySelectorAll(":checked")].map((each) => each.value);
+      if (this.columns.length) this.translate(this.latest);
+      else this.#say("Choose at least one column.");
+    });
     byId("document-close").addEventListener("click", () => this.#close());
     this.#takeDropped();
   }
@@ -60,19 +68,40 @@ export class Documents {
       if (!hasFiles(event)) return;
       event.preventDefault();
       if (event.dataTransfer.files.length > 1) this.#fail("Drop one document at a time.");
-      else if (event.dataTransfer.files.length) this.translate(event.dataTransfer.files[0]);
+      else if (event.dataTransfer.files.length) this.take(event.dataTransfer.files[0]);
     });
+  }
+
+  /** Translate a file; of a table, ask first for the columns that hold text. */
+  async take(file) {
+    this.#restart(file);
+    this.columns = [];
+    const { signal } = this.running;
+    const problem = this.#problemOf(file);
+    if (problem) return this.#fail(problem);
+    if (!isTable(file.name)) return this.translate(file);
+    byId("document-bar").hidden = true;
+    const columns = await columnsOf(file).catch(() => []);
+    if (signal.aborted) return undefined;
+    if (!columns.length) return this.#fail("The table is empty, or cannot be read.");
+    byId("document-choices").replaceChildren(...columns.map(({ name, example, field, isText }) => make("label", {},
+      make("input", { type: "checkbox", value: field, checked: isText }),
+      make("span", { className: "column", dir: "auto", textContent: name }),
+      make("span", { className: "example", dir: "auto", textContent: example }))));
+    byId("document-columns").hidden = false;
+    this.#say("Which columns hold text?");
+    byId("document").scrollIntoView({ block: "nearest" });
+    byId("document-choices").querySelector("input").focus();
+    return undefined;
   }
 
   async translate(file) {
     this.#restart(file);
     const { signal } = this.running;
-    const problem = this.#problemOf(file);
-    if (problem) return this.#fail(problem);
     const target = this.languages.to.value;
     const glossary = this.glossaries.chosen;
     const source = glossary ? this.languages.source : this.languages.from.value;
-    const fields = { target_lang: target, source_lang: source === "auto" ? "" : source, glossary_id: glossary };
+    const fields = { target_lang: target, source_lang: source === "auto" ? "" : source, glossary_id: glossary, columns: this.columns.join(",") };
     try {
       this.#say("Sending the document …");
       const handle = await service.sendDocument(file, fields, signal);
@@ -145,6 +174,7 @@ export class Documents {
   }
 
   #restart(file) {
+    const hadFocus = byId("document").contains(document.activeElement);
     this.#close();
     this.running = new AbortController();
     this.latest = file;
@@ -152,6 +182,7 @@ export class Documents {
     byId("document-bar").removeAttribute("value");
     for (const id of ["document", "document-bar"]) byId(id).hidden = false;
     byId("document").scrollIntoView({ block: "nearest" });
+    if (hadFocus) byId("document-close").focus();
   }
 
   #close() {
@@ -159,7 +190,7 @@ export class Documents {
     const held = byId("document").contains(document.activeElement);
     byId("document").hidden = true;
     byId("document").classList.remove("failed");
-    for (const id of ["document-save", "document-again"]) byId(id).hidden = true;
+    for (const id of ["document-save", "document-again", "document-columns"]) byId(id).hidden = true;
     this.#say("");
     URL.revokeObjectURL(this.address);
     if (held) byId("choose").focus();
