@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import docx
+import httpx
 import pytest
 from command_line import heedful
 from tiny_bundle import PAIRS, save_memorised
@@ -156,7 +157,88 @@ def test_a_client_of_libretranslate_translates_documents(server: TranslationServ
         assert reply.headers["content-disposition"].startswith("attachment")
     settings = server.ask("GET", "/frontend/settings").json
     assert settings["filesTranslation"] is True
-    assert {".docx", ".odt", ".srt", ".txt"} <= set(settings["supportedFilesFormat"])
+    assert {".csv", ".docx", ".odt", ".srt", ".tsv", ".txt"} <= set(settings["supportedFilesFormat"])
+
+
+TABLE = f'id;"title, short";note\n1;{ENGLISH};{ENGLISH}\n'
+
+
+def test_the_columns_of_a_table_are_translated(
+    server: TranslationServer, bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(TABLE)
+    by_command = ("--document", tmp_path / "a.csv", "-o", tmp_path / "b.csv", "--column", '"title, short",3')
+    assert heedful("translate", bundle, *by_command).code == 0
+    assert (tmp_path / "b.csv").read_text() == TABLE.replace(f";{ENGLISH}", f";{GERMAN}")
+    for columns in (
+        {"columns": ['"title, short",note']},
+        {"columns": ["2", "3"]},
+        {"columns[]": ["note", '"title, short"']},
+    ):
+        files = {"file": ("a.csv", TABLE.encode())}
+        data = {"source": "en", "target": "de", **columns}
+        reply = httpx.post(f"{server.url}/translate_file", data=data, files=files, timeout=60)
+        assert reply.status_code == 200, reply.text
+        content = httpx.get(reply.json()["translatedFileUrl"]).content
+        assert content == (tmp_path / "b.csv").read_bytes()
+    with closing(deepl.DeepLClient("a key", server_url=server.url)) as client:
+        stream = io.BytesIO()
+        text = f"id\ttitle\n1\t{ENGLISH}\n"
+        client.translate_document(
+            text,
+            stream,
+            source_lang="EN",
+            target_lang="DE",
+            filename="a.tsv",
+            extra_body_parameters={"columns": "title"},
+        )
+        assert stream.getvalue().decode() == text.replace(ENGLISH, GERMAN)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        (
+            "a.csv",
+            "",
+            "a.csv: which columns hold text? name them in the form field 'columns', separated by commas; the "
+            "table has id, title, short, note",
+        ),
+        ("a.csv", "notes", "a.csv: no column 'notes'; the table has id, title, short, note"),
+        ("a.csv", "4", "a.csv: no column '4'; the table has id"),
+        ("a.txt", "note", "a.txt: has no columns; the form field 'columns' is for .csv and .tsv"),
+    ],
+)
+def test_clients_are_told_which_columns_there_are(
+    server: TranslationServer, name: str, columns: str, message: str, tmp_path: Path
+) -> None:
+    fields = {"columns": columns} if columns else {}
+    for path, languages, error in (
+        ("/translate_file", {"source": "en", "target": "de"}, "error"),
+        ("/v2/document", {"source_lang": "EN", "target_lang": "DE"}, "message"),
+    ):
+        reply = multipart(server, path, TABLE.encode(), languages | fields, name=name)
+        assert (reply.status, list(reply.json)) == (400, [error])
+        assert message in reply.json[error]
+    if columns:
+        return
+    with closing(deepl.DeepLClient("a key", server_url=server.url)) as client:
+        with pytest.raises(deepl.DeepLException, match="name them in the form field 'columns'"):
+            client.translate_document(TABLE, io.BytesIO(), target_lang="DE", filename=name)
+    (tmp_path / name).write_text(TABLE)
+    for module, call in (("libretranslatepy", "LibreTranslateAPI"), ("libretranslate_aio", "LibreTranslate")):
+        client = getattr(pytest.importorskip(module), call)(server.url)
+        with pytest.raises(Exception, match=r"400|which columns hold text"):
+            client.translate_file(str(tmp_path / name), "en", "de")
+
+
+def test_the_description_says_how_columns_are_sent(server: TranslationServer) -> None:
+    paths = server.ask("GET", "/spec").json["paths"]
+    for path in ("/translate_file", "/v2/document"):
+        form = paths[path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+        assert form["properties"]["columns"]["type"] == "array"
+        assert "CSV or TSV" in form["properties"]["columns"]["description"]
+        assert "columns" not in form["required"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +300,7 @@ def test_a_failed_document_says_why(server: TranslationServer) -> None:
 def test_documents_are_of_a_client_limited_counted_and_removed(bundle: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     ann, ben = make_key(keys, "ann"), make_key(keys, "ben")
-    limits = ("--max-documents", 2, "--keep-documents", 2, "--max-document-bytes", 1000)
+    limits = ("--max-documents", 4, "--keep-documents", 2, "--max-document-bytes", 1000)
     with (
         translation_server(f"en-de={bundle}", "--keys", keys, "--log-requests", *limits) as server,
         closing(deepl.DeepLClient(ann, server_url=server.url)) as client,
@@ -237,12 +319,17 @@ def test_documents_are_of_a_client_limited_counted_and_removed(bundle: Path, tmp
         reply = multipart(server, "/translate_file", b"x", {"source": "en", "target": "de", "api_key": ann})
         assert reply.status == 429
         assert int(reply.headers["retry-after"]) > 0
+        assert "you have 2 documents on the server, and a client may have 2 (half of" in reply.json["error"]
+        invalid = {"source": "en", "target": "xx", "api_key": ann}
+        assert multipart(server, "/translate_file", b"x", invalid).status == 400
+        others = {"source": "en", "target": "de", "api_key": ben}
+        assert multipart(server, "/translate_file", ENGLISH.encode(), others).status == 200
         for handle in handles:
             assert client.translate_document_wait_until_done(handle).done
         with pytest.raises(deepl.DeepLException, match=r"[Nn]ot found"):
             other.translate_document_get_status(handles[0])
         assert client.get_usage().character.count == 2 * len(ENGLISH)
-        assert other.get_usage().character.count == 0
+        assert other.get_usage().character.count == len(ENGLISH)
         client.translate_document_download(handles[0], io.BytesIO())
         while True:  # until it is removed
             try:

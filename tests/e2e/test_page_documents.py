@@ -105,6 +105,62 @@ def test_a_document_is_chosen_from_the_keyboard_alone(visit: Visit, tmp_path: Pa
     expect(visit.page.locator("#choose")).to_be_focused()
 
 
+TABLE = f'''id;title;"size; in cm";"the ""note"""
+A-1;{ENGLISH};40;"he said; ""sleep"""
+A-2;{ENGLISH};50;
+'''
+
+
+def choices(visit: Visit) -> dict[str, bool]:
+    """Return the columns that the page asks about, and whether each is chosen."""
+    expect(visit.page.locator("#document-columns")).to_be_visible()
+    return {
+        label.locator(".column").inner_text(): label.locator("input").is_checked()
+        for label in visit.page.locator("#document-choices label").all()
+    }
+
+
+def test_the_columns_of_a_dropped_table_are_chosen_and_the_others_stay(visit: Visit) -> None:
+    drop(visit, "a.csv", b"\xef\xbb\xbf" + TABLE.encode())
+    says(visit, "Which columns hold text?")
+    assert choices(visit) == {"id": False, "title": True, "size; in cm": False, 'the "note"': True}
+    assert visit.page.get_by_role("group", name="Columns to translate").is_visible()
+    visit.page.get_by_label('the "note"').uncheck()
+    visit.page.get_by_role("button", name="Translate", exact=True).click()
+    says(visit, "The document is translated.")
+    expect(visit.page.locator("#document-columns")).to_be_hidden()
+    name, content = saved(visit)
+    assert (name, content.decode("utf-8-sig")) == ("a_de.csv", TABLE.replace(ENGLISH, GERMAN))
+
+
+def test_a_table_is_translated_from_the_keyboard_alone(visit: Visit) -> None:
+    drop(visit, "a.tsv", f"id,a\t\t\tx\n1\t{ENGLISH}\t{ENGLISH}\tEUR\n".encode("utf-16"))
+    assert choices(visit) == {"id,a": False, "Column 2": True, "Column 3": True, "x": False}
+    expect(visit.page.get_by_label("id,a")).to_be_focused()
+    for _ in range(2):
+        visit.page.keyboard.press("Tab")
+    visit.page.keyboard.press("Space")  # the third
+    visit.page.keyboard.press("Enter")
+    says(visit, "The document is translated.")
+    expect(visit.page.locator("#document-close")).to_be_focused()
+    assert saved(visit)[1].decode("utf-16") == f"id,a\t\t\tx\n1\t{GERMAN}\t{ENGLISH}\tEUR\n"
+
+
+def test_a_table_without_a_chosen_column_is_not_sent(visit: Visit) -> None:
+    drop(visit, "a.csv", b"title,price\nChair,3\nTable,4\n")
+    assert choices(visit) == {"title": True, "price": False}  # single words, where no column has more
+    visit.page.get_by_label("title").uncheck()
+    visit.page.get_by_role("button", name="Translate", exact=True).click()
+    says(visit, "Choose at least one column.")
+    assert not [each for each in visit.requests if "/v2/document" in each]
+    drop(visit, "a.csv", b"")
+    says(visit, "The table is empty, or cannot be read.")
+    expect(visit.page.locator("#document-columns")).to_be_hidden()
+    drop(visit, "a.txt", ENGLISH.encode())  # a table that was dropped before changes nothing
+    says(visit, "The document is translated.")
+    assert saved(visit)[1].decode() == GERMAN
+
+
 def test_the_time_that_is_left_is_shown(visit: Visit) -> None:
     states = iter(
         [
@@ -202,13 +258,19 @@ def test_a_server_with_keys_asks_for_one(browser: "playwright.Browser", bundle: 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_a_document_that_is_done_and_one_that_failed(
+def test_axe_finds_nothing_in_documents_that_are_done_failed_or_need_columns(
     browser: "playwright.Browser", server: TranslationServer, scheme: str
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
     visit = visited(browser, server.url, color_scheme=scheme, bypass_csp=True, viewport=PHONE)
-    for name, message in (("a.txt", "The document is translated."), ("a.pdf", "This format")):
-        drop(visit, name, ENGLISH.encode())
+    wide = ",".join(f"the long name of column {n}" for n in range(60))
+    for name, content, message in (
+        ("a.txt", ENGLISH, "The document is translated."),
+        ("a.pdf", ENGLISH, "This format"),
+        ("a.csv", TABLE, "Which columns"),
+        ("wide.csv", wide, "Which columns"),
+    ):
+        drop(visit, name, content.encode())
         says(visit, message)
         found = axe.run(visit.page).response["violations"]
         assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []

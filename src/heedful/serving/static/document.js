@@ -88,7 +88,7 @@ export class Documents {
       make("input", { type: "checkbox", value: field, checked: isText }),
       make("span", { className: "column", dir: "auto", textContent: name }),
       make("span", { className: "example", dir: "auto", textContent: example }))));
-    byId("document-columns").hidden = false;
+    for (const id of ["document-columns", "document-start"]) byId(id).hidden = false;
     this.#say("Which columns hold text?");
     byId("document").scrollIntoView({ block: "nearest" });
     byId("document-choices").querySelector("input").focus();
@@ -190,7 +190,7 @@ export class Documents {
     const held = byId("document").contains(document.activeElement);
     byId("document").hidden = true;
     byId("document").classList.remove("failed");
-    for (const id of ["document-save", "document-again", "document-columns"]) byId(id).hidden = true;
+    for (const id of ["document-save", "document-again", "document-columns", "document-start"]) byId(id).hidden = true;
     this.#say("");
     URL.revokeObjectURL(this.address);
     if (held) byId("choose").focus();

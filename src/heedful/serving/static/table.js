@@ -4,7 +4,7 @@ const HEAD = 2 ** 16; // bytes that are read of a file
 const NUM_FIRST = 20; // lines that are looked at
 const DELIMITERS = [",", ";", "\t", "|"];
 const SEVERAL_WORDS = /\p{L}['’\p{L}\p{M}]*[,.:;]?\s+\p{L}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]{2}/u;
-const LETTERS = /^[\p{L}\p{M}\s'’-]+$/u;
+const WORD = /^(?=.*\p{Ll})[\p{L}\p{M}\s'’-]{3,}$/u; // no number, no code such as EUR
 
 export const isTable = (name) => /\.[ct]sv$/i.test(name);
 
@@ -56,6 +56,6 @@ export async function columnsOf(file) {
       cells,
     };
   });
-  const hasText = columns.some(({ cells }) => share(cells, SEVERAL_WORDS) >= 0.5) ? SEVERAL_WORDS : LETTERS;
+  const hasText = columns.some(({ cells }) => share(cells, SEVERAL_WORDS) >= 0.5) ? SEVERAL_WORDS : WORD;
   return columns.map(({ cells, ...column }) => ({ ...column, isText: share(cells, hasText) >= 0.5 }));
 }
