@@ -213,7 +213,7 @@ def test_a_chosen_glossary_is_used_in_documents_and_in_texts(visit: Visit) -> No
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.pdf", b"%PDF", "This format is not translated. Choose a document that ends in .docm, .docx"),
+        ("a.pdf", b"%PDF", "This format is not translated. Choose a document that ends in .csv, .docm"),
         (
             "a.txt",
             bytes(11 * 2**20),

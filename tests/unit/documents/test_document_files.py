@@ -35,8 +35,10 @@ from random_documents import MAKERS, Words
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
-from heedful.documents.document_file import read_document, suffixes, translate_units
+from heedful.documents.document_file import check_table, read_document, suffixes, translate_units
+from heedful.documents.marked_text import MarkedText
 from heedful.documents.projection import Output
+from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError
 
 NAMES = [
@@ -226,6 +228,52 @@ def test_a_table_needs_its_columns(text: str, columns: list[str], message: str, 
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(InputError, match=re.escape(message)):
         read_document(tmp_path / "a.csv", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "cells"),
+    [
+        ("id;size, in cm;text\n1;4,5;a\n", ["3"], ["a"]),  # a comma in each line, and more semicolons
+        ("id|text\n1|a, b; c\n", ["text"], ["a, b; c"]),
+        ("text\none, two\n", ["1"], ["one, two"]),
+        ('id,"two\nlines"\n1,a\n', ["two\nlines"], ["a"]),
+        ("id , text\n1,a\n", ["text"], ["a"]),
+        ("2,1\na,b\n", ["1"], ["b"]),  # a name goes before a number
+        ("", ["text"], []),
+    ],
+)
+def test_the_cells_of_columns_are_units(
+    text: str, columns: list[str], cells: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    units = read_document(tmp_path / "a.csv", columns=columns).units
+    found = [part.text for unit in units for part in unit.document.parts if isinstance(part, MarkedText)]
+    assert found == cells
+    with (tmp_path / "a.csv").open("rb") as file:
+        check_table("a.csv", file, columns=columns, option="--column")
+        assert file.tell() == 0
+
+
+def test_columns_are_separated_by_commas_or_repeated() -> None:
+    assert parse_columns(["title, 3", '"size, ""wide""", a']) == ["title", "3", 'size, "wide"', "a"]
+    assert parse_columns(["", " , "]) == []
+
+
+def test_a_check_of_a_table_reads_its_beginning_and_says_its_columns(tmp_path: Path) -> None:
+    many = ",".join(f"column {n}" for n in range(1, 101))
+    for name, data, columns, message in (
+        ("a.csv", many.encode(), [], "in OPTION, separated by commas; the table has column 1, "),
+        ("a.csv", many.encode(), [], "column 50 and 50 more"),
+        ("a.csv", ",text\n".encode("utf-16"), ["none"], "no column 'none'; the table has (no name), text"),
+        ("a.csv", b"\xff\xff", ["text"], "not utf-8 (byte 0)"),
+        ("a.tsv", b'"text', ["text"], "line 1: not a table"),
+        ("a.po", b"", ["text"], "has no columns; OPTION is for .csv and .tsv"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)) as raised:
+            check_table(name, io.BytesIO(data), columns=columns, option="OPTION")
+        assert str(raised.value).startswith(f"{name}: ")
+    large = io.BytesIO("id,text\n".encode() + "1,\u00e4\n".encode() * 300_000)  # its end is not read
+    check_table("a.csv", large, columns=["text"], option="OPTION")
 
 
 def test_encodings_and_marks_stay(tmp_path: Path) -> None:
