@@ -272,7 +272,7 @@ def test_a_check_of_a_table_reads_its_beginning_and_says_its_columns(tmp_path: P
         with pytest.raises(InputError, match=re.escape(message)) as raised:
             check_table(name, io.BytesIO(data), columns=columns, option="OPTION")
         assert str(raised.value).startswith(f"{name}: ")
-    large = io.BytesIO("id,text\n".encode() + "1,\u00e4\n".encode() * 300_000)  # its end is not read
+    large = io.BytesIO(b"id,text\n" + "1,\u00e4\n".encode() * 300_000)  # its end is not read
     check_table("a.csv", large, columns=["text"], option="OPTION")
 
 
