@@ -178,7 +178,7 @@ async def _document(
         target=target,
         glossary=None,
         owner=client,
-        sender=sender_of(request, client),
+        sender=sender_of(request, client=client),
         key="",
         count=partial(gateway.count_characters, client),
     )

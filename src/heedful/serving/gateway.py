@@ -110,7 +110,7 @@ class Gateway:
         if api_key is not None and api_key.requests_per_minute:
             per_minute = api_key.requests_per_minute
         if per_minute and is_counted:
-            counted = sender_of(request, api_key.name if api_key else "")
+            counted = sender_of(request, client=api_key.name if api_key else "")
             await self.records.count_request(counted, per_minute)
         return api_key.name if api_key else ""
 
@@ -134,7 +134,7 @@ class Gateway:
             _log.warning("usage is not counted: %s", error)
 
 
-def sender_of(request: Request, client: str = "") -> str:
+def sender_of(request: Request, *, client: str = "") -> str:
     """Return for whom the limits of one client count: the name of its key, else its address."""
     host = request.client.host if request.client else ""
     return f"key {client}" if client else f"address {_network(host)}"

@@ -111,8 +111,8 @@ class Translate:
     column: Annotated[
         str | None,
         Option(
-            "Column of Parquet shards that holds the text; names or numbers of those of a table in CSV or TSV, "
-            "separated by commas.",
+            "Column of Parquet shards that holds the text; names or numbers of those of a table in CSV or "
+            "TSV, separated by commas.",
             metavar="NAME",
             default="text for shards",
         ),
