@@ -154,7 +154,7 @@ def check_columns(
         raise InputError(f"which columns hold text? name them in {option}, separated by commas; {have}")
     numbers = [str(number) for number in range(1, len(names) + 1)]
     if unknown := [each for each in columns if each not in names and each not in numbers]:
-        raise InputError(f"no column {unknown[0]!r}; {have}; see {option}")
+        raise InputError(f"no column {unknown[0][:_MOST_SHOWN]!r}; {have}; see {option}")
     return delimiter, frozenset(
         names.index(each) if each in names else numbers.index(each) for each in columns
     )
@@ -224,6 +224,8 @@ def _records(text: str, delimiter: str) -> Iterator[list[str]]:
         if cell["end"] != delimiter:
             yield values
             values = []
+    if values:  # the text ends with a delimiter
+        yield values
 
 
 def _delimiter(text: str, columns: Sequence[str]) -> str:
@@ -235,7 +237,10 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
     def likelihood(delimiter: str) -> tuple[bool, bool, int]:
         first: list[list[str]] = []
         with suppress(InputError):
-            first += islice(_records(text[:_HEAD], delimiter), _NUM_FIRST)
+            for values in islice(_records(text[:_HEAD], delimiter), _NUM_FIRST):
+                first.append(values)  # those before an error stay
+        if len(text) > _HEAD and len(first) > 1:
+            first.pop()  # which may be a part of a line
         lengths = [len(each) for each in first if each != [""]] or [0]
         has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= {each.strip() for each in first[0]}
         return has_columns, len({*lengths}) == 1, lengths[0]

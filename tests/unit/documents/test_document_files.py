@@ -237,6 +237,7 @@ def test_a_table_needs_its_columns(text: str, columns: list[str], message: str, 
         ("id|text\n1|a, b; c\n", ["text"], ["a, b; c"]),
         ("text\none, two\n", ["1"], ["one, two"]),
         ('id,"two\nlines"\n1,a\n', ["two\nlines"], ["a"]),
+        (f"id;a, b;text\n1;2, 3;a\n2;3, 4;b{50_000 * '; '}\n", ["3"], ["a", "b"]),
         ("id , text\n1,a\n", ["text"], ["a"]),
         ("2,1\na,b\n", ["1"], ["b"]),  # a name goes before a number
         ("", ["text"], []),
@@ -266,6 +267,7 @@ def test_a_check_of_a_table_reads_its_beginning_and_says_its_columns(tmp_path: P
         ("a.csv", many.encode(), [], "column 50 and 50 more"),
         ("a.csv", ",text\n".encode("utf-16"), ["none"], "no column 'none'; the table has (no name), text"),
         ("a.csv", b"\xff\xff", ["text"], "not utf-8 (byte 0)"),
+        ("a.csv", b"id,text,", ["none"], "no column 'none'; the table has id, text"),
         ("a.tsv", b'"text', ["text"], "line 1: not a table"),
         ("a.po", b"", ["text"], "has no columns; OPTION is for .csv and .tsv"),
     ):
