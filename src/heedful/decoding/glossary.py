@@ -3,7 +3,7 @@
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -59,21 +59,6 @@ class Entry:
     targets: tuple[TermText, ...]
     match_case: bool = False
 
-    def form_in(self, translation: str) -> str | None:
-        """Return the first of the target forms that stands in a translation; None: none does.
-
-        Forms are whole words, written exactly so. At the beginning the first letter may be a capital.
-        """
-        words = words_of(translation)
-        for form in self.targets:
-            own = words_of(form.text)
-            capital = [_with_capital(own[0]), *own[1:]]
-            if _stands_at(words, 0, capital, form) or any(
-                _stands_at(words, at, own, form) for at in range(len(words) - len(own) + 1)
-            ):
-                return str(form)
-        return None
-
 
 @dataclass(frozen=True)
 class PlacedTerm:
@@ -81,11 +66,13 @@ class PlacedTerm:
 
     Attributes:
         source: the term, as the glossary has it.
-        target: the form in the translation; None: the translation has none of its forms.
+        target: the first of its forms that is in the translation; None: none is.
+        spans: where the translation has any of its forms, in characters; the end is that behind the last.
     """
 
     source: str
     target: str | None
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,9 +200,60 @@ class _SourceTerm:
         return _stands_at(folded, at, self.folded, self.entry.source)
 
 
+def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm, ...]:
+    """Return which of the entries that apply to a text are met in its translation, and where.
+
+    Forms are whole words, written exactly so. At the beginning the first letter may be a capital.
+    """
+    if not entries:
+        return ()
+    words, spans = words_of(translation), _word_spans(translation)
+    return tuple(_placed(each, words, spans) for each in entries)
+
+
+def _placed(entry: Entry, words: Sequence[str], spans: Sequence[tuple[int, int]]) -> PlacedTerm:
+    target, found = None, set[tuple[int, int]]()
+    for form in entry.targets:
+        own = words_of(form.text)
+        capital = [_with_capital(own[0]), *own[1:]]
+        for at in range(len(words) - len(own) + 1):
+            if _stands_at(words, at, own, form) or (at == 0 and _stands_at(words, 0, capital, form)):
+                target = target or str(form)
+                found.add((spans[at][0], spans[at + len(own) - 1][1]))
+    return PlacedTerm(str(entry.source), target, tuple(sorted(found)))
+
+
 def words_of(text: str) -> list[str]:
     """Return the words and other signs of a text."""
-    return _WORD.findall(unicodedata.normalize("NFC", text).replace("’", "'"))
+    return _WORD.findall(_composed(text))
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text).replace("’", "'")
+
+
+def _word_spans(text: str) -> list[tuple[int, int]]:
+    """Return where each of `words_of` a text begins and ends in it, in characters."""
+    starts, ends, at = list[int](), list[int](), 0  # in the text, of each character of the composed one
+    for cluster in text if unicodedata.is_normalized("NFC", text) else _clusters(text):
+        size = len(_composed(cluster))
+        starts += [at] * size
+        at += len(cluster)
+        ends += [at] * size
+    return [(starts[each.start()], ends[each.end() - 1]) for each in _WORD.finditer(_composed(text))]
+
+
+def _clusters(text: str) -> Iterator[str]:
+    """Yield a text in parts that can be composed one by one."""
+    start = 0
+    for at in range(1, len(text)):
+        if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
+            continue
+        before = text[start:at]
+        if _composed(before + text[at]) == _composed(before) + _composed(text[at]):
+            yield before
+            start = at
+    yield text[start:]
 
 
 def _stands_at(words: Sequence[str], at: int, own: Sequence[str], term: TermText) -> bool:

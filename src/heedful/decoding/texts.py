@@ -22,7 +22,7 @@ from heedful.decoding.alignment import (
     words_of_tokens,
 )
 from heedful.decoding.confidence import confidence_of
-from heedful.decoding.glossary import Entry, PlacedTerm, term_of
+from heedful.decoding.glossary import Entry, placed_terms, term_of
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
@@ -198,10 +198,8 @@ class TextCodec:
             for text, gaps in zip(lines.texts, lines.gaps, strict=True)
         ]
         return [
-            _with_terms(translation, entries) if entries else translation
-            for translation, entries in zip(
-                translations, lines.entries or [[]] * len(translations), strict=True
-            )
+            replace(each, terms=placed_terms(entries, each.text)) if entries else each
+            for each, entries in zip(translations, lines.entries or [[]] * len(translations), strict=True)
         ]
 
     def confident(self, hypothesis: _Text) -> _Text:
@@ -356,11 +354,6 @@ class TextCodec:
             return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
 
         return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
-
-
-def _with_terms(translation: Translation, entries: Sequence[Entry]) -> Translation:
-    terms = [PlacedTerm(str(each.source), each.form_in(translation.text)) for each in entries]
-    return replace(translation, terms=tuple(terms))
 
 
 def attended_words(

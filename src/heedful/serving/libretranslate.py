@@ -137,6 +137,29 @@ class TextConfidence(BaseModel):
     sentences: list[SentenceConfidence]
 
 
+class Place(BaseModel):
+    """A part of the translated text, in code points: from the first to the one behind the last, from 0.
+
+    An emoji can be two of JavaScript's UTF-16 code units, but is one code point.
+    """
+
+    start: int
+    end: int
+
+
+class GlossaryTerm(BaseModel):
+    """A term of the glossary that applies to a sentence, and every place of its forms in the translation.
+
+    Without `target`, the translation of the sentence has none of them. With `format` `html`, there are no
+    places.
+    """
+
+    source: str
+    target: str | None
+    met: bool
+    places: list[Place]
+
+
 class Translated(BaseModel):
     """A translation, or a list of them where `q` is one."""
 
@@ -147,6 +170,7 @@ class Translated(BaseModel):
     alternatives: list[str] | list[list[str]] | None = None
     pivot: str | list[str | None] | None = None
     confidence: TextConfidence | list[TextConfidence | None] | None = None
+    terms: list[GlossaryTerm] | list[list[GlossaryTerm]] | None = None
 
 
 class Language(BaseModel):
@@ -164,6 +188,7 @@ class _TranslateFields(BaseModel):
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
     alternatives: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
     confidence: Annotated[bool, BeforeValidator(lambda value: value or False)] = False
+    terms: Annotated[bool, BeforeValidator(lambda value: value or False)] = False
     glossary: SkipJsonSchema[str | dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = ""  # JSON only
     api_key: str = ""
 
@@ -249,6 +274,7 @@ def router(gateway: Gateway) -> APIRouter:
                 rules=html_rules() if parameters.format == "html" else None,
                 alternatives=parameters.alternatives,
                 glossary=_glossary_of(parameters, gateway, client),
+                with_terms=parameters.terms,
             ),
         )
         return _translated(parameters, answers)
@@ -320,13 +346,27 @@ def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translat
     many = not isinstance(parameters.q, str)
     with_pivot = any(each.pivot for each in answers)
     confidences = [_confidence_of(each) if parameters.confidence else None for each in answers]
+    terms = [_terms_of(each) for each in answers] if parameters.terms and parameters.glossary else None
     return Translated.model_construct(
         text=[each.text for each in answers] if many else answers[0].text,
         detected=None if parameters.source != AUTO else languages if many else languages[0],
         alternatives=_alternatives(answers, many=many) if parameters.alternatives else None,
         pivot=None if not with_pivot else [each.pivot for each in answers] if many else answers[0].pivot,
         confidence=confidences[0] if not many else confidences if any(confidences) else None,
+        terms=terms if many or terms is None else terms[0],
     )
+
+
+def _terms_of(answer: Answer) -> list[GlossaryTerm]:
+    return [
+        GlossaryTerm(
+            source=each.source,
+            target=each.target,
+            met=each.target is not None,
+            places=[Place(start=start, end=end) for start, end in each.spans],
+        )
+        for each in answer.terms
+    ]
 
 
 def _confidence_of(answer: Answer) -> TextConfidence | None:

@@ -5,14 +5,14 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from heedful.decoding.confidence import Confidence
-from heedful.decoding.glossary import Glossary
+from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
 from heedful.documents.marked_text import MarkedText, is_faithful
-from heedful.documents.markup import TagRules
+from heedful.documents.markup import TagRules, parse_document
 from heedful.documents.projection import Output, Outputs, text_to_translate, translated, words
 from heedful.documents.segments import Segments, Sentence, has_letters, segment, split_long_sentence
 from heedful.serving.languages import Catalogue, Detector, Pair, Route
@@ -87,6 +87,7 @@ class TranslationRequest:
         alternatives: how many other translations of each text.
         split: whether lines are split into sentences.
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
+        with_terms: whether the answers say which terms apply.
     """
 
     texts: tuple[str, ...]
@@ -96,6 +97,7 @@ class TranslationRequest:
     alternatives: int = 0
     split: bool = True
     glossary: Callable[[Pair], Glossary] | None = None
+    with_terms: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,8 @@ class Answer:
         alternatives: other translations, best first.
         pivot: the language through which it was translated.
         sentences: the best translation of each, without markup, with the confidence in it.
+        terms: of the glossary, those that apply to each sentence, and where they are in `text`; with markup
+            it is not known where. Empty unless they are asked for.
     """
 
     text: str
@@ -117,6 +121,7 @@ class Answer:
     alternatives: tuple[str, ...] = ()
     pivot: str | None = None
     sentences: tuple[Output, ...] = ()
+    terms: tuple[PlacedTerm, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -244,6 +249,10 @@ class TranslationService:
         # The n-th translation of a text is made of the n-th ones of its sentences.
         texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
         best, *others = dict.fromkeys(texts)
+        terms: tuple[PlacedTerm, ...] = ()
+        if request.with_terms and job.glossary is not None:
+            written = [each[0] for each in outputs]
+            terms = await asyncio.to_thread(_terms_of, job.glossary, segments, written, request.rules)
         return Answer(
             text=best,
             source=source,
@@ -251,6 +260,7 @@ class TranslationService:
             alternatives=tuple(others),
             pivot=route.pivot,
             sentences=tuple(sentences),
+            terms=terms,
         )
 
     async def _translate_sentences(
@@ -351,6 +361,38 @@ class TranslationService:
             )
             for of_text in parts
         ]
+
+
+def _terms_of(
+    glossary: Glossary, segments: Segments, translations: Sequence[str], rules: TagRules | None
+) -> tuple[PlacedTerm, ...]:
+    """Return the terms that apply to each sentence of a text, and where they are in the whole translation.
+
+    Args:
+        glossary: of the request.
+        segments: of the text.
+        translations: of its sentences, with their markup.
+        rules: of the markup; with some, it is not known where the terms are.
+    """
+    terms: list[PlacedTerm] = []
+    left, at = iter(translations), 0
+    for each in segments.segments:
+        if isinstance(each, str):
+            at += len(each)
+            continue
+        written = next(left)
+        entries = glossary.applicable(each.text)
+        if rules is None:
+            terms += [
+                replace(term, spans=tuple((at + start, at + end) for start, end in term.spans))
+                for term in placed_terms(entries, written)
+            ]
+        else:
+            parts = parse_document(written, rules).parts
+            text = " ".join(part.text for part in parts if not isinstance(part, str))
+            terms += [replace(term, spans=()) for term in placed_terms(entries, text)]
+        at += len(written)
+    return tuple(terms)
 
 
 def _report(progress: Callable[[int], None], characters: int, _: object) -> None:

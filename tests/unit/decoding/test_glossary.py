@@ -1,8 +1,11 @@
 """Glossaries: files, which terms apply to a text, and translations that use them, on both backends."""
 
+import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from machine_class import need_native
 from tiny_bundle import PAIRS, memorised
 
@@ -14,7 +17,9 @@ from heedful.decoding.glossary import (
     TermText,
     combined,
     continuing_tokens,
+    placed_terms,
     term_of,
+    words_of,
 )
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
@@ -115,7 +120,72 @@ def test_the_longest_whole_words_apply(tmp_path: Path, text: str, expected: list
 )
 def test_forms_are_whole_words_of_a_translation(translation: str, form: str | None) -> None:
     entry = Entry(TermText("dog"), (TermText("ein Hund"), TermText("Katz", any_ending=True)))
-    assert entry.form_in(translation) == form
+    assert placed_terms([entry], translation)[0].target == form
+
+
+@pytest.mark.parametrize(
+    ("translation", "places"),
+    [
+        ("Ein Hund und ein Hund, kein Hund.", ["Ein Hund", "ein Hund"]),
+        ("\U0001f408\u200d\u2b1b ein  Hund, zwei Katzen, Katz", ["ein  Hund", "Katzen", "Katz"]),
+        ("Katzen ein\nHund", ["Katzen", "ein\nHund"]),
+        ("Katz-Hund", ["Katz"]),
+        ("Hund", []),
+    ],
+)
+def test_every_form_of_a_term_is_found_where_it_stands(translation: str, places: list[str]) -> None:
+    entry = Entry(TermText("dog"), (TermText("ein Hund"), TermText("Katz", any_ending=True)))
+    [term] = placed_terms([entry], translation)
+    assert [translation[start:end] for start, end in term.spans] == places
+    assert (term.target is not None) == bool(places)
+
+
+def test_terms_may_share_a_place() -> None:
+    entries = Glossary.of({"fire truck": "das Auto", "car": "Auto"}).entries
+    assert [term.spans for term in placed_terms(entries, "da ist das Auto")] == [((7, 15),), ((11, 15),)]
+
+
+FORMS = ["Fuß", "Caf\u00e9", "\u304c", "\ud55c\uad6d", "a b", "l'eau", "x\u0323\u0301"]
+OTHERS = [
+    "\U0001f408\u200d\u2b1b",
+    "y\u0323\u0301z",
+    "12",
+    ",",
+    "\u0915\u093f",
+    "\u0f73\u0323",
+    "\u1100\u1161",
+    "\n",
+]
+
+
+@given(
+    words=st.lists(st.sampled_from(FORMS + OTHERS), max_size=8),
+    form=st.sampled_from(["NFC", "NFD"]),
+    apostrophe=st.sampled_from("'\u2019"),
+)
+def test_the_text_at_each_place_is_the_form_and_no_place_is_missing(
+    words: list[str], form: str, apostrophe: str
+) -> None:
+    words = ["\U0001f600", *(unicodedata.normalize(form, each).replace("'", apostrophe) for each in words)]
+    text = " ".join(words)
+    starts = [len(" ".join([*words[:n], ""])) for n in range(len(words))]
+    for target in FORMS:
+        expected = [
+            (start, start + len(word))
+            for start, word in zip(starts, words, strict=True)
+            if words_of(word) == words_of(target)
+        ]
+        [term] = placed_terms(Glossary.of({"x": target}).entries, text)
+        assert list(term.spans) == expected
+
+
+@given(st.text(), st.text(max_size=3))
+def test_places_are_of_whole_words_in_any_text(text: str, target: str) -> None:
+    if words_of(target):
+        [term] = placed_terms(Glossary.of({"x": target}).entries, text)
+        for start, end in term.spans:
+            own, found = words_of(target), words_of(text[start:end])
+            assert found in (own, [own[0][:1].upper() + own[0][1:], *own[1:]])
 
 
 def test_the_first_of_several_glossaries_wins() -> None:

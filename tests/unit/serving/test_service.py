@@ -8,6 +8,7 @@ import pytest
 from small_services import RuleTranslator, rule_model, rule_service
 
 from heedful.decoding.confidence import Confidence
+from heedful.decoding.glossary import Glossary
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.documents.markup import TagRules, html_rules
@@ -267,6 +268,49 @@ def test_a_sentence_in_parts_is_as_sure_as_its_least_sure_part() -> None:
     (sentence,) = answer.sentences
     assert sentence.text == "[a dog] [sees] [a cat]"
     assert sentence.confidence == Confidence(1 / 5, (1 / 5, 1 / 5, 1 / 4, 1 / 5, 1 / 5), ())
+
+
+def terms_of(answer: Answer) -> list[tuple[str, str | None, list[str]]]:
+    return [
+        (each.source, each.target, [answer.text[start:end] for start, end in each.spans])
+        for each in answer.terms
+    ]
+
+
+def asked_with(glossary: dict[str, str | list[str]]) -> dict[str, object]:
+    return {"glossary": lambda _: Glossary.of(glossary), "with_terms": True}
+
+
+def test_the_terms_of_each_sentence_are_found_in_the_whole_answer() -> None:
+    service = rule_service(lambda text: text.replace("cat", "Katze").replace("\u2b1b", "\U0001f408"))
+    asked = asked_with({"cat": "Katze", "dog": "Hund", "a cat": "eine Katze", "bird": ["Vogel", "bird"]})
+    text = " \u2b1b cat, cat!\n\n\tThe dog {cat} \U0001f600\na cat %s\nNothing. 12\nA bird"
+    for _ in range(2):  # the second time, the sentences are remembered
+        (answer,) = ask(service, text, alternatives=2, **asked)
+        assert terms_of(answer) == [
+            ("cat", "Katze", ["Katze", "Katze"]),
+            ("dog", None, []),
+            ("cat", None, []),  # in a placeholder, which stays
+            ("a cat", None, []),
+            ("bird", "bird", ["bird"]),
+        ]
+    assert ask(service, text, **asked | {"with_terms": False})[0].terms == ()
+    assert ask(service, text, with_terms=True)[0].terms == ()
+    assert ask(service, "Die Katze.", source="de", **asked)[0].terms == ()  # it is in that language
+
+
+def test_a_sentence_in_parts_has_the_terms_of_all_of_them() -> None:
+    service = rule_service(lambda text: f"[{text}]", sentence_tokens=10)
+    (answer,) = ask(service, "a dog sees a cat", **asked_with({"cat": "cat", "dog sees": "dog sees"}))
+    assert answer.text == "[a dog] [sees] [a cat]"
+    assert terms_of(answer) == [("dog sees", None, []), ("cat", "cat", ["cat"])]
+
+
+def test_of_markup_it_is_said_whether_terms_are_there_and_not_where() -> None:
+    asked = asked_with({"cats & dogs": "CATS & DOGS", "b": "B", "c": "C"})
+    text = '<p title="C">Cats <b>&amp;</b> dogs</p><p>b</p>'
+    (answer,) = ask(rule_service(str.upper), text, rules=html_rules(), **asked)
+    assert terms_of(answer) == [("cats & dogs", "CATS & DOGS", []), ("b", "B", [])]
 
 
 def test_nothing_is_said_of_an_output_that_was_not_taken() -> None:
