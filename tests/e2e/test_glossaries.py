@@ -179,6 +179,34 @@ def test_a_request_may_have_its_own_terms(bundle: Path) -> None:
         assert (unknown.status, list(unknown.json)) == (404, ["error"])
 
 
+def test_an_answer_says_where_the_terms_are_if_the_client_asks(bundle: Path) -> None:
+    text = f"\U0001f408\u200d\u2b1b 12\n\n {LINES[1]}  {LINES[0]}\n{LINES[1]}"
+    fields = {"q": text, "source": "en", "target": "de", "alternatives": 1}
+    asked = fields | {"glossary": {"cat": ["Kater", "Kastell"], "sleeps": "\u732b"}}
+    with translation_server(f"en-de={bundle}", "--threads", 1) as server:
+        for request in (fields | {"terms": True}, asked, asked | {"terms": False}, asked | {"terms": None}):
+            assert "terms" not in server.post("/translate", request).json
+        for _ in range(2):  # the second time, the sentences are remembered
+            answer = server.post("/translate", asked | {"terms": True}).json
+            missed, cat, again, last = answer["terms"]
+            assert missed == again == last == {"source": "sleeps", "met": False, "places": []}
+            [place] = cat["places"]
+            there = answer["translatedText"][place["start"] : place["end"]]
+            assert cat == {"source": "cat", "target": there, "met": True, "places": [place]}
+            assert there in ("Kater", "Kastell")
+        several = server.post("/translate", asked | {"q": [text, LINES[4]], "terms": "true"}).json["terms"]
+        assert several == [answer["terms"], []]
+        marked_up = f"<p>{LINES[0]}</p>"
+        html = server.post("/translate", asked | {"q": marked_up, "format": "html", "terms": True}).json
+        assert [(each["source"], each["met"], each["places"]) for each in html["terms"]] == [
+            ("cat", True, []), ("sleeps", False, []),
+        ]  # fmt: skip
+        refused = server.post("/translate", asked | {"terms": "where"})
+        assert (refused.status, list(refused.json)) == (400, ["error"])
+        described = server.ask("GET", "/openapi.json").json["components"]["schemas"]
+        assert "code points" in described["Place"]["description"]
+
+
 def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> None:
     asked = {"q": LINES[0], "source": "en", "target": "de"}
     with translation_server(f"en-de={bundle}", "--glossaries", tmp_path / "glossaries.json") as server:

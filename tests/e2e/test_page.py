@@ -401,3 +401,57 @@ def test_a_sentence_that_a_calibrated_model_is_unsure_of_is_marked_and_named(
         expect(marks).to_have_count(0)
         expect(visit.page.locator("#remark")).to_be_empty()
         visit.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_terms_of_a_glossary_are_marked_and_those_that_are_missing_are_named(
+    browser: "playwright.Browser", bundle: Path, tmp_path: Path, scheme: str
+) -> None:
+    path = tmp_path / "sure"
+    shutil.copytree(bundle, path)
+    store_calibration(path, CALIBRATION)
+    with translation_server(f"en-de={path}", "--glossaries", tmp_path / "glossaries.json") as own:
+        cats = {"name": "Cats", "source_lang": "en", "target_lang": "de"}
+        entries = "cat\tKater\ndog\tHund\nsees the dog\tder Kater\nsleeps\t猫"  # no model writes the last
+        assert own.post("/v2/glossaries", {**cats, "entries": entries}).status == 201
+        visit = visited(browser, own.url, color_scheme=scheme, bypass_csp=True, viewport=PHONE)
+        visit.page.locator("#to").select_option("de")
+        visit.page.get_by_label("Glossary").select_option("Cats")
+        with visit.page.expect_response("**/translate") as answered:
+            lines = ["🐈\u200d⬛ 12", "does the dog sleep ?", "the cat sees the dog .", "the cat sleeps ."]
+            visit.page.locator("#source").fill("\n".join(lines))
+        answer = answered.value.json()
+        expect(visit.page.locator("#remark")).to_have_text(
+            re.compile(r"The model is unsure of .*\. Not kept: sleeps\.$")
+        )
+        expect(visit.page.locator("#output")).to_have_text(answer["translatedText"])
+        marks = visit.page.locator("#output .term")
+        text = answer["translatedText"]
+        placed = [
+            (place["start"], place["end"], term["source"])
+            for term in answer["terms"]
+            for place in term["places"]
+        ]
+        shown = marks.evaluate_all("marks => marks.map((each) => [each.textContent, each.title])")
+        assert {word for mark, _ in shown for word in mark.split()} == {"der", "Kater", "Hund"}
+        for start, end, source in placed:
+            entry = f"{source} → {text[start:end]}"
+            assert any(text[start:end] in mark and entry in title for mark, title in shown)
+        assert all(title.endswith(", from the glossary") for _, title in shown)
+        assert visit.page.locator("#output .unsure .term").count() > 0
+        assert violations(visit) == []
+
+        described = visit.page.locator("#output").aria_snapshot()
+        assert described.count("mark: ") >= len(shown)
+        visit.page.locator("#output").focus()
+        visit.page.keyboard.press("ArrowRight")
+        expect(visit.page.locator("#word")).to_have_text(shown[0][1])
+        expect(visit.page.locator("#live")).to_have_text(shown[0][1])
+        visit.page.keyboard.press("Shift+Tab")
+        visit.page.emulate_media(forced_colors="active")
+        expect(marks.first).to_have_css("text-decoration-line", "underline")
+        visit.page.get_by_label("Glossary").select_option("None")
+        expect(marks).to_have_count(0)
+        expect(visit.page.locator("#remark")).to_be_empty()
+        assert visit.complaints == []
+        visit.page.close()

@@ -17,6 +17,7 @@ import { themeButton } from "./theme-button.js";
 // of the address.
 const DEBOUNCE = 20;
 const PAUSE = 250;
+const MOST_NAMED = 6; // terms that are not kept
 const field = byId("source");
 const output = byId("output");
 const panel = new AttentionPanel();
@@ -31,6 +32,7 @@ let typedAt = 0;
 let explainable = true;
 let explained = null;
 let confidence = null; // in the translation; null: the model is not calibrated
+let terms = []; // of the glossary, those of the text
 let current = false; // whether the translation is that of the text as it stands
 
 function typed() {
@@ -61,8 +63,8 @@ async function translateNow() {
   output.ariaBusy = "true";
   try {
     const alternatives = Math.min(3, limits.alternativesLimit);
-    const terms = glossaries.chosen ? { glossary: glossaries.chosen } : {};
-    const answer = await service.translate({ ...fields, ...terms, alternatives, confidence: true }, signal);
+    const asked = glossaries.chosen ? { glossary: glossaries.chosen, terms: true } : {};
+    const answer = await service.translate({ ...fields, ...asked, alternatives, confidence: true }, signal);
     if (signal.aborted) return;
     if (languages.turn(answer.detectedLanguage?.language)) return void translateNow();
     showAnswer(text, answer);
@@ -99,7 +101,8 @@ function showAnswer(text, answer) {
   glossaries.update();
   output.lang = languages.to.value;
   confidence = answer.confidence ?? null;
-  showTexts(text, answer.translatedText, confidence?.sentences);
+  terms = answer.terms ?? [];
+  showTexts(text, answer.translatedText, { sentences: confidence?.sentences, terms });
   byId("bar").hidden = true;
   byId("copy").hidden = false;
   byId("live").textContent = answer.translatedText;
@@ -112,7 +115,7 @@ function showAnswer(text, answer) {
 /** Make place for an explanation, so that nothing moves when it comes; or say why there will be none. */
 function expectExplanation(pivot) {
   const name = languages.nameOf(pivot);
-  remark(pivot ? `Translated through ${name}` : doubt());
+  remark(pivot ? `Translated through ${name}` : [doubt(), missed()].filter(Boolean).join(" "));
   if (pivot) return hideInside(`No attention to show: two models translated this text, one after the other. Choose ${name} as one of the languages to see it.`);
   if (glossaries.chosen) return hideInside("With a glossary, no attention is shown.");
   if (!explainable || languages.source === languages.to.value) return hideInside();
@@ -160,6 +163,13 @@ function doubt() {
   if (unsure.length === sentences.length) return `The model is unsure of this ${sentences.length > 1 ? "translation" : "sentence"}.`;
   if (unsure.length > 1) return `The model is unsure of ${unsure.length} of ${sentences.length} sentences.`;
   return `The model is unsure of sentence ${unsure[0]} of ${sentences.length}.`;
+}
+
+/** What is said of the terms that are not in the translation of a sentence that they apply to. */
+function missed() {
+  const names = [...new Set(terms.flatMap(({ source, met }) => (met ? [] : [source])))];
+  const more = names.length > MOST_NAMED ? ` and ${names.length - MOST_NAMED} more` : "";
+  return names.length ? `Not kept: ${names.slice(0, MOST_NAMED).join(", ")}${more}.` : "";
 }
 
 /** Say that a model is unsure; one that is not calibrated, where it is of most words. Lines below all words say no more. */

@@ -16,8 +16,11 @@ let shown = "";
 let doubts = []; // {start, end, title} of the sentences of the translation that the model is unsure of
 let confident = []; // {start, end, value} of its words
 
-/** Show texts without anything known of their words but, of a calibrated model, the confidence in sentences. */
-export function showTexts(source, translation, sentences = []) {
+/**
+ * Show texts without anything known of their words but, of a calibrated model, the confidence in sentences, and
+ * the terms of a glossary.
+ */
+export function showTexts(source, translation, { sentences = [], terms = [] } = {}) {
   entries = [];
   spans = new Map();
   current = -1;
@@ -25,7 +28,28 @@ export function showTexts(source, translation, sentences = []) {
   note.textContent = "";
   findDoubts(translation, sentences);
   mirrorText(source);
-  fill(output, translation, [], doubts);
+  fill(output, translation, ofGlossary(translation, terms), doubts);
+}
+
+/** Mark what the terms of a glossary placed; those that overlap have one mark. */
+function ofGlossary(translation, terms) {
+  const offsets = [0]; // of the code points, which places count, in UTF-16 code units
+  for (const character of translation) offsets.push(offsets.at(-1) + character.length);
+  const places = terms.flatMap(({ source, places: own }) =>
+    own.map(({ start, end }) => ({ source, start: offsets[start], end: offsets[end] })));
+  const marks = [];
+  for (const { source, start, end } of places.sort((a, b) => a.start - b.start || b.end - a.end)) {
+    const entry = `${source} → ${translation.slice(start, end)}`;
+    const last = marks.at(-1);
+    if (last && start < last.end) {
+      last.end = Math.max(last.end, end);
+      last.entries.add(entry);
+    } else marks.push({ start, end, entries: new Set([entry]) });
+  }
+  return marks.map(({ start, end, entries: found }) => {
+    const title = `${[...found].join(", ")}, from the glossary`;
+    return { start, end, span: make("span", { className: "term", role: "mark", title, textContent: translation.slice(start, end) }) };
+  });
 }
 
 function findDoubts(translation, sentences) {
@@ -111,6 +135,10 @@ function between(text, marks, from, to) {
 
 function light(span) {
   unlight();
+  if (span.matches(".term")) {
+    span.classList.add("on");
+    note.textContent = span.title;
+  }
   const found = spans.get(span);
   if (!found) return;
   const { entry, side, index } = found;
@@ -135,7 +163,7 @@ function light(span) {
 }
 
 function unlight() {
-  for (const element of document.querySelectorAll(".w.on, .w.lit")) {
+  for (const element of document.querySelectorAll(".w.on, .w.lit, .term.on")) {
     element.classList.remove("on", "lit");
     element.style.removeProperty("--strength");
   }
@@ -154,7 +182,7 @@ export function listen(field, onSentence) {
   });
   output.addEventListener("blur", () => { current = -1; unlight(); });
   output.addEventListener("keydown", (event) => {
-    const words = [...output.querySelectorAll(".w")];
+    const words = [...output.querySelectorAll(".w, .term")];
     const rtl = getComputedStyle(output).direction === "rtl";
     const step = { ArrowRight: rtl ? -1 : 1, ArrowLeft: rtl ? 1 : -1, Home: -words.length, End: words.length };
     const by = step[event.key];
