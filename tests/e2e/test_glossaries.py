@@ -180,7 +180,7 @@ def test_a_request_may_have_its_own_terms(bundle: Path) -> None:
 
 
 def test_an_answer_says_where_the_terms_are_if_the_client_asks(bundle: Path) -> None:
-    text = f"\U0001f408\u200d\u2b1b 12\n\n {LINES[1]}  {LINES[0]}\n{LINES[1]}"
+    text = f"\U0001f408\u200d\u2b1b 12\n\n {LINES[1]}\n\t{LINES[0]}\n{LINES[1]}"
     fields = {"q": text, "source": "en", "target": "de", "alternatives": 1}
     asked = fields | {"glossary": {"cat": ["Kater", "Kastell"], "sleeps": "\u732b"}}
     with translation_server(f"en-de={bundle}", "--threads", 1) as server:
@@ -203,7 +203,7 @@ def test_an_answer_says_where_the_terms_are_if_the_client_asks(bundle: Path) -> 
         ]  # fmt: skip
         refused = server.post("/translate", asked | {"terms": "where"})
         assert (refused.status, list(refused.json)) == (400, ["error"])
-        described = server.ask("GET", "/openapi.json").json["components"]["schemas"]
+        described = server.ask("GET", "/spec").json["components"]["schemas"]
         assert "code points" in described["Place"]["description"]
 
 
