@@ -43,6 +43,11 @@ def test_terms_are_in_the_translations_and_in_the_report(bundle: Path, terms: Pa
     }  # fmt: skip
     for _, status, _, form in rows:
         assert (status == "met") == (form in ("Kater", "Kastell", "der Kater"))
+    for answer in answers:
+        for term in answer["terms"]:
+            forms = {answer["text"][start:end] for start, end in term["spans"]}
+            assert forms <= {"Kater", "Kastell", "der Kater"}
+            assert (term["target"] in forms) == bool(forms) == (term["target"] is not None)
     for number, status, _, form in rows:
         assert status == "missed" or f" {form} " in f" {answers[int(number) - 1]['text']} "
     met = sum(status == "met" for _, status, *_ in rows)
@@ -189,22 +194,22 @@ def test_an_answer_says_where_the_terms_are_if_the_client_asks(bundle: Path) -> 
         for _ in range(2):  # the second time, the sentences are remembered
             answer = server.post("/translate", asked | {"terms": True}).json
             missed, cat, again, last = answer["terms"]
-            assert missed == again == last == {"source": "sleeps", "met": False, "places": []}
-            [place] = cat["places"]
-            there = answer["translatedText"][place["start"] : place["end"]]
-            assert cat == {"source": "cat", "target": there, "met": True, "places": [place]}
+            assert missed == again == last == {"source": "sleeps", "met": False, "spans": []}
+            [span] = cat["spans"]
+            there = answer["translatedText"][span["start"] : span["end"]]
+            assert cat == {"source": "cat", "target": there, "met": True, "spans": [span]}
             assert there in ("Kater", "Kastell")
         several = server.post("/translate", asked | {"q": [text, LINES[4]], "terms": "true"}).json["terms"]
         assert several == [answer["terms"], []]
         marked_up = f"<p>{LINES[0]}</p>"
         html = server.post("/translate", asked | {"q": marked_up, "format": "html", "terms": True}).json
-        assert [(each["source"], each["met"], each["places"]) for each in html["terms"]] == [
+        assert [(each["source"], each["met"], each["spans"]) for each in html["terms"]] == [
             ("cat", True, []), ("sleeps", False, []),
         ]  # fmt: skip
         refused = server.post("/translate", asked | {"terms": "where"})
         assert (refused.status, list(refused.json)) == (400, ["error"])
         described = server.ask("GET", "/spec").json["components"]["schemas"]
-        assert "code points" in described["Place"]["description"]
+        assert "code points" in described["TextSpan"]["description"]
 
 
 def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> None:

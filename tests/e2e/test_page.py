@@ -428,9 +428,7 @@ def test_terms_of_a_glossary_are_marked_and_those_that_are_missing_are_named(
         marks = visit.page.locator("#output .term")
         text = answer["translatedText"]
         placed = [
-            (place["start"], place["end"], term["source"])
-            for term in answer["terms"]
-            for place in term["places"]
+            (span["start"], span["end"], term["source"]) for term in answer["terms"] for span in term["spans"]
         ]
         shown = marks.evaluate_all("marks => marks.map((each) => [each.textContent, each.title])")
         assert {word for mark, _ in shown for word in mark.split()} == {"der", "Kater", "Hund"}

@@ -212,15 +212,15 @@ def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm
 
 
 def _placed(entry: Entry, words: Sequence[str], spans: Sequence[tuple[int, int]]) -> PlacedTerm:
-    target, found = None, set[tuple[int, int]]()
+    target, matches = None, set[tuple[int, int]]()
     for form in entry.targets:
         own = words_of(form.text)
         capital = [_with_capital(own[0]), *own[1:]]
         for at in range(len(words) - len(own) + 1):
             if _stands_at(words, at, own, form) or (at == 0 and _stands_at(words, 0, capital, form)):
                 target = target or str(form)
-                found.add((spans[at][0], spans[at + len(own) - 1][1]))
-    return PlacedTerm(str(entry.source), target, tuple(sorted(found)))
+                matches.add((spans[at][0], spans[at + len(own) - 1][1]))
+    return PlacedTerm(str(entry.source), target, tuple(sorted(matches)))
 
 
 def words_of(text: str) -> list[str]:

@@ -137,7 +137,7 @@ class TextConfidence(BaseModel):
     sentences: list[SentenceConfidence]
 
 
-class Place(BaseModel):
+class TextSpan(BaseModel):
     """A part of the translated text, in code points: from the first to the one behind the last, from 0.
 
     An emoji can be two of JavaScript's UTF-16 code units, but is one code point.
@@ -148,16 +148,16 @@ class Place(BaseModel):
 
 
 class GlossaryTerm(BaseModel):
-    """A term of the glossary that applies to a sentence, and every place of its forms in the translation.
+    """A term of the glossary that applies to a sentence, and all spans of its forms in the translation.
 
     Without `target`, the translation of the sentence has none of them. With `format` `html`, there are no
-    places.
+    spans.
     """
 
     source: str
     target: str | None
     met: bool
-    places: list[Place]
+    spans: list[TextSpan]
 
 
 class Translated(BaseModel):
@@ -363,7 +363,7 @@ def _terms_of(answer: Answer) -> list[GlossaryTerm]:
             source=each.source,
             target=each.target,
             met=each.target is not None,
-            places=[Place(start=start, end=end) for start, end in each.spans],
+            spans=[TextSpan(start=start, end=end) for start, end in each.spans],
         )
         for each in answer.terms
     ]

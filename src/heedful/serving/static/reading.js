@@ -33,12 +33,12 @@ export function showTexts(source, translation, { sentences = [], terms = [] } = 
 
 /** Mark what the terms of a glossary placed; those that overlap have one mark. */
 function ofGlossary(translation, terms) {
-  const offsets = [0]; // of the code points, which places count, in UTF-16 code units
+  const offsets = [0]; // of the code points, which spans count, in UTF-16 code units
   for (const character of translation) offsets.push(offsets.at(-1) + character.length);
-  const places = terms.flatMap(({ source, places: own }) =>
+  const placed = terms.flatMap(({ source, spans: own }) =>
     own.map(({ start, end }) => ({ source, start: offsets[start], end: offsets[end] })));
   const marks = [];
-  for (const { source, start, end } of places.sort((a, b) => a.start - b.start || b.end - a.end)) {
+  for (const { source, start, end } of placed.sort((a, b) => a.start - b.start || b.end - a.end)) {
     const entry = `${source} → ${translation.slice(start, end)}`;
     const last = marks.at(-1);
     if (last && start < last.end) {
