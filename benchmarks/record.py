@@ -5,6 +5,7 @@
 
 A page of docs/results/ needs a place for it: `<!-- begin NAME -->` and `<!-- end NAME -->`. With --isa
 heedful and everything it is compared with are held to that level of the instruction set before they load.
+The level says the class of CPU, unless --cpu-class does: Zen 4 has the instructions of Zen 5, at half width.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from report import main as write_pages
-from results import RESULTS, ROOT, Result, class_of
+from results import CLASSES, RESULTS, ROOT, Result, class_of
 
 # What holds torch, oneDNN, MKL and CTranslate2 down to a level of heedful's native library.
 HELD_DOWN = {
@@ -48,6 +49,7 @@ def main() -> int:
     )
     parser.add_argument("name", help="of the file in docs/results/, and of the table's place in a page there")
     parser.add_argument("--isa", help=f"hold everything to this level: {', '.join(HELD_DOWN)}")
+    parser.add_argument("--cpu-class", choices=CLASSES, help="the class of this machine's CPU")
     parser.add_argument(
         "command", nargs="+", help="a Python script that knows --json, and its arguments, after --"
     )
@@ -66,8 +68,12 @@ def main() -> int:
             return code
         measured = json.loads(file.read_text(encoding="utf-8"))
     isa = f"--isa {given.isa} " if given.isa else ""
-    called = f"python benchmarks/record.py {given.name} {isa}-- {shlex.join(given.command)}"
-    Result(name=given.name, commands=[called], **facts_of(machine_summary(environment)), **measured).save()
+    cpu_class = f"--cpu-class {given.cpu_class} " if given.cpu_class else ""
+    called = f"python benchmarks/record.py {given.name} {isa}{cpu_class}-- {shlex.join(given.command)}"
+    facts = facts_of(machine_summary(environment))
+    if given.cpu_class:
+        facts["cpu_class"] = given.cpu_class
+    Result(name=given.name, commands=[called], **facts, **measured).save()
     return write_pages()
 
 

@@ -11,11 +11,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 
-# Of native levels, the class of CPU that a table is for.
+# Classes of CPU, each with a table of its own. A level of the native library says which, but for `zen4`.
 CLASSES = {
     "avx2": "AVX2",
     "avx512": "AVX-512",
     "avx512_bf16": "AVX-512 with bfloat16",
+    "zen4": "AVX-512 with bfloat16, at half width",
     "amx": "AMX",
     "arm": "ARM",
 }
