@@ -182,6 +182,19 @@ def test_commands_are_run_with_what_stands_around_them(
     assert (runner.verbs, written) == (["translate"], ["en\n", "de\n", "die Katze schläft .\n"])
 
 
+def test_a_command_reads_what_another_of_heedful_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command need not be on the path: a clean clone has it in .venv alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    save_memorised(Path("tiny"))
+    Path("en").write_text("the cat sleeps .\n", encoding="utf-8")
+    runner = Runner()
+    runner.run_commands("heedful translate tiny < en | heedful align tiny --src en --tgt -\n")
+    assert runner.verbs == ["translate", "align"]
+
+
 PAGE = "docs/serving.md"
 
 

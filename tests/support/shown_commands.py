@@ -135,7 +135,7 @@ class Runner:
     def run_heedful(self, command: str) -> str:
         """Run one command, with what comes before and after it in its line; return what it prints."""
         before, _, own = command.rpartition("| ")
-        stdin = subprocess.run([*SHELL, before], check=True, stdout=-1).stdout if before else b""
+        stdin = self.run_command(before).encode() if before else b""
         words, stdout = [], None
         rest = iter(shlex.split(own)[1:])
         for word in rest:
