@@ -7,6 +7,7 @@ of the files that they are in, and of the modules that the line imports; with -v
 
 import asyncio
 import contextlib
+import gc
 import io
 import json
 import sys
@@ -101,6 +102,7 @@ def trace_request(bundle: Path) -> Names:
         mock.patch("heedful.serving.server.run", lambda application, _: applications.append(application)),
     ):
         run("serve", f"en-de={bundle}", "--port", "0", "--device", "cpu")
+        gc.collect()  # what only ends when it is collected would be counted below
         functions.clear()
         assert asyncio.run(post(applications[0])) == 200
     return names_of(functions)
