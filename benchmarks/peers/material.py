@@ -7,7 +7,7 @@ from heedful.data.files import read_parallel
 from heedful.settings.run import TokenizerConfig
 from heedful.text import train_tokenizers
 
-_LONGEST = 255  # pieces; with its end token, what heedful keeps by default
+_LONGEST = 255  # tokens; with its end token, what heedful keeps by default
 
 
 def write_material(src: Path, tgt: Path, directory: Path, *, vocab_size: int) -> None:

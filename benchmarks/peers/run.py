@@ -87,7 +87,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="measured for each line of the table")
     parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before; at least 10 steps")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which a line is given up")
-    parser.add_argument("--vocab-size", type=int, default=8000, help="pieces of the joint vocabulary")
+    parser.add_argument("--vocab-size", type=int, default=8000, help="tokens of the joint vocabulary")
     parser.add_argument("--directory", type=Path, default=Path(".peers"), help="environments, ids, logs")
     parser.add_argument("--output", type=Path, help="file for the table; it is printed all the same")
     parser.add_argument("--json", type=Path, help="file for what was measured, for record.py")
@@ -119,7 +119,7 @@ def main() -> int:
     for name in sorted({entry.environment for entry in entries if entry.script}):
         _say(f"environment {name}")
         make_environment(directory, name)
-    _say(f"a joint vocabulary of {given.vocab_size} pieces, and the ids")
+    _say(f"a joint vocabulary of {given.vocab_size} tokens, and the ids")
     from material import write_material  # heedful is needed from here on, not for --help
 
     write_material(given.src, given.tgt, directory / "ids", vocab_size=given.vocab_size)
@@ -243,7 +243,7 @@ def table(found: list[Measured], given: argparse.Namespace) -> str:
     """Return the Markdown: what was run, one table a preset, and the settings of each line."""
     lines = [
         f"Training speed, {os.cpu_count()} cores, {given.seconds:g} s a line after {given.warm_up:g} s of "
-        f"warm-up, joint vocabulary of {given.vocab_size} pieces, one run each.",
+        f"warm-up, joint vocabulary of {given.vocab_size} tokens, one run each.",
         "",
     ]
     for preset in dict.fromkeys(measured.preset for measured in found):
@@ -282,7 +282,7 @@ def as_json(found: list[Measured], given: argparse.Namespace) -> dict[str, objec
     last = {f"{m.entry.label}, {m.entry.precision}": m.settings for m in found if m.settings}
     what = (
         f"training beside other packages, {given.seconds:g} s a line after {given.warm_up:g} s of warm-up, "
-        f"joint vocabulary of {given.vocab_size} pieces"
+        f"joint vocabulary of {given.vocab_size} tokens"
     )
     return {"what": what, "rows": rows, "notes": [f"{label}: {text}" for label, text in last.items()]}
 
