@@ -66,15 +66,15 @@ class DocumentState:
 
     Attributes:
         id: a random name, by which clients ask for it.
-        fingerprint: of the key that they need besides; "": they need none.
-        owner: the client; "" without keys.
-        sender: the key or the address, of which there may be a share of all documents.
+        fingerprint: hash of the document's key; empty if none is needed.
+        owner: the client's API key; empty without keys.
+        sender: the API key or address that the limit for each client counts.
         name: of the file, as the client has it.
-        status: how far it is.
-        characters: to translate; 0: it was not read yet.
-        seconds_remaining: until it is done; None: not known.
-        error: why it is not translated.
-        process: the number of the process that translates it, and when that started.
+        status: queued, translating, done, or error.
+        characters: number to translate; 0 until the file is read.
+        seconds_remaining: until it is done; None if it is not known.
+        error: why it cannot be translated.
+        process: process id and start time of the process that translates it.
         changed: when the state was written, in seconds since 1970.
     """
 
@@ -214,7 +214,7 @@ class DocumentStore:
         shutil.rmtree(self._path / state.id, ignore_errors=True)
 
     def sweep(self, seconds: float) -> None:
-        """Remove all documents that are older than so many seconds, and of which nothing more is done."""
+        """Remove all finished or abandoned documents that are older than this many seconds."""
         for folder in self._path.iterdir():
             if not folder.is_dir():
                 continue
@@ -306,20 +306,20 @@ class DocumentJobs:
 
     @contextmanager
     def admitted(self, address: str) -> Iterator[None]:
-        """Hold the place of a document that is being received.
+        """Reserve a slot for an upload.
 
         Args:
-            address: it comes from; whose key it has is known when it was received.
+            address: of the sender; the key is in the body, so it is not known yet.
 
         Raises:
-            TooManyRequestsError: there are too many that were not removed yet, or that this address sends.
+            TooManyRequestsError: the server is full, or this address sends too many at the same time.
         """
         if len(self.store) + self._uploads.total() >= self._limits.documents:
             message = (
                 "the server has too many documents (--max-documents); download yours, or try again later"
             )
             raise TooManyRequestsError(message, retry_after=_BUSY_SECONDS)
-        self._check_share(self._uploads[address])
+        self._check_share(self._uploads[address], what="you are sending {} documents at the same time")
         self._uploads[address] += 1
         try:
             yield
@@ -327,16 +327,20 @@ class DocumentJobs:
             self._uploads[address] -= 1
             self._uploads += Counter()  # forgets those without any
 
-    def _check_share(self, number: int) -> None:
-        """Check that one client may have another document besides so many.
+    def _check_share(self, number: int, *, what: str) -> None:
+        """Check that a client with this number of documents may add one.
+
+        Args:
+            number: of its documents.
+            what: begins the message.
 
         Raises:
             TooManyRequestsError: it may not.
         """
         if number >= self._share:
             raise TooManyRequestsError(
-                f"you have {number} documents on the server, and a client may have {self._share} (half of "
-                "--max-documents); download them, or try again later",
+                f"{what.format(number)}, and a client may have {self._share} (half of --max-documents); "
+                "download them, or try again later",
                 retry_after=_BUSY_SECONDS,
             )
 
@@ -357,7 +361,8 @@ class DocumentJobs:
         )
         try:
             async with self._admission:
-                self._check_share(await asyncio.to_thread(self.store.num_of, request.sender))
+                number = await asyncio.to_thread(self.store.num_of, request.sender)
+                self._check_share(number, what="you have {} documents on the server")
                 await asyncio.to_thread(self.store.add, state, request.file)
         except OSError as error:
             self.store.remove(state)
