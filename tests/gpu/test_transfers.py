@@ -72,6 +72,9 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "training/parallel/distributed.py:_new_rank: Transformer.from_config(config.model).to(device, setup.dtype)",
         "training/parallel/distributed.py:_on_cpu: tensor.cpu()",
     ),
+    "training: attention of variable length": (
+        "ops/packing.py:Packing.cu_seqlens: torch.tensor([0, *accumulate(self.lengths)], dtype=torch.int32, device=self.index.device)",
+    ),
     "training: frozen encoder": ("training/step.py:measure_nll: batch.to(device)",),
     "model: llama": (
         "model/variants.py:RotaryPositions.rotate: torch.arange(start, start + length, dtype=torch.float64, device=heads_BHLK.device)",

@@ -133,6 +133,21 @@ for _name, _sections in {
 _steps_case("bf16", {"optimizer": {"name": "muon"}, "train": {"r_drop": 1.0}}, precision="bf16")
 
 
+@case("training: attention of variable length", tolerance=0.05)
+def _variable_length(device: str, folder: Path) -> Result:
+    """In bf16 and with heads of 8 numbers a GPU has FlashAttention for it; a CPU unpacks the batch."""
+    torch.manual_seed(3)
+    model = Transformer.from_config(option_config(d_model=16, num_heads=2)).to(device)
+    use_fused_ops(model, kernels=True)
+    src, tgt_in = option_inputs()
+    tgt_out = tgt_in.roll(-1, dims=1)
+    tgt_out[1, 5:] = TGT_PAD
+    batch = Batch(src, tgt_in, tgt_out, int((tgt_out != TGT_PAD).sum()))
+    sums = accumulate_gradients(model, [batch], config_of(model).train, precision="bf16")
+    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return {"loss": sums.smoothed / sums.num_tgt_tokens, "gradients": on_host(gradients)}
+
+
 @case("training: with dropout")
 def _with_dropout(device: str, folder: Path) -> Result:
     """Random bits differ between devices; that there are some, and gradients of all weights, does not."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from heedful.data.batches import Batch
 from heedful.errors import TrainingError, is_out_of_memory
 from heedful.model.transformer import Transformer
+from heedful.ops.packing import can_pack, packed_states
 from heedful.settings.run import Config, TrainConfig
 from heedful.training.execution import Precision, autocast, float32_matmul_precision
 from heedful.training.loss import Loss, projected_cross_entropy, smoothed_cross_entropy
@@ -79,10 +80,16 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
     src, tgt_in = batch.src.repeat(passes, 1), batch.tgt_in.repeat(passes, 1)
     pad_id = model.config.tgt_pad_id
     real = batch.tgt_out != pad_id
-    states = model.decode(tgt_in, model.encode(src))
-    states = states.view(passes, *real.shape, -1)[:, real]
+    if (
+        src.is_cuda and settings.compile is False and can_pack(model)
+    ):  # compiled layers would be compiled anew
+        states = packed_states(model, src, tgt_in, real.repeat(passes, 1))
+    else:
+        states = model.decode(tgt_in, model.encode(src))[real.repeat(passes, 1)]
     loss = projected_cross_entropy(
-        states.transpose(0, 1).flatten(0, 1),  # the passes of a token side by side
+        states.view(passes, -1, states.shape[1])
+        .transpose(0, 1)
+        .flatten(0, 1),  # passes of a token side by side
         model.output,
         batch.tgt_out[real].repeat_interleave(passes),
         smoothing=settings.label_smoothing,

@@ -109,8 +109,8 @@ class TrainingBenchmark:
         batch_tokens: the budget of a step, rows x max(src_len, tgt_len), padding included.
         target_tokens_per_second: real target tokens, without padding, over the time of the steps.
         seconds_per_step: on average.
-        model_flops_per_second: of the matrix multiplications in a step, forward and backward, padding
-            included; counted in some of the steps and scaled by target tokens.
+        model_flops_per_second: of the matrix multiplications in a step, forward and backward, with what
+            padding they compute; counted in some of the steps and scaled by target tokens.
         matmul_flops_per_second: of large matrix multiplications in the same precision on as many cores, by
             one process with a thread for each, measured just before and just after the steps.
         share_of_matmul: the ratio of both.
