@@ -139,6 +139,7 @@ def test_a_disk_that_became_read_only_is_one_line(server: FaultServer, whole: Wh
         ("run/checkpoints", "cannot be written: permission denied; allow that, then --resume"),
     ],
 )
+@pytest.mark.slow
 def test_what_may_not_be_written_is_named(
     server: FaultServer, whole: Whole, tmp_path: Path, closed: str, message: str
 ) -> None:

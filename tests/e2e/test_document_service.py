@@ -308,6 +308,7 @@ def test_a_failed_document_says_why(server: TranslationServer) -> None:
             client.translate_document_download(handle, io.BytesIO())
 
 
+@pytest.mark.slow
 def test_documents_are_of_a_client_limited_counted_and_removed(bundle: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     ann, ben = make_key(keys, "ann"), make_key(keys, "ben")
@@ -357,6 +358,7 @@ def directories() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("heedful-documents-*"))
 
 
+@pytest.mark.slow
 def test_a_killed_server_leaves_nothing_behind_when_the_next_one_starts(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

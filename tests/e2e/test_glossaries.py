@@ -93,6 +93,7 @@ def test_mistakes_are_one_line(bundle: Path, terms: Path, tmp_path: Path) -> Non
     assert_one_clear_line(over, 1, "is the input too")
 
 
+@pytest.mark.slow
 def test_every_glossary_method_of_deepls_own_client_works(bundle: Path, tmp_path: Path) -> None:
     deepl = pytest.importorskip("deepl")
     from deepl.api_data import MultilingualGlossaryDictionaryEntries as Entries
@@ -212,6 +213,7 @@ def test_an_answer_says_where_the_terms_are_if_the_client_asks(bundle: Path) -> 
         assert "code points" in described["TextSpan"]["description"]
 
 
+@pytest.mark.slow
 def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> None:
     asked = {"q": LINES[0], "source": "en", "target": "de"}
     with translation_server(f"en-de={bundle}", "--glossaries", tmp_path / "glossaries.json") as server:

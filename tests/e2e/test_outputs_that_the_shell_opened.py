@@ -104,6 +104,7 @@ def test_outputs_come_before_the_scores_where_both_go_to_stdout(run: Path, files
         "align MODEL --src s --tgt t", "inspect MODEL", "inspect --machine", "--version", "score --help",
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_results_that_cannot_be_printed_are_an_error(run: Path, files: Path, command: str) -> None:
     done = shell(f"heedful {command} >&-", run, files)
     assert done.returncode == 1

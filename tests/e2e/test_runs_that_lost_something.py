@@ -118,9 +118,8 @@ def test_a_run_is_not_written_into_the_bundle_that_it_continues_from(run: Path) 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="does not let go of a directory with open files")
-@pytest.mark.parametrize(
-    "way", ["moved", *(pytest.param(way, marks=pytest.mark.slow) for way in ("removed", "replaced"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["moved", "removed", "replaced"])
 def test_a_directory_that_is_moved_away_is_not_made_again(trained: Path, tmp_path: Path, way: str) -> None:
     settings = as_options(SETTINGS | {"train.max_steps": 100_000, "train.log_every_steps": 50})
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"

@@ -337,6 +337,7 @@ def test_keys_rates_origins_and_logs(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trusted", [(), ("--trust-proxy", "10.0.0.0/8", "--trust-proxy", "127.0.0.1")])
+@pytest.mark.slow
 def test_an_address_is_taken_from_a_header_only_of_a_proxy_that_is_trusted(
     bundle: Path, trusted: tuple[str, ...]
 ) -> None:

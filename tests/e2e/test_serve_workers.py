@@ -53,6 +53,7 @@ def test_several_processes_answer_and_one_that_is_killed_is_replaced(bundle: Pat
         assert server.terminate() == 0
 
 
+@pytest.mark.slow
 def test_no_process_goes_on_without_its_parent(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}", "--workers", 2) as server:
         wait_for_processes(server, 2)

@@ -167,6 +167,7 @@ def test_back_translations_are_tagged_sources(files: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")
 @pytest.mark.parametrize("command", [["distill", *DISTILL], ["back-translate", *BACK_TRANSLATE]])
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_any_stage_ends_in_the_same_bundle(files: Path, command: list[str]) -> None:
     cases = [(*moment, [*command, "-o", f"killed-{name}"]) for name, moment in MOMENTS.items()]
     done = subprocess.run(

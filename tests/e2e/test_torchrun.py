@@ -49,6 +49,7 @@ def run(*command: object, **variables: str) -> "subprocess.CompletedProcess[str]
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_run_under_torchrun_is_the_run_of_one_process(tmp_path: Path) -> None:
     arguments = [*write_pairs(tmp_path), *as_options(SETTINGS)]
     both, alone = tmp_path / "both", tmp_path / "alone"

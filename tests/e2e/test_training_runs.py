@@ -134,14 +134,15 @@ def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> N
 SMALLER: dict[str, object] = {"model.d_model": 32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "how", "settings"),
     [
         (2, signal.SIGKILL, SMALLER),
-        pytest.param(2, signal.SIGKILL, {}, marks=pytest.mark.slow),
-        pytest.param(1, signal.SIGKILL, {}, marks=pytest.mark.slow),
-        pytest.param(1, signal.SIGINT, SMALLER, marks=pytest.mark.slow),
-        pytest.param(2, signal.SIGINT, SMALLER, marks=pytest.mark.slow),
+        (2, signal.SIGKILL, {}),
+        (1, signal.SIGKILL, {}),
+        (1, signal.SIGINT, SMALLER),
+        (2, signal.SIGINT, SMALLER),
     ],
 )
 def test_a_killed_run_ends_in_the_same_weights(

@@ -197,6 +197,7 @@ def test_every_verb_is_either_run_without_torch_or_needs_it() -> None:
 
 
 @pytest.mark.parametrize("verb", CALLS)
+@pytest.mark.slow
 def test_every_option_of_a_verb_that_trains_nothing_works(
     verb: str, bundle: Path, no_torch: Path, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ ALL_CASES = [
     ],
     ids=["2, few cases", "2", "4", "8"],
 )
+@pytest.mark.slow
 def test_processes_that_torchrun_starts_are_one_process(size: int, cases: list[str], tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     done = subprocess.run(

@@ -56,6 +56,7 @@ def cached_logits(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
 
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
 @pytest.mark.parametrize("wrap", [Wrapper, compiled])
+@pytest.mark.slow
 def test_a_model_with_wrapped_layers_is_the_same_model(wrap: Callable[[nn.Module], nn.Module]) -> None:
     model = option_model()
     src, tgt_in = option_inputs()

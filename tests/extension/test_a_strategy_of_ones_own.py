@@ -102,6 +102,7 @@ def test_it_runs_over_every_backend(name: str, tmp_path: Path) -> None:
         assert texts == [target for _, target in PAIRS]
 
 
+@pytest.mark.slow
 def test_the_command_line_has_it_by_its_name(tmp_path: Path) -> None:
     run = save_memorised(tmp_path / "run" / "best").parent
     metadata = tmp_path / "site" / "lookahead-1.0.dist-info"

@@ -124,6 +124,7 @@ def test_the_service_answers_from_a_package(package: Path) -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.slow
 def test_the_service_answers_from_a_folder_of_packages_through_a_pivot(
     is_packed: bool, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @few_or_many
+@pytest.mark.slow
 def test_the_command_line_says_it_in_one_line(cases: int, run: Path) -> None:
     files = [file for file in sorted(run.rglob("*")) if file.is_file()]
     contents = {file: file.read_bytes() for file in files}

@@ -115,6 +115,7 @@ def test_each_version_of_python_is_used_once_and_none_that_is_too_old(tmp_path: 
         interpreters(names[:2])
 
 
+@pytest.mark.slow
 def test_an_environment_has_no_compiler_no_package_and_no_settings_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,6 +299,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_ends_its_processes_and_is_continued(
     tmp_path: Path, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def same(one: Batch, other: Batch) -> bool:
     return all(torch.equal(*pair) for pair in tensors) and one.num_tgt_tokens == other.num_tgt_tokens
 
 
+@pytest.mark.slow
 def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
     """From the middle of an epoch into the next, sampled anew in each, and dropout stays the same.
 
@@ -62,6 +63,7 @@ def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
     assert 10 < sum(number > 0 for number in num_tokens) < 30  # in some this rank had no row
 
 
+@pytest.mark.slow
 def test_makers_survive_an_interrupt_and_end_with_their_trainer(source: BatchSource) -> None:
     with closing(PrefetchingLoader(InlineLoader(source), workers=2)) as ahead:
         ahead.batch(0, 0)

@@ -93,6 +93,7 @@ def test_a_run_that_is_there_is_kept(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.toml"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_report(tmp_path: Path) -> None:
     arguments = ("demo", "--output", tmp_path / "run", "--max-minutes", 0.01)
     outcome = heedful(*arguments, "--json")
