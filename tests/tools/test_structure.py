@@ -64,9 +64,9 @@ def test_modules_lines_and_importers_are_counted(tmp_path: Path) -> None:
     assert figures(tmp_path) == {
         "modules": 4,
         "median lines of a module": 75.5,
-        "lines of src": 51_690,
-        "lines of tests": 51_480,
-        "lines of tools": 2_145,
+        "lines of src": 151,
+        "lines of tests": 0,
+        "lines of tools": 0,
         "share of modules with one importer and below 150 lines": 0.5,
         "modules at the root": 1,
     }
