@@ -202,6 +202,7 @@ def test_an_answer_says_where_the_terms_are_if_the_client_asks(bundle: Path) -> 
             assert there in ("Kater", "Kastell")
         several = server.post("/translate", asked | {"q": [text, LINES[4]], "terms": "true"}).json["terms"]
         assert several == [answer["terms"], []]
+        assert server.post("/translate", fields | {"glossary": {}, "terms": True}).json["terms"] == []
         marked_up = f"<p>{LINES[0]}</p>"
         html = server.post("/translate", asked | {"q": marked_up, "format": "html", "terms": True}).json
         assert [(each["source"], each["met"], each["spans"]) for each in html["terms"]] == [

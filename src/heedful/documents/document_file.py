@@ -5,6 +5,7 @@ import copy
 import html
 import re
 import shutil
+import string
 import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -255,10 +256,14 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
     mark, name = _encoding(data, gettext=gettext)
     try:
         text = data[len(mark) :].decode(name)
+        # In an encoding that is not based on ASCII, such as UTF-7, text outside the translation would change.
+        has_ascii = bool(mark) or string.printable.encode(name) == string.printable.encode("ascii")
     except UnicodeDecodeError as error:
         raise _not_decoded(name, error.start + len(mark)) from None
     except (LookupError, ValueError):
-        raise InputError(f"unknown encoding {name!r}; convert it to UTF-8") from None
+        has_ascii = False
+    if not has_ascii:
+        raise InputError(f"unknown encoding {name!r}; convert it to UTF-8")
     if "\0" in text:
         raise InputError("has NUL characters; this is no text")
 

@@ -141,7 +141,7 @@ def check_columns(
         option: by which users say the columns.
 
     Raises:
-        InputError: no columns, or one that the table does not have.
+        InputError: no columns, one that the table does not have, or a name of several.
     """
     delimiter = delimiter or _delimiter(text, columns)
     names = [each.strip() for each in next(_records(text, delimiter), [])]
@@ -155,6 +155,13 @@ def check_columns(
     numbers = [str(number) for number in range(1, len(names) + 1)]
     if unknown := [each for each in columns if each not in names and each not in numbers]:
         raise InputError(f"no column {unknown[0][:_MOST_SHOWN]!r}; {have}; see {option}")
+    if several := [each for each in columns if names.count(each) > 1]:
+        positions = ", ".join(
+            number for number, name in zip(numbers, names, strict=True) if name == several[0]
+        )
+        raise InputError(
+            f"{several[0][:_MOST_SHOWN]!r} is the name of columns {positions}; choose by number in {option}"
+        )
     return delimiter, frozenset(
         names.index(each) if each in names else numbers.index(each) for each in columns
     )

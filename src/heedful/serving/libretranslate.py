@@ -346,7 +346,8 @@ def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translat
     many = not isinstance(parameters.q, str)
     with_pivot = any(each.pivot for each in answers)
     confidences = [_confidence_of(each) if parameters.confidence else None for each in answers]
-    terms = [_terms_of(each) for each in answers] if parameters.terms and parameters.glossary else None
+    has_glossary = parameters.glossary != ""  # one without terms, too
+    terms = [_terms_of(each) for each in answers] if parameters.terms and has_glossary else None
     return Translated.model_construct(
         text=[each.text for each in answers] if many else answers[0].text,
         detected=None if parameters.source != AUTO else languages if many else languages[0],

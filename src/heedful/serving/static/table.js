@@ -48,7 +48,7 @@ export async function columnsOf(file) {
   const trimmed = names.map((each) => each.trim());
   const columns = trimmed.map((name, at) => {
     const cells = rows.map((row) => (row[at] ?? "").trim()).filter(Boolean);
-    const isNamed = name && trimmed.indexOf(name) === at && !/[\r\n]/.test(name);
+    const isNamed = name && trimmed.indexOf(name) === trimmed.lastIndexOf(name) && !/[\r\n]/.test(name);
     return {
       name: name || `Column ${at + 1}`,
       example: cells[0] ?? "",
