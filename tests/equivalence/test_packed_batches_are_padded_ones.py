@@ -95,6 +95,13 @@ def test_a_packed_batch_may_have_no_target(device: str) -> None:
         assert all(weight.grad is None or not weight.grad.any() for weight in model.parameters())
 
 
+def test_a_cpu_computes_padded_batches() -> None:
+    model, rows = option_model(), []
+    model.encoder.layers[0].feed_forward.register_forward_hook(lambda _, x, __: rows.append(x[0].shape))
+    trained(model, PACKED)
+    assert rows == [(len(SRC_LENGTHS), 8, 20)]
+
+
 def test_a_model_is_as_before_after_a_batch_that_fails() -> None:
     model = option_model()
     before = {name: type(part) for name, part in model.named_modules()}

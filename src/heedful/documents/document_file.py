@@ -275,8 +275,6 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
         except UnicodeEncodeError as error:
             char = translation[error.start]
             raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None
-        except UnicodeError:  # of an encoding that is for names of hosts, for example
-            raise InputError(f"cannot be written in {name}; convert the document to UTF-8") from None
 
     return _Part(reader(text), encode)
 

@@ -319,7 +319,11 @@ class DocumentJobs:
                 "the server has too many documents (--max-documents); download yours, or try again later"
             )
             raise TooManyRequestsError(message, retry_after=_BUSY_SECONDS)
-        self._check_share(self._uploads[address], what="you are sending {} documents at the same time")
+        self._check_share(
+            self._uploads[address],
+            what="you are sending {} documents at the same time",
+            advice="try again later",
+        )
         self._uploads[address] += 1
         try:
             yield
@@ -327,12 +331,13 @@ class DocumentJobs:
             self._uploads[address] -= 1
             self._uploads += Counter()  # forgets those without any
 
-    def _check_share(self, number: int, *, what: str) -> None:
+    def _check_share(self, number: int, *, what: str, advice: str) -> None:
         """Check that a client with this number of documents may add one.
 
         Args:
             number: of its documents.
-            what: begins the message.
+            what: begins the message, with {} for the number.
+            advice: ends it.
 
         Raises:
             TooManyRequestsError: it may not.
@@ -340,7 +345,7 @@ class DocumentJobs:
         if number >= self._share:
             raise TooManyRequestsError(
                 f"{what.format(number)}, and a client may have {self._share} (half of --max-documents); "
-                "download them, or try again later",
+                f"{advice}",
                 retry_after=_BUSY_SECONDS,
             )
 
@@ -362,7 +367,11 @@ class DocumentJobs:
         try:
             async with self._admission:
                 number = await asyncio.to_thread(self.store.num_of, request.sender)
-                self._check_share(number, what="you have {} documents on the server")
+                self._check_share(
+                    number,
+                    what="you have {} documents on the server",
+                    advice="download them, or try again later",
+                )
                 await asyncio.to_thread(self.store.add, state, request.file)
         except OSError as error:
             self.store.remove(state)
