@@ -141,9 +141,9 @@ def trace_step() -> Names:
     steps: list[set[tuple[str, str]]] = []
     step = SingleProcess.step
 
-    def traced_step(group: SingleProcess, plan: Any) -> Any:  # noqa: ANN401
+    def traced_step(group: SingleProcess, plan: Any, **options: Any) -> Any:  # noqa: ANN401
         with traced() as functions:
-            metrics = step(group, plan)
+            metrics = step(group, plan, **options)
         steps.append(functions)
         return metrics
 

@@ -23,7 +23,7 @@ from heedful.training.averaging import MovingAverage
 from heedful.training.execution import autocast, float32_matmul_precision
 from heedful.training.optimizer import build_optimizer, optimizer_of_shard
 from heedful.training.parallel.choice import process_group_size
-from heedful.training.parallel.process_group import Rank, StepPlan
+from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPlan
 from heedful.training.parallel.shared_memory import partition_weights
 from heedful.training.step import (
     Sums,
@@ -77,7 +77,7 @@ def time_parts(
     for plan in plans:
         with using_threads(threads), float32_matmul_precision(rank.execution.precision, device):
             watch, sums = _Stopwatch(device), Sums()
-            for batch in rank.batches(plan):
+            for batch in PlannedBatches(rank, plan):
                 on_device = batch.to(device)
                 watch.lap("data")
                 with autocast(rank.execution.precision, device):

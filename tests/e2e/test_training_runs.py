@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -257,8 +257,10 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
     steps: set[int] = set()
     take = SingleProcess.step
 
-    def step(self: SingleProcess, plan: StepPlan) -> StepMetrics:
-        return StepMetrics(*3 * [float("nan")], 6) if plan.number in steps else take(self, plan)
+    def step(self: SingleProcess, plan: StepPlan, *, is_interrupted: Callable[[], bool]) -> StepMetrics:
+        if plan.number in steps:
+            return StepMetrics(*3 * [float("nan")], 6)
+        return take(self, plan, is_interrupted=is_interrupted)
 
     monkeypatch.setattr(SingleProcess, "step", step)
     yield steps

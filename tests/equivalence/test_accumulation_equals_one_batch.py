@@ -1,5 +1,8 @@
 """How the tokens of a step are dealt into micro-batches changes nothing but rounding."""
 
+import weakref
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -8,7 +11,7 @@ from heedful.data.batches import Batch, collate
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, OptimizerConfig, TrainConfig
-from heedful.training.step import StepMetrics, train_step
+from heedful.training.step import StepMetrics, accumulate_gradients, train_step
 
 SRC_PAD, TGT_PAD, BOS, EOS = 4, 1, 2, 3
 LENGTHS = [(7, 5), (2, 11), (5, 3), (1, 1), (11, 2), (3, 7), (2, 2)]
@@ -86,6 +89,26 @@ def test_a_step_descends_along_the_gradient_of_the_mean_over_real_tokens(clip_no
     share = 0.05 / norm if clip_norm else 1.0
     for after, before in zip(stepped.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(after, before - 0.5 * share * before.grad, rtol=1e-4, atol=1e-8)
+
+
+def test_two_micro_batches_of_a_step_are_in_memory_at_a_time() -> None:
+    alive: list[weakref.ref[Batch]] = []
+    most = 0
+
+    def batches() -> Iterator[Batch]:
+        nonlocal most
+        for lengths in [1] * 7:
+            (batch, *_) = micro_batches([lengths])
+            alive.append(weakref.ref(batch))
+            most = max(most, sum(each() is not None for each in alive))
+            yield batch
+            del batch
+
+    config = settings()
+    model = fresh_model(config)
+    sums = accumulate_gradients(model, batches(), config.train, precision="float32")
+    assert (len(alive), most) == (7, 2)
+    assert sums.num_tgt_tokens == 7 * micro_batches([1])[0].num_tgt_tokens
 
 
 def test_the_nll_is_reported_apart_from_the_smoothed_loss() -> None:

@@ -1,4 +1,4 @@
-"""Signals, which are handled between steps, and ranks of torchrun that die or hang.
+"""Signals, which are handled between micro-batches, and ranks of torchrun that die or hang.
 
 Terminals and schedulers send SIGINT and SIGTERM to all processes of a training; rank 0 alone acts on them. A
 rank that is killed closes its connections, but one that hangs does not: `Heartbeat` notices both, and names

@@ -43,9 +43,9 @@ from heedful.training.optimizer import build_optimizer, num_trained
 from heedful.training.parallel.choice import describe, start_process_group
 from heedful.training.parallel.distributed import in_process_group
 from heedful.training.parallel.process_group import ProcessGroup, StepPlan
-from heedful.training.reporting import StepLog, end_reason, rate_advice, shortfall
+from heedful.training.reporting import StepLog, accumulation_warning, end_reason, rate_advice, shortfall
 from heedful.training.schedule import Moment, Schedule, recovered_rate
-from heedful.training.step import StepMetrics
+from heedful.training.step import StepInterruptedError, StepMetrics
 
 Scores = dict[str, float]
 Validator = Callable[[Transformer], Scores]
@@ -138,7 +138,8 @@ class Trainer:
         """Train to the end; after a divergence, again from the last checkpoint.
 
         Raises:
-            TrainingError: the loss is not finite even after rollbacks, or a worker has died.
+            TrainingError: the loss is not finite even after rollbacks, a worker has died, or the time was too
+                short for one step.
             CheckpointError: a checkpoint cannot be written.
             Terminated: SIGTERM; a checkpoint has been written.
             KeyboardInterrupt: SIGINT, and a checkpoint has been written; or a second signal.
@@ -163,13 +164,25 @@ class Trainer:
 
         Raises:
             DivergedError: too many steps in a row were not finite.
+            TrainingError: the time was too short for one step.
         """
         self._before_the_first_step(group)
         positions = self._positions()
+
+        def is_interrupted() -> bool:
+            return stop_request() is not None or self.schedule.is_time_over(self._seconds())
+
         while (limit := self.schedule.reached_limit(self._now())) is None:
-            started = time.monotonic()
-            plan = self._plan(positions)
-            metrics = group.step(plan)
+            started, before = time.monotonic(), replace(self.progress)
+            try:
+                plan = self._plan(positions, is_interrupted)
+                metrics = group.step(plan, is_interrupted=is_interrupted)
+            except StepInterruptedError:
+                self.progress = before
+                self._epoch_length = len(self.source.plan(before.epoch))
+                self._stop_if(stop_request())
+                self._require_a_step()
+                continue  # the time is over
             with self._saved_on_error():
                 self._record(plan, metrics, time.monotonic() - started)
                 for act in self._due():
@@ -182,6 +195,8 @@ class Trainer:
         self._epoch_length = len(self.source.plan(self.progress.epoch))
         if self.schedule.reached_limit(self._now()) is None:
             self._note_computed_by(group)
+            if message := accumulation_warning(self.config, self._epoch_length):
+                self._emit(WarningEvent, message=message)
         if self.config.train.init is not None and self.progress.step == 0:
             self._validate_base_model()
         if self.progress.step > 0 and not self.schedule.is_time_based:
@@ -192,13 +207,19 @@ class Trainer:
             self.model, self.source, self.config, self.execution, self.optimizer, self.average
         )
 
-    def _plan(self, positions: Iterator[Position]) -> StepPlan:
-        """Plan the next step; the learning rate is by the progress before it."""
+    def _plan(self, positions: Iterator[Position], is_interrupted: Callable[[], bool]) -> StepPlan:
+        """Plan the next step; the learning rate is by the progress before it.
+
+        Raises:
+            StepInterruptedError: a step of very many micro-batches is to be given up before it begins.
+        """
         rate = self.schedule.learning_rate(self._now())
         batches = [next(positions)]
         while len(batches) < self.config.batch.accumulation and not self.schedule.epochs_are_over(
             self.progress
         ):
+            if is_interrupted():
+                raise StepInterruptedError
             batches.append(next(positions))
         self.progress.step += 1
         return StepPlan(self.progress.step, tuple(batches), rate)
@@ -275,6 +296,18 @@ class Trainer:
             message=f"back to {checkpoint.name}, at {factor:g} times the learning rate: {MAX_SKIPPED} steps "
             f"in a row up to step {error.step} had a loss or gradient that is not finite",
         )
+
+    def _require_a_step(self) -> None:
+        """Refuse to save weights as trained that no step has changed.
+
+        Raises:
+            TrainingError: the time was too short for one step.
+        """
+        if self.progress.step == 0:
+            raise TrainingError(
+                f"no step was finished within train.max_minutes={self.config.train.max_minutes:g}; raise it, "
+                f"or lower batch.accumulation={self.config.batch.accumulation}"
+            )
 
     def _stop_if(self, signal: Signals | None) -> None:
         """Save a checkpoint and end the run if there was a signal.

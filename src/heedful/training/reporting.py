@@ -113,6 +113,17 @@ class StepLog:
         )
 
 
+def accumulation_warning(config: Config, epoch_length: int) -> str:
+    """Return a warning about steps that pass the training text more than once; else an empty string."""
+    number = config.batch.accumulation
+    if number <= epoch_length:
+        return ""
+    return (
+        f"each step passes the training text {_about(number / epoch_length)} times: it has "
+        f"{epoch_length:,} micro-batches, and batch.accumulation={number}; lower it"
+    )
+
+
 def rate_advice(config: Config) -> str:
     """Return what to do where the weights change too much in a step."""
     schedule = config.schedule

@@ -124,6 +124,11 @@ class Schedule:
             done.append(now.seconds / (60.0 * limits.max_minutes))
         return max(done)
 
+    def is_time_over(self, seconds: float) -> bool:
+        """Return whether `train.max_minutes` minutes of training have passed."""
+        limit = self.config.train.max_minutes
+        return limit is not None and seconds >= 60.0 * limit
+
     def epochs_are_over(self, progress: Progress) -> bool:
         """Return whether `train.max_epochs` epochs are done."""
         limit = self.config.train.max_epochs
@@ -136,7 +141,7 @@ class Schedule:
             return "train.max_epochs"
         if limits.max_steps is not None and now.progress.step >= limits.max_steps:
             return "train.max_steps"
-        if limits.max_minutes is not None and now.seconds >= 60.0 * limits.max_minutes:
+        if self.is_time_over(now.seconds):
             return "train.max_minutes"
         if valid.patience and now.progress.stale_validations >= valid.patience:
             return "valid.patience"

@@ -6,9 +6,10 @@ update. Validation runs the same forward pass. The arithmetic is in `batch_loss`
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -21,6 +22,8 @@ from heedful.ops.packing import can_pack, packed_states
 from heedful.settings.run import Config, TrainConfig
 from heedful.training.execution import Precision, autocast, float32_matmul_precision
 from heedful.training.loss import Loss, projected_cross_entropy, smoothed_cross_entropy
+
+Batches = Callable[[], Iterator[Batch]]  # the micro-batches of a step, from the first one at each call
 
 _VALIDATED_ROWS = 512  # whose logits are computed at once
 
@@ -60,6 +63,10 @@ class StepMetrics:
     def is_finite(self) -> bool:
         """Return whether loss and gradient are finite; otherwise the step is skipped."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+
+class StepInterruptedError(Exception):
+    """A step was given up between two of its micro-batches; no weight has changed."""
 
 
 class ForwardPass(Protocol):
@@ -139,7 +146,7 @@ def accumulate_gradients(
 
     Args:
         model: on its device.
-        micro_batches: of one step.
+        micro_batches: of one step; two at a time are in memory, if it makes them as it is iterated.
         settings: of the loss.
         precision: of the matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
@@ -148,13 +155,14 @@ def accumulate_gradients(
     Raises:
         TrainingError: memory is too small for one pair.
     """
-    batches, num_halvings = list(micro_batches), 0
+    batches: Batches = partial(iter, micro_batches)
+    num_halvings = 0
     discard = discard or model.zero_grad
     forward = forward or (lambda batch, is_last: batch_loss(model, batch, settings))
     model.train()
     while True:
         try:
-            sums = _accumulate(batches, forward, precision, next(model.parameters()).device)
+            sums = _accumulate(batches(), forward, precision, next(model.parameters()).device)
             return replace(sums, num_halvings=num_halvings)
         except OutOfMemoryError as error:
             too_large = error.batch
@@ -164,7 +172,7 @@ def accumulate_gradients(
 
 
 def _accumulate(
-    batches: list[Batch], forward: ForwardPass, precision: Precision, device: torch.device
+    batches: Iterator[Batch], forward: ForwardPass, precision: Precision, device: torch.device
 ) -> Sums:
     """Add the gradients of all batches to those of the weights; return the sums.
 
@@ -173,15 +181,19 @@ def _accumulate(
     """
     smoothed: Tensor | float = 0.0
     nll: Tensor | float = 0.0
+    num_tgt_tokens, batch = 0, next(batches, None)
     with float32_matmul_precision(precision, device):
-        for number, batch in enumerate(batches, start=1):
+        while batch is not None:
+            following = next(batches, None)
             with reraise_out_of_memory(batch):
                 with autocast(precision, device):
-                    loss = forward(batch.to(device), is_last=number == len(batches))
+                    loss = forward(batch.to(device), is_last=following is None)
                 torch.autograd.backward(loss.smoothed)
                 loss = Loss(loss.smoothed.detach(), loss.nll)  # without its graph
             smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
-        return Sums(float(smoothed), float(nll), sum(batch.num_tgt_tokens for batch in batches))
+            num_tgt_tokens += batch.num_tgt_tokens
+            batch = following
+        return Sums(float(smoothed), float(nll), num_tgt_tokens)
 
 
 def squared_norm(weights: Iterable[Tensor]) -> float:
@@ -237,9 +249,8 @@ def _nll_of(model: Transformer, batch: Batch) -> float:
             return _nll_in_one_pass(model, batch)
     except OutOfMemoryError:
         pass  # outside the except block, where the activations are freed
-    return sum(
-        _nll_of(model, half) for half in halve_batches([batch], like=batch, pad_id=model.config.tgt_pad_id)
-    )
+    halves = halve_batches(lambda: iter([batch]), like=batch, pad_id=model.config.tgt_pad_id)
+    return sum(_nll_of(model, half) for half in halves())
 
 
 def _nll_in_one_pass(model: Transformer, batch: Batch) -> float:
@@ -276,7 +287,7 @@ def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
         raise OutOfMemoryError(batch) from None
 
 
-def halve_batches(batches: Sequence[Batch], *, like: Batch, pad_id: int) -> list[Batch]:
+def halve_batches(batches: Batches, *, like: Batch, pad_id: int) -> Batches:
     """Return the same rows, with every batch at least as large as `like` split in two.
 
     Args:
@@ -294,11 +305,13 @@ def halve_batches(batches: Sequence[Batch], *, like: Batch, pad_id: int) -> list
         )
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # free memory may be fragmented
-    return [
-        part
-        for batch in batches
-        for part in (_halves(batch, pad_id) if _size(batch) >= _size(like) and len(batch) > 1 else [batch])
-    ]
+    size = _size(like)
+
+    def halved() -> Iterator[Batch]:
+        for batch in batches():
+            yield from _halves(batch, pad_id) if _size(batch) >= size and len(batch) > 1 else [batch]
+
+    return halved
 
 
 def _size(batch: Batch) -> int:

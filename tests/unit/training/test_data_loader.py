@@ -16,7 +16,7 @@ from heedful.data.store import build_store
 from heedful.errors import TrainingError
 from heedful.text import train_tokenizers
 from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers
-from heedful.training.parallel.process_group import Rank, StepPlan
+from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPlan
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +52,14 @@ def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
     num_tokens = []
     with closing(ahead):
         for plan in plans:
-            found, state = list(ahead.batches(plan)), torch.get_rng_state()
-            wanted = list(in_line.batches(plan))
+            found, state = list(PlannedBatches(ahead, plan)), torch.get_rng_state()
+            wanted = list(PlannedBatches(in_line, plan))
             assert len(found) == len(wanted)
             assert all(map(same, found, wanted))
             assert torch.equal(torch.get_rng_state(), state)
             num_tokens += [batch.num_tgt_tokens for batch in found]
         elsewhere = StepPlan(11, ((2, 1), (2, 2)), 0.1)
-        assert all(map(same, ahead.batches(elsewhere), in_line.batches(elsewhere)))
+        assert all(map(same, PlannedBatches(ahead, elsewhere), PlannedBatches(in_line, elsewhere)))
     assert 10 < sum(number > 0 for number in num_tokens) < 30  # in some this rank had no row
 
 

@@ -1,5 +1,7 @@
 """The loop around the steps, over batches and validators made by hand. Whole runs: tests/e2e."""
 
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from small_models import assert_same_weights
-from trainer_worlds import World, make
+from trainer_worlds import EPOCH_LENGTH, World, make
 
-from heedful.errors import CheckpointError
+from heedful.data.batches import Batch
+from heedful.errors import CheckpointError, Terminated, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import using_threads
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
@@ -82,6 +85,73 @@ def test_minutes_end_a_run_with_validation_and_a_bundle(tmp_path: Path) -> None:
     assert len(world.of(ValidationEvent)) == 1
     assert [name for name, _ in world.kept] == ["best", "last"]
     assert isinstance(world.events[-1], EndEvent)
+
+
+@pytest.mark.parametrize("taken", [2, 4, 5, 6])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_between_micro_batches_and_the_run_goes_on_from_the_step_before(
+    tmp_path: Path, how: signal.Signals, taken: int
+) -> None:
+    """Steps of three micro-batches; the signal comes while the batch of this number is made."""
+    settings: dict[str, Any] = {"train": {"max_steps": 4}, "batch": {"accumulation": 3}}
+    whole = make(tmp_path / "whole", **settings)
+    whole.trainer.fit()
+    world = make(tmp_path / "ended", **settings)
+    after_each_batch(world, lambda: len(world.source.taken) == taken and signal.raise_signal(how))
+    with pytest.raises(Terminated if how == signal.SIGTERM else KeyboardInterrupt):
+        world.trainer.fit()
+    assert len(world.source.taken) <= taken + 1  # of which one is made ahead
+    (checkpoint,) = list_checkpoints(tmp_path / "ended" / "checkpoints")
+    assert checkpoint.name == f"step-{taken // 3 if taken != 5 else 1}"
+    resumed = make(tmp_path / "ended", **settings)
+    resumed.trainer.resume(checkpoint)
+    resumed.trainer.fit()
+    assert_same_weights(resumed.trainer.model, whole.trainer.model)
+
+
+@pytest.mark.parametrize(("minutes", "steps"), [(5.5, 2), (5.0, 2), (4.5, 2), (2.9, 1)])
+def test_minutes_end_a_run_inside_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: float, steps: int
+) -> None:
+    """Steps of four micro-batches of half a minute."""
+    clock = Clock(monkeypatch)
+    limits = {"max_steps": None, "max_minutes": minutes, "average_checkpoints": 1}
+    world = make(tmp_path, train=limits, batch={"accumulation": 4}, valid={"every_fraction": 1.0})
+    after_each_batch(world, lambda: clock.wait(30.0))
+    end = world.trainer.fit()
+    assert end.reason == f"reached the limit of {minutes:g} minutes after {steps} steps"
+    assert end.epoch == 4 * steps // EPOCH_LENGTH
+    assert world.trainer.progress.next_batch == 4 * steps % EPOCH_LENGTH
+    assert clock.now - 1000.0 <= 60.0 * minutes + 30.0
+    assert [name for name, _ in world.kept] == ["best", "last"]
+
+
+def test_minutes_in_which_no_step_fits_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written: weights that no step has changed are not a model."""
+    clock = Clock(monkeypatch)
+    limits = {"max_steps": None, "max_minutes": 1.0}
+    world = make(tmp_path, train=limits, batch={"accumulation": 1_000_000})
+    after_each_batch(world, lambda: clock.wait(30.0))
+    with pytest.raises(
+        TrainingError, match=r"no step .* train\.max_minutes=1; .* batch\.accumulation=1000000"
+    ):
+        world.trainer.fit()
+    assert len(world.source.taken) <= 3
+    assert world.kept == list_checkpoints(tmp_path / "checkpoints") == []
+    (warning,) = world.of(WarningEvent)
+    assert warning.message.startswith("each step passes the training text 200,000 times")
+
+
+def after_each_batch(world: World, act: Callable[[], object]) -> None:
+    """Act when the trainer has made a batch."""
+    make_batch = world.source.batch
+
+    def batch(indices: list[int], epoch: int) -> Batch:
+        made = make_batch(indices, epoch)
+        act()
+        return made
+
+    world.source.batch = batch  # type: ignore[method-assign]
 
 
 def test_the_best_model_is_kept_and_lack_of_progress_ends_the_run(tmp_path: Path) -> None:
@@ -182,6 +252,10 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         monkeypatch.setattr("heedful.training.loop.time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+        self.now += seconds
 
     def pace(self, world: World, *, step: float, validation: float = 0.0, killed_at: int = 0) -> None:
         """Let each step and each validation take so long; the step `killed_at` ends the program."""

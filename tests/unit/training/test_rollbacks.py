@@ -51,12 +51,12 @@ def spoil(world: World, steps: set[int]) -> list[float]:
         inner = gather()
         take = inner.step
 
-        def step(plan: Any) -> StepMetrics:  # noqa: ANN401
+        def step(plan: Any, **options: Any) -> StepMetrics:  # noqa: ANN401
             rates.append(plan.learning_rate)
             if plan.number in left:
                 left.discard(plan.number)
                 return StepMetrics(float("nan"), float("nan"), float("nan"), 6)
-            return take(plan)
+            return take(plan, **options)
 
         inner.step = step  # type: ignore[method-assign]
         return inner

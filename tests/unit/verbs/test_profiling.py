@@ -17,7 +17,7 @@ from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import build_optimizer
-from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
+from heedful.training.parallel.process_group import PlannedBatches, Rank, SingleProcess, StepPlan
 from heedful.verbs.bench import write_synthetic_text
 from heedful.verbs.profiling import MatmulRate, count_flops
 
@@ -72,7 +72,7 @@ def test_operations_are_those_counted_by_hand(source: BatchSource, layers: int, 
         num_encoder_layers=layers, num_decoder_layers=layers,
     )  # fmt: skip
     ranks = ranks_of(source, settings(model=sizes.model_dump()), size=size)
-    by_hand = sum(flops_by_hand(sizes, batch) for rank in ranks for batch in rank.batches(ORDER))
+    by_hand = sum(flops_by_hand(sizes, batch) for rank in ranks for batch in PlannedBatches(rank, ORDER))
     assert count_flops(ranks, ORDER) == by_hand
 
 

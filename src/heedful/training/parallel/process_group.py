@@ -18,7 +18,14 @@ from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
-from heedful.training.step import ForwardPass, StepMetrics, Sums, accumulate_gradients, train_step
+from heedful.training.step import (
+    ForwardPass,
+    StepInterruptedError,
+    StepMetrics,
+    Sums,
+    accumulate_gradients,
+    train_step,
+)
 
 GROUP_IS_BROKEN = "a training process ended unexpectedly (out of memory?); --resume from the last checkpoint"
 
@@ -38,6 +45,38 @@ class StepPlan:
     learning_rate: float
 
 
+def never() -> bool:
+    """Return False: nothing interrupts a step."""
+    return False
+
+
+@dataclass(frozen=True)
+class PlannedBatches:
+    """A rank's rows of each micro-batch of a step, made while they are iterated, each time anew.
+
+    Before each but the first, `is_interrupted` says whether the step is to be given up.
+    """
+
+    rank: "Rank"
+    plan: StepPlan
+    is_interrupted: Callable[[], bool] = never
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches.
+
+        The random generator (dropout) is seeded from seed, step and rank, so its state need not be saved.
+
+        Raises:
+            StepInterruptedError: the step is to be given up.
+        """
+        identity = f"{self.rank.config.train.seed} {self.plan.number} {self.rank.number}".encode()
+        torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
+        for number, (epoch, index) in enumerate(self.plan.batches):
+            if number and self.is_interrupted():
+                raise StepInterruptedError
+            yield self.rank.loader.batch(epoch, index)
+
+
 class ProcessGroup(Protocol):
     """`size` processes of `threads` threads each, which take the trainer's steps.
 
@@ -48,8 +87,17 @@ class ProcessGroup(Protocol):
     threads: int
     is_sharded: bool
 
-    def step(self, plan: StepPlan) -> StepMetrics:
-        """Update the weights once, unless loss or gradient is not finite."""
+    def step(self, plan: StepPlan, *, is_interrupted: Callable[[], bool] = never) -> StepMetrics:
+        """Update the weights once, unless loss or gradient is not finite.
+
+        Args:
+            plan: of the step.
+            is_interrupted: whether to give the step up, asked between its micro-batches; torchrun's processes
+                finish it, since none can leave the others alone.
+
+        Raises:
+            StepInterruptedError: it was given up; then the group can only be closed.
+        """
         ...
 
     def gather(self) -> None:
@@ -81,17 +129,7 @@ class Rank:
         self.execution = execution
         self.number = number
         self.size = size
-        self._loader: DataLoader = InlineLoader(source, number=number, size=size)
-
-    def batches(self, plan: StepPlan) -> Iterator[Batch]:
-        """Yield this rank's rows of each micro-batch.
-
-        The random generator (dropout) is seeded from seed, step and rank, so its state need not be saved.
-        """
-        identity = f"{self.config.train.seed} {plan.number} {self.number}".encode()
-        torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
-        for epoch, index in plan.batches:
-            yield self._loader.batch(epoch, index)
+        self.loader: DataLoader = InlineLoader(source, number=number, size=size)
 
     def prefetch(self, workers: int | None = None) -> None:
         """Let worker processes make the batches from now on; by default `num_workers`."""
@@ -99,16 +137,17 @@ class Rank:
             workers = num_workers(self.source, self.execution.device)
         if workers:
             inline = InlineLoader(self.source, number=self.number, size=self.size)
-            self._loader = PrefetchingLoader(inline, workers=workers)
+            self.loader = PrefetchingLoader(inline, workers=workers)
 
     def close(self) -> None:
         """Stop making batches."""
-        self._loader.close()
+        self.loader.close()
 
     def accumulate(
         self,
         plan: StepPlan,
         *,
+        is_interrupted: Callable[[], bool] = never,
         discard: Callable[[], object] | None = None,
         forward: ForwardPass | None = None,
     ) -> Sums:
@@ -116,12 +155,16 @@ class Rank:
 
         Args:
             plan: of the step.
+            is_interrupted: whether to give the step up.
             discard: discards the gradients of a step so far, as in `accumulate_gradients`.
             forward: the forward pass of a wrapped model, as there.
+
+        Raises:
+            StepInterruptedError: it was given up.
         """
         return accumulate_gradients(
             self.model,
-            self.batches(plan),
+            PlannedBatches(self, plan, is_interrupted),
             self.config.train,
             precision=self.execution.precision,
             discard=discard,
@@ -141,12 +184,12 @@ class SingleProcess:
         self._optimizer = optimizer
         self._average = average
 
-    def step(self, plan: StepPlan) -> StepMetrics:
+    def step(self, plan: StepPlan, *, is_interrupted: Callable[[], bool] = never) -> StepMetrics:
         """Update the weights once, and their moving average."""
         metrics = train_step(
             self._rank.model,
             self._optimizer,
-            self._rank.batches(plan),
+            PlannedBatches(self._rank, plan, is_interrupted),
             config=self._rank.config,
             learning_rate=plan.learning_rate,
             precision=self._rank.execution.precision,
