@@ -273,6 +273,8 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
         try:
             return mark + translation.encode(name, errors="xmlcharrefreplace" if is_markup else "strict")
         except UnicodeEncodeError as error:
+            if gettext and not mark:  # as msginit does where a template names ASCII
+                return translation.replace(f"charset={name}", "charset=UTF-8", 1).encode()
             char = translation[error.start]
             raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None
 

@@ -310,7 +310,7 @@ def test_encodings_and_marks_stay(tmp_path: Path) -> None:
         read_document(tmp_path / "a.txt")
 
 
-def test_a_character_that_an_encoding_lacks_is_one_line_or_written_by_its_number(tmp_path: Path) -> None:
+def test_a_character_that_an_encoding_lacks_is_a_number_or_the_text_becomes_utf_8(tmp_path: Path) -> None:
     def in_greek(texts: list[str], aligned: object) -> list[Output]:
         return [Output("αβγ") for _ in texts]
 
@@ -318,8 +318,9 @@ def test_a_character_that_an_encoding_lacks_is_one_line_or_written_by_its_number
     assert b"<p>&#945;&#946;&#947;</p>" in translated_bytes(tmp_path / "a.html", in_greek)
     header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\n'
     (tmp_path / "a.po").write_text(header + 'msgid "green"\nmsgstr ""\n')
-    with pytest.raises(InputError, match="'α' does not exist in ISO-8859-1; convert"):
-        translated_bytes(tmp_path / "a.po", in_greek)
+    translated = translated_bytes(tmp_path / "a.po", in_greek).decode()  # in UTF-8, which it says
+    assert translated == header.replace("ISO-8859-1", "UTF-8") + 'msgid "green"\nmsgstr "αβγ"\n'
+    assert polib.pofile(translated).find("green").msgstr == "αβγ"
     escaped = '{"b": "all \\ud83d\\ude00 \\u00e4"}'  # in ASCII alone, as it was
     (tmp_path / "a.json").write_text(escaped)
     assert translated_bytes(tmp_path / "a.json", upper).decode() == escaped.replace("all", "ALL").replace(
