@@ -1,5 +1,7 @@
 """`heedful translate --document`: a file of an office in, its translation out, and nothing after an error."""
 
+import errno
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,17 +90,20 @@ def test_the_output_may_go_through_a_pipe(run: Path, tmp_path: Path) -> None:
     assert (outcome.code, outcome.out) == (0, "die Katze schläft .\n\nder Hund schläft .\n")
 
 
-def test_translations_are_kept_where_the_document_cannot_be_written(run: Path, tmp_path: Path) -> None:
-    entry = (
-        'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\nmsgid "the cat sleeps ."\nmsgstr ""\n'
-    )
+def test_translations_are_kept_where_the_document_cannot_be_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     source, output = tmp_path / "a.po", tmp_path / "b.po"
-    source.write_text(entry.format("us-ascii"))
-    outcome = heedful("translate", run, "--document", source, "-o", output)
+    source.write_text('msgid "the cat sleeps ."\nmsgstr ""\n', encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr("heedful.documents.document_file.DocumentFile.write", write)
+        outcome = heedful("translate", run, "--document", source, "-o", output)
     assert outcome.code == 1
-    assert "'ä' does not exist in us-ascii" in outcome.err
+    assert "no space left on the disk" in outcome.err
     assert not output.exists()
-    source.write_text(entry.format("utf-8"))
     outcome = heedful("translate", run, "--document", source, "-o", output, "--resume")
     assert (outcome.code, outcome.err) == (0, "resuming after text 1\n")
     assert "die Katze schläft ." in output.read_text(encoding="utf-8")

@@ -370,9 +370,12 @@ def _patch_torch(patch: pytest.MonkeyPatch) -> None:
         "max_memory_allocated": lambda device=None: 0,
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "reset_peak_memory_stats": lambda device=None: None,
+        "is_current_stream_capturing": lambda: False,
     }
     for name, answer in answers.items():
         patch.setattr(torch.cuda, name, answer)
+    # Optimisers ask the present stream whether it captures a graph; a torch built for CUDA would ask a GPU.
+    patch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)
     patch.setattr(torch, "autocast", _autocast)
     patch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
 
