@@ -37,12 +37,9 @@ SETTINGS = {
     "valid.every_steps": 100,
     "valid.decode_sentences": 2,
 }
-# Steps take a fifth of a second, so that there is time to kill somebody; one rank may stay in one. Threads of
-# gloo that were alive when Python ends could abort the process.
+# Steps take time in which somebody can be killed; one rank may stay in one; gloo's threads end before Python.
 SLOWED = """
-import os, sys, time
-from contextlib import suppress
-from pathlib import Path
+import os, subprocess, sys, time
 from heedful.cli.main import main
 from heedful.training.parallel.process_group import Rank
 
@@ -58,13 +55,8 @@ Rank.accumulate = slowly
 try:
     main()
 except SystemExit as end:
-    alive = []
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended
-            alive.append((thread / "comm").read_text().strip())
-    if alive := [name for name in alive if "gloo" in name]:
-        print("still alive:", alive, file=sys.stderr)
-    sys.exit(end.code or bool(alive))
+    threads = subprocess.getoutput(f"cat /proc/{os.getpid()}/task/*/comm")
+    sys.exit(end.code or ("gloo" in threads and f"threads are still alive: {threads}"))
 """
 
 
@@ -87,16 +79,14 @@ class Job:
 
     def assert_success(self, seconds: float = 240.0) -> None:
         """Wait for its end, which must be exit code 0."""
-        code = self.process.wait(timeout=seconds)
-        assert code == 0, f"exit code {code}:\n" + "".join(line for _, line in list(self.lines))
+        assert self.process.wait(timeout=seconds) == 0, "".join(line for _, line in list(self.lines))
 
     def wait_for(self, what: str, *, since: float | None = None, seconds: float = 60.0) -> str:
         """Return the first line with a pattern, within so many seconds of a moment, if there is one."""
         end = time.monotonic() + 240.0 if since is None else since + seconds
-        since = since or 0.0
         while time.monotonic() < end:
             for moment, line in list(self.lines):
-                if moment >= since and re.search(what, line):
+                if moment >= (since or 0.0) and re.search(what, line):
                     return line
             time.sleep(0.05)
         raise AssertionError(f"no line with {what!r}:\n" + "".join(line for _, line in self.lines))
@@ -129,9 +119,8 @@ def started(
     script.write_text(SLOWED)
     options = as_options(SETTINGS | {"train.parallel": parallel} | dict(settings))
     words = [*write_pairs(folder), *options, "--output", str(folder / "run"), *more]
-    python = [*before, sys.executable, "-m", "torch.distributed.run"]
     process = subprocess.Popen(
-        [*python, *launch, str(script), "train", *words],
+        [*before, sys.executable, "-m", "torch.distributed.run", *launch, str(script), "train", *words],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
         stderr=subprocess.PIPE,
         text=True,

@@ -285,7 +285,8 @@ class _Stepper:
     def close(self) -> None:
         """Stop making batches, and the heartbeat, and let go of the group."""
         self._rank.close()
-        self._wrapped.close()
+        if isinstance(self._wrapped, _Sharded):  # PyTorch's caches keep its mesh until the process ends
+            vars(self._wrapped.mesh).get("_pg_registry", {}).clear()
         if self._heartbeat is not None:
             self._heartbeat.end(failed=self._has_failed)
 
@@ -417,9 +418,6 @@ class _Replicated:
     def gather(self, state: _State | None) -> None:
         """Rank 0 has all of it."""
 
-    def close(self) -> None:
-        """Nothing else refers to the group."""
-
 
 class _Sharded:
     """A shard of each weight, its optimiser state and its average, in FSDP2.
@@ -440,9 +438,9 @@ class _Sharded:
         policy = MixedPrecisionPolicy()
         if rank.execution.precision == "bf16" and device.type == "cuda":  # a CPU's norms want float32
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-        self._mesh = init_device_mesh(device.type, (rank.size,))
+        self.mesh = init_device_mesh(device.type, (rank.size,))
         for unit in (*_units(model), self._module):
-            fully_shard(unit, mesh=self._mesh, mp_policy=policy)
+            fully_shard(unit, mesh=self.mesh, mp_policy=policy)
         self.optimizer = _new_optimizer(self.rank)
         self.average = None if setup.average_decay is None else MovingAverage(model, setup.average_decay)
         with torch.no_grad():
@@ -500,10 +498,6 @@ class _Sharded:
         gradients: list[Any] = [weight.grad for weight in self.rank.model.parameters()]
         shards = [each.to_local() for each in gradients if each is not None]
         return float(torch.nn.utils.get_total_norm(shards)) ** 2
-
-    def close(self) -> None:
-        """Take the group from the mesh, which PyTorch's caches keep until the process ends."""
-        vars(self._mesh).get("_pg_registry", {}).clear()  # older ones have its name only
 
 
 def _tensors_of(state: _State | None) -> tuple[dict[str, Tensor], dict[str, Tensor], list[dict[str, Tensor]]]:
