@@ -1,5 +1,6 @@
 """What every test may use: the modules of tests/support and of tools, and real corpora where they are."""
 
+import gc
 import itertools
 import os
 import sys
@@ -54,8 +55,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let every test, and every process that it starts, run as the same class of machine everywhere."""
     from machine_class import fix_class
 
+    gc.disable()  # until all tests are there: what is read until then lives as long as the process
     chosen = str(config.getoption("-m"))
     fix_class(with_gpu="gpu" in chosen and "not gpu" not in chosen)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage among what tests make, not among all modules each time."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -96,6 +96,7 @@ def test_training_on_text_is_measured(processes: int, optimizer: str, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {"ten.en", "ten.de", "cache"}
 
 
+@pytest.mark.slow
 def test_training_on_made_up_text_is_shown_as_a_table() -> None:
     settings = as_options(TINY | {"tokenizer.vocab_size": 300, "train.threads": 1})
     outcome = heedful("bench", "train", "--preset", "tiny", *settings, "--steps", 2)

@@ -39,12 +39,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
 @pytest.mark.parametrize(
     ("sections", "size"),
     [
-        ({}, 3),
+        ({}, 2),
+        pytest.param({}, 3, marks=pytest.mark.slow),
         pytest.param(ADAPTERS, 2, marks=pytest.mark.slow),
         pytest.param(MUON, 2, marks=pytest.mark.slow),
-        (MUON | ADAPTERS, 2),
+        pytest.param(MUON | ADAPTERS, 2, marks=pytest.mark.slow),
     ],
-    ids=["all weights", "adapters", "muon", "adapters by muon"],
+    ids=["all weights", "by three", "adapters", "muon", "adapters by muon"],
 )
 def test_processes_that_share_the_weights_are_one_process(
     source: BatchSource, sections: dict[str, Any], size: int

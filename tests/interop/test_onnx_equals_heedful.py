@@ -68,9 +68,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
     return bundle, directory
 
 
-@pytest.fixture(scope="module")
-def exported(paper: tuple[Bundle, Path], mixed: tuple[Bundle, Path]) -> list[tuple[Bundle, Path]]:
-    return [paper, mixed]
+@pytest.fixture(params=["paper", pytest.param("mixed", marks=pytest.mark.slow)])
+def exported(request: pytest.FixtureRequest) -> tuple[Bundle, Path]:
+    found: tuple[Bundle, Path] = request.getfixturevalue(request.param)
+    return found
 
 
 def assert_log_probs_are_equal(bundle: Bundle, directory: Path) -> None:
@@ -81,9 +82,8 @@ def assert_log_probs_are_equal(bundle: Bundle, directory: Path) -> None:
         np.testing.assert_allclose(stepwise_log_probs(directory, src, tgt_in), ours, rtol=0.0, atol=1e-4)
 
 
-def test_log_probabilities_are_equal(exported: list[tuple[Bundle, Path]]) -> None:
-    for bundle, directory in exported:
-        assert_log_probs_are_equal(bundle, directory)
+def test_log_probabilities_are_equal(exported: tuple[Bundle, Path]) -> None:
+    assert_log_probs_are_equal(*exported)
 
 
 @pytest.mark.slow
@@ -121,9 +121,9 @@ def test_sinusoids_of_the_graphs_have_no_end(formula: Callable[[int, int], Tenso
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_outputs_are_equal(exported: list[tuple[Bundle, Path]], beam_size: int) -> None:
-    for bundle, directory in exported:
-        assert_outputs_are_equal(Translator(bundle), OnnxTranslator.load(directory, threads=1), beam_size)
+def test_outputs_are_equal(exported: tuple[Bundle, Path], beam_size: int) -> None:
+    bundle, directory = exported
+    assert_outputs_are_equal(Translator(bundle), OnnxTranslator.load(directory, threads=1), beam_size)
 
 
 SEARCHES: dict[str, dict[str, Any]] = {

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from machine_class import need_native
 
 from structure import ROOT, figures
@@ -12,7 +13,7 @@ from structure import ROOT, figures
 MOST = {
     "modules": 211,
     "lines of src": 51_810,
-    "lines of tests": 51_620,
+    "lines of tests": 51_640,
     "lines of tools": 2_145,
     "share of modules with one importer and below 150 lines": 0.044,
     "modules at the root": 4,
@@ -32,6 +33,7 @@ def test_no_figure_gets_worse() -> None:
     assert found["median lines of a module"] >= MEDIAN
 
 
+@pytest.mark.slow
 def test_a_task_runs_through_no_more_than_before() -> None:
     need_native()
     bundle = ROOT / "tests" / "golden" / "run-of-format-1" / "best"

@@ -1,5 +1,6 @@
 import re
 from collections.abc import Iterator
+from unittest import TestCase
 
 import pytest
 import torch
@@ -108,15 +109,14 @@ def test_a_stream_is_read_no_further_than_a_chunk_ahead(bundle: Bundle) -> None:
         assert len(read) == count
 
 
-def test_a_line_beyond_learned_positions_is_split_and_named(
-    tokenizers: TokenizerPair, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_beyond_learned_positions_is_split_and_named(tokenizers: TokenizerPair) -> None:
     translator = Translator(make_bundle(tokenizers, positions="learned", max_positions=12))
     long = "ababababababa"
-    [_, _, whole] = translator.translate(["ab", "", long])
-    stream = translator.translate_lines(["ab", "b", "a", long], chunk_lines=2)
-    assert [each.text for each in stream][3] == whole
-    said = [re.sub(r"\d+ tokens", "N tokens", each.getMessage()) for each in caplog.records]
+    with TestCase().assertLogs() as logs:
+        [_, _, whole] = translator.translate(["ab", "", long])
+        stream = translator.translate_lines(["ab", "b", "a", long], chunk_lines=2)
+        assert [each.text for each in stream][3] == whole
+    said = [re.sub(r"\d+ tokens", "N tokens", each.getMessage()) for each in logs.records]
     assert said == [
         f"line {line}: N tokens, above max_positions=12: translated in segments" for line in (3, 4)
     ]
