@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,6 +17,7 @@ def name_of(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9_-]", requirement)[0].lower().replace("-", "_")
 
 
+@cache
 def imported() -> set[str]:
     names: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):

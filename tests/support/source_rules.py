@@ -5,7 +5,7 @@ Each is a function from the source of a file to its violations; tests/test_archi
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -109,14 +109,18 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
 
 Rule = Callable[[Source], Iterator[str]]
 
 
-def imported_modules(source: Source, tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Every module that is imported anywhere in `tree`, inside functions too, as an absolute name."""
+def imported_modules(source: Source, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Every module that these nodes of a file import, as an absolute name."""
     parent = ["heedful", *source.path.split("/")[:-1]]
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -145,7 +149,7 @@ def imports_point_down(source: Source) -> Iterator[str]:
     if source.package not in LAYERS:
         yield f"{source.path}: {source.package} has no layer"
         return
-    for line, name in imported_modules(source, source.tree):
+    for line, name in imported_modules(source, source.nodes):
         parts = name.split(".")
         if parts[0] != "heedful":
             continue
@@ -160,7 +164,7 @@ def no_module_cycles(sources: list[Source]) -> Iterator[str]:
     known = {module_name(each.path): each for each in sources}
     imports: dict[str, set[str]] = {name: set() for name in known}
     for name, source in known.items():
-        for _, imported in imported_modules(source, source.tree):
+        for _, imported in imported_modules(source, source.nodes):
             target = imported if imported in known else imported.rpartition(".")[0]
             if target in known and target != name and (name, target) not in LATE_IMPORTS:
                 imports[name].add(target)
@@ -189,7 +193,7 @@ def layers_are_pure(source: Source) -> Iterator[str]:
     """The layers of model/ take numbers, not settings; settings/ and text/ know nothing of torch."""
     forbidden = {"model": "heedful.settings", "settings": "torch", "text": "torch", "errors": "torch"}
     name = None if source.path == "model/transformer.py" else forbidden.get(source.package)
-    for line, module in imported_modules(source, source.tree):
+    for line, module in imported_modules(source, source.nodes):
         if name and (module == name or module.startswith(name + ".")):
             yield f"{source.path}:{line}: {source.package} imports {module}"
 
@@ -198,10 +202,10 @@ def the_paper_is_plain(source: Source) -> Iterator[str]:
     """model/ holds formulas: what makes them fast, or loads them, is applied from outside (ops/)."""
     if source.package != "model":
         return
-    for line, module in imported_modules(source, source.tree):
+    for line, module in imported_modules(source, source.nodes):
         if not PAPER_IMPORTS.fullmatch(module):
             yield f"{source.path}:{line}: {source.package} imports {module}"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Attribute) and MACHINERY.match(ast.unparse(node)):
             yield f"{source.path}:{node.lineno}: {ast.unparse(node)} is no formula"
 
@@ -224,7 +228,7 @@ def sizes_are_small(source: Source) -> Iterator[str]:
     lines = len(source.text.splitlines())
     if lines > MAX_FILE_LINES:
         yield f"{source.path}: {lines} lines, more than {MAX_FILE_LINES}"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         where = f"{source.path}:{node.lineno}: {node.name}"
@@ -248,7 +252,7 @@ def only_the_command_line_prints(source: Source) -> Iterator[str]:
     is_verb = source.package == "verbs" and source.path not in LAZY_PARTS
     if is_verb or source.package in {"cli", "__main__"}:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Call() if ast.unparse(node.func) in {"print", "rich.print", "typer.echo"}:
                 yield f"{source.path}:{node.lineno}: only cli/ and verbs print"
@@ -257,10 +261,10 @@ def only_the_command_line_prints(source: Source) -> Iterator[str]:
 
 
 def no_code_is_loaded(source: Source) -> Iterator[str]:
-    for line, module in imported_modules(source, source.tree):
+    for line, module in imported_modules(source, source.nodes):
         if module.split(".")[0] in CODE_LOADERS:
             yield f"{source.path}:{line}: {module} runs code that it finds in files"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
         keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
@@ -280,17 +284,15 @@ def the_command_line_is_light(source: Source) -> Iterator[str]:
     """A verb's module imports only the light parts at its top, so that `heedful --help` is quick."""
     if source.package not in {"cli", "verbs", "__init__", "__main__"} or source.path in LAZY_PARTS:
         return
-    for top in statements_at_import(source.tree):
-        for line, module in imported_modules(source, top) if isinstance(top, ast.stmt) else ():
-            root = module.split(".")[0]
-            is_heavy = root in HEAVY or (root == "heedful" and not LIGHT.fullmatch(module))
-            if isinstance(top, ast.Import | ast.ImportFrom) and is_heavy:
-                yield f"{source.path}:{line}: {module} must be imported inside the function that needs it"
+    for line, module in imported_modules(source, statements_at_import(source.tree)):
+        root = module.split(".")[0]
+        if root in HEAVY or (root == "heedful" and not LIGHT.fullmatch(module)):
+            yield f"{source.path}:{line}: {module} must be imported inside the function that needs it"
 
 
 def docstrings_say_what_is_done(source: Source) -> Iterator[str]:
     """A first sentence that opens with "What" is a riddle; a noun phrase or a verb says it plainly."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = (ast.get_docstring(node) or "").split("\n", 1)[0]
             if re.match(r"what\b", first, re.IGNORECASE):
@@ -302,7 +304,7 @@ def strategies_and_backends_are_not_told_apart(source: Source) -> Iterator[str]:
     """Whoever holds a strategy or a backend asks it; only its own folder knows of which class it is."""
     if source.path.startswith(("decoding/strategies/", "decoding/backends/")):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"isinstance", "issubclass", "type"}:
             for name in ast.walk(node):
                 if isinstance(name, ast.Name) and NOT_TO_BE_TYPE_TESTED.fullmatch(name.id):
@@ -313,14 +315,14 @@ def backends_know_no_strategy(source: Source) -> Iterator[str]:
     """A strategy works on any backend, and a backend for any strategy: neither names the other."""
     for mine, other in (("strategies", "backends"), ("backends", "strategies")):
         if source.path.startswith(f"decoding/{mine}/"):
-            for line, module in imported_modules(source, source.tree):
+            for line, module in imported_modules(source, source.nodes):
                 if module.startswith(f"heedful.decoding.{other}"):
                     yield f"{source.path}:{line}: {mine} import {module}"
 
 
 def one_file_makes_masks(source: Source) -> Iterator[str]:
     """Later positions are hidden by `causal` in model/attention.py, and by nobody else."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         is_mask = isinstance(node, ast.Attribute) and node.attr in {"tril", "triu", "tril_", "triu_"}
         if is_mask and source.path != "model/attention.py":
             yield f"{source.path}:{node.lineno}: {ast.unparse(node)[:60]} makes a mask of its own"
@@ -328,7 +330,7 @@ def one_file_makes_masks(source: Source) -> Iterator[str]:
 
 def shapes_stand_where_layouts_meet(source: Source) -> Iterator[str]:
     """A suffix such as _BHTS is for the few lines in which axes change places."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         name = node.arg if isinstance(node, ast.arg) else node.id if isinstance(node, ast.Name) else ""
         if SHAPE.fullmatch(name) and not name.isupper() and not SHAPED.match(source.path):
             yield f"{source.path}:{node.lineno}: {name} has a shape in its name"
@@ -336,7 +338,7 @@ def shapes_stand_where_layouts_meet(source: Source) -> Iterator[str]:
 
 def values_are_frozen(source: Source) -> Iterator[str]:
     """What crosses a boundary is a frozen dataclass."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
             text = ast.unparse(decorator)
             if (
@@ -349,7 +351,7 @@ def values_are_frozen(source: Source) -> Iterator[str]:
 
 def optional_arguments_are_named(source: Source) -> Iterator[str]:
     """An argument with a default is keyword-only, unless it is the first; a model's are its formula's."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or source.package == "model":
             continue
         arguments = [*node.args.posonlyargs, *node.args.args]
@@ -362,7 +364,7 @@ def optional_arguments_are_named(source: Source) -> Iterator[str]:
 
 def a_function_returns_one_type(source: Source) -> Iterator[str]:
     """A union of classes makes every caller ask which one came; None, for nothing, is no class."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and isinstance(node.returns, ast.BinOp):
             kinds = [each.strip() for each in ast.unparse(node.returns).split("|")]
             is_answer = "Response" in kinds  # an HTTP answer may replace any value
@@ -372,7 +374,7 @@ def a_function_returns_one_type(source: Source) -> Iterator[str]:
 
 def nothing_only_forwards(source: Source) -> Iterator[str]:
     """A function that only passes its parameters on is a corridor."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.FunctionDef) or node.decorator_list:
             continue
         if node.name in NAMED_CALLS or node.name.startswith("__"):
@@ -389,7 +391,7 @@ def nothing_only_forwards(source: Source) -> Iterator[str]:
 
 def errors_say_what_went_wrong(source: Source) -> Iterator[str]:
     """A mistake of a user has a class of errors.py; nothing raises an error of no kind."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         raised = node.exc if isinstance(node, ast.Raise) else None
         name = ast.unparse(raised.func if isinstance(raised, ast.Call) else raised) if raised else ""
         if (
@@ -406,11 +408,10 @@ def nothing_is_unfinished(source: Source) -> Iterator[str]:
 
 def optional_packages_have_one_home(source: Source) -> Iterator[str]:
     """Only one folder imports an optional package; verbs may inside a function."""
-    for top in statements_at_import(source.tree):
-        for line, module in imported_modules(source, top) if isinstance(top, ast.stmt) else ():
-            home = FOLDER_OF_PACKAGE.get(module.split(".")[0], source.package)
-            if isinstance(top, ast.Import | ast.ImportFrom) and home != source.package:
-                yield f"{source.path}:{line}: {module} belongs in {home}/"
+    for line, module in imported_modules(source, statements_at_import(source.tree)):
+        home = FOLDER_OF_PACKAGE.get(module.split(".")[0], source.package)
+        if home != source.package:
+            yield f"{source.path}:{line}: {module} belongs in {home}/"
 
 
 RULES: list[Rule] = [
