@@ -134,6 +134,7 @@ def test_every_transfer_is_entered_here() -> None:
 
 
 @pytest.mark.parametrize(("call", "name"), ENTRIES, ids=[call for call, _ in ENTRIES])
+@pytest.mark.slow
 def test_without_it_the_entry_point_fails(call: str, name: str, tmp_path: Path) -> None:
     transfer = next(each for each in transfers() if str(each) == call)
     with fake_gpu(), removed(transfer), pytest.raises((RuntimeError, TypeError, AssertionError)):

@@ -116,6 +116,7 @@ def test_a_folder_of_packages_is_served_with_pivots(tmp_path: Path) -> None:
     assert german == translated_by_argos(first, sentences())[0]
 
 
+@pytest.mark.slow
 def test_the_service_answers_from_a_package(package: Path) -> None:
     line = sentences()[0]
     with translation_server(str(packed(package))) as server:

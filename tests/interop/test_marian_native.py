@@ -173,6 +173,7 @@ def pairs_of_equal_shape(tensors: Tensors) -> Iterable[tuple[str, str]]:
             yield one, other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIXTURES)
 def test_a_swapped_tensor_is_noticed(name: str, tmp_path: Path) -> None:
     tensors = npz(name)

@@ -98,6 +98,7 @@ def changed_weights(source: Path, change: Callable[[dict[str, Tensor]], None]) -
 @pytest.mark.parametrize(
     "name", ["opennmt-py/interleaved", "opennmt-py/rotary", "eole/interleaved", "eole/rotary"]
 )
+@pytest.mark.slow
 def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / name, tmp_path / "model")
     layout, judged = name.partition("/")[0], judged_of(name)

@@ -62,6 +62,7 @@ def test_far_positions_are_those_of_transformers_to_the_last_bit(name: str, tmp_
         "umt5",
     ],
 )
+@pytest.mark.slow
 def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
     layout = FAMILIES[name].layout
     FAMILIES[name].save(tmp_path / "model", encoder_layers=1)
