@@ -13,7 +13,7 @@ from structure import ROOT, figures
 MOST = {
     "modules": 211,
     "lines of src": 51_810,
-    "lines of tests": 51_640,
+    "lines of tests": 51_650,
     "lines of tools": 2_145,
     "share of modules with one importer and below 150 lines": 0.044,
     "modules at the root": 4,
