@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let every test, and every process that it starts, run as the same class of machine everywhere."""
     from machine_class import fix_class
 
-    gc.disable()  # until all tests are there: what is read until then lives as long as the process
+    gc.disable()  # during collection: what is imported lives as long as the process
     chosen = str(config.getoption("-m"))
     fix_class(with_gpu="gpu" in chosen and "not gpu" not in chosen)
 

@@ -95,18 +95,19 @@ def test_two_micro_batches_of_a_step_are_in_memory_at_a_time() -> None:
     alive: list[weakref.ref[Batch]] = []
     most = 0
 
-    def batches() -> Iterator[Batch]:
-        nonlocal most
-        for lengths in [1] * 7:
-            (batch, *_) = micro_batches([lengths])
-            alive.append(weakref.ref(batch))
-            most = max(most, sum(each() is not None for each in alive))
-            yield batch
-            del batch
+    class Made:
+        def __iter__(self) -> Iterator[Batch]:
+            nonlocal most
+            for lengths in [1] * 7:
+                (batch, *_) = micro_batches([lengths])
+                alive.append(weakref.ref(batch))
+                most = max(most, sum(each() is not None for each in alive))
+                yield batch
+                del batch
 
     config = settings()
     model = fresh_model(config)
-    sums = accumulate_gradients(model, batches(), config.train, precision="float32")
+    sums = accumulate_gradients(model, Made(), config.train, precision="float32")
     assert (len(alive), most) == (7, 2)
     assert sums.num_tgt_tokens == 7 * micro_batches([1])[0].num_tgt_tokens
 

@@ -50,7 +50,7 @@ def take_step(deal: list[int]) -> tuple[StepMetrics, list[Tensor]]:
     metrics = train_step(
         model,
         torch.optim.SGD(model.parameters(), lr=1.0),
-        batches_of(deal),
+        iter(batches_of(deal)),  # which cannot be read again
         config=config,
         learning_rate=0.5,
         precision="float32",

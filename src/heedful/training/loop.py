@@ -43,7 +43,14 @@ from heedful.training.optimizer import build_optimizer, num_trained
 from heedful.training.parallel.choice import describe, start_process_group
 from heedful.training.parallel.distributed import in_process_group
 from heedful.training.parallel.process_group import ProcessGroup, StepPlan
-from heedful.training.reporting import StepLog, accumulation_warning, end_reason, rate_advice, shortfall
+from heedful.training.reporting import (
+    StepLog,
+    accumulation_warning,
+    end_reason,
+    no_step_finished,
+    rate_advice,
+    shortfall,
+)
 from heedful.training.schedule import Moment, Schedule, recovered_rate
 from heedful.training.step import StepInterruptedError, StepMetrics
 
@@ -181,13 +188,14 @@ class Trainer:
                 self.progress = before
                 self._epoch_length = len(self.source.plan(before.epoch))
                 self._stop_if(stop_request())
-                self._require_a_step()
-                continue  # the time is over
+                continue  # the time is over, which is a limit
             with self._saved_on_error():
                 self._record(plan, metrics, time.monotonic() - started)
                 for act in self._due():
                     act()
             self._stop_if(stop_request())
+        if self.progress.step == 0:  # no weight has changed, so none may be saved as trained
+            raise TrainingError(no_step_finished(self.config))
         return limit
 
     def _before_the_first_step(self, group: ProcessGroup) -> None:
@@ -296,18 +304,6 @@ class Trainer:
             message=f"back to {checkpoint.name}, at {factor:g} times the learning rate: {MAX_SKIPPED} steps "
             f"in a row up to step {error.step} had a loss or gradient that is not finite",
         )
-
-    def _require_a_step(self) -> None:
-        """Refuse to save weights as trained that no step has changed.
-
-        Raises:
-            TrainingError: the time was too short for one step.
-        """
-        if self.progress.step == 0:
-            raise TrainingError(
-                f"no step was finished within train.max_minutes={self.config.train.max_minutes:g}; raise it, "
-                f"or lower batch.accumulation={self.config.batch.accumulation}"
-            )
 
     def _stop_if(self, signal: Signals | None) -> None:
         """Save a checkpoint and end the run if there was a signal.

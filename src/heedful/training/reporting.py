@@ -115,13 +115,22 @@ class StepLog:
 
 def accumulation_warning(config: Config, epoch_length: int) -> str:
     """Return a warning about steps that pass the training text more than once; else an empty string."""
-    number = config.batch.accumulation
-    if number <= epoch_length:
+    number, passes = config.batch.accumulation, config.batch.accumulation / epoch_length
+    if config.train.max_epochs is not None:
+        passes = min(passes, config.train.max_epochs)
+    if passes <= 1.0:
         return ""
     return (
-        f"each step passes the training text {_about(number / epoch_length)} times: it has "
-        f"{epoch_length:,} micro-batches, and batch.accumulation={number}; lower it"
+        f"each step passes the training text {_about(passes)} times: it has {epoch_length:,} micro-batches, "
+        f"and batch.accumulation={number}; lower it"
     )
+
+
+def no_step_finished(config: Config) -> str:
+    """Return the error of a run whose time was too short for one step."""
+    number = config.batch.accumulation
+    lower = f", or lower batch.accumulation={number}" if number > 1 else ""
+    return f"no step was finished within train.max_minutes={config.train.max_minutes:g}; raise it{lower}"
 
 
 def rate_advice(config: Config) -> str:

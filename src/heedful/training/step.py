@@ -23,7 +23,7 @@ from heedful.settings.run import Config, TrainConfig
 from heedful.training.execution import Precision, autocast, float32_matmul_precision
 from heedful.training.loss import Loss, projected_cross_entropy, smoothed_cross_entropy
 
-Batches = Callable[[], Iterator[Batch]]  # the micro-batches of a step, from the first one at each call
+Batches = Callable[[], Iterator[Batch]]  # each call returns a new iterator over the micro-batches of a step
 
 _VALIDATED_ROWS = 512  # whose logits are computed at once
 
@@ -121,13 +121,15 @@ def train_step(
     The gradient is that of the mean over all target tokens of all micro-batches: how the tokens are split
     into micro-batches changes nothing but rounding.
     """
-    sums = accumulate_gradients(model, micro_batches, config.train, precision=precision)
-    metrics = step_metrics(sums, squared_norm(model.parameters()))
-    if metrics.is_finite:
-        scale = gradient_scale(metrics, config.optimizer.clip_norm)
-        apply_gradients(optimizer, scale=scale, learning_rate=learning_rate)
-    optimizer.zero_grad(set_to_none=True)
-    return metrics
+    try:
+        sums = accumulate_gradients(model, micro_batches, config.train, precision=precision)
+        metrics = step_metrics(sums, squared_norm(model.parameters()))
+        if metrics.is_finite:
+            scale = gradient_scale(metrics, config.optimizer.clip_norm)
+            apply_gradients(optimizer, scale=scale, learning_rate=learning_rate)
+        return metrics
+    finally:
+        optimizer.zero_grad(set_to_none=True)
 
 
 def accumulate_gradients(
@@ -146,7 +148,8 @@ def accumulate_gradients(
 
     Args:
         model: on its device.
-        micro_batches: of one step; two at a time are in memory, if it makes them as it is iterated.
+        micro_batches: of one step. At most two are in memory if each iteration makes them anew; an iterator
+            is read to its end first.
         settings: of the loss.
         precision: of the matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
@@ -155,6 +158,8 @@ def accumulate_gradients(
     Raises:
         TrainingError: memory is too small for one pair.
     """
+    if isinstance(micro_batches, Iterator):
+        micro_batches = list(micro_batches)
     batches: Batches = partial(iter, micro_batches)
     num_halvings = 0
     discard = discard or model.zero_grad

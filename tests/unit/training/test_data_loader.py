@@ -58,6 +58,10 @@ def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
             assert all(map(same, found, wanted))
             assert torch.equal(torch.get_rng_state(), state)
             num_tokens += [batch.num_tgt_tokens for batch in found]
+        assert isinstance(ahead.loader, PrefetchingLoader)
+        makers = list(ahead.loader._makers)  # a step that memory was too small for reads its batches again
+        assert all(map(same, PlannedBatches(ahead, plans[-1]), wanted))
+        assert ahead.loader._makers == makers
         elsewhere = StepPlan(11, ((2, 1), (2, 2)), 0.1)
         assert all(map(same, PlannedBatches(ahead, elsewhere), PlannedBatches(in_line, elsewhere)))
     assert 10 < sum(number > 0 for number in num_tokens) < 30  # in some this rank had no row

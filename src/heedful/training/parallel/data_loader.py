@@ -25,6 +25,7 @@ Ids = NDArray[np.int64]
 _Arrays = tuple[Ids, Ids, Ids, int]
 
 _MAX_WORKERS = 8
+_RETAINED = 32  # batches, for a step that memory was too small for, which reads its batches again
 _GONE = "a process that makes batches ended unexpectedly (out of memory?); --resume from the last checkpoint"
 
 
@@ -89,21 +90,30 @@ class PrefetchingLoader:
         self._workers = workers
         self._makers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
         self._turn = 0
+        self._latest: dict[tuple[int, int], Batch] = {}
 
     def batch(self, epoch: int, index: int) -> Batch:
-        """Return a batch; an index that does not follow the previous one restarts the workers.
+        """Return a batch; one that is neither among the latest nor the next restarts the workers.
 
         Raises:
             TrainingError: a process has died.
         """
+        requested = epoch, index
+        if requested not in self._latest:
+            self._latest[requested] = self._made(requested)
+            if len(self._latest) > _RETAINED:
+                del self._latest[next(iter(self._latest))]
+        return self._latest[requested]
+
+    def _made(self, requested: tuple[int, int]) -> Batch:
         if self._makers:
             at, batch = self._receive()
-            if at == (epoch, index):
+            if at == requested:
                 return batch
         self.close()
-        self._start(epoch, index)
+        self._start(*requested)
         at, batch = self._receive()
-        assert at == (epoch, index)
+        assert at == requested
         return batch
 
     def close(self) -> None:

@@ -285,8 +285,8 @@ class _Stepper:
     def close(self) -> None:
         """Stop making batches, and the heartbeat, and let go of the group."""
         self._rank.close()
-        if isinstance(self._wrapped, _Sharded):  # PyTorch's caches keep its mesh until the process ends
-            vars(self._wrapped.mesh).get("_pg_registry", {}).clear()
+        if isinstance(self._wrapped, _Sharded):  # PyTorch's caches keep the mesh, and it the group
+            vars(self._wrapped.mesh).get("_pg_registry", {}).clear()  # older versions have none
         if self._heartbeat is not None:
             self._heartbeat.end(failed=self._has_failed)
 

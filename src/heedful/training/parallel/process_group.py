@@ -96,7 +96,7 @@ class ProcessGroup(Protocol):
                 finish it, since none can leave the others alone.
 
         Raises:
-            StepInterruptedError: it was given up; then the group can only be closed.
+            StepInterruptedError: it was given up; then no other step can be taken.
         """
         ...
 
