@@ -61,7 +61,7 @@ _BYTE_ORDER_MARKS = {
 _MARKUP_CHARSET = re.compile(
     rb"""<\?xml[^>]*\sencoding\s*=\s*["']([\w.-]+)|<meta[^>]*charset\s*=\s*["']?([\w.-]+)"""
 )
-_GETTEXT_CHARSET = re.compile(rb"charset=([\w.-]+)")
+_GETTEXT_CHARSET = re.compile(rb'(?m)^[^#\n]*"[^"\n]*Content-Type:[^"\n]*charset=([\w.-]+)')
 
 
 def read_html(text: str) -> Template:
@@ -274,7 +274,8 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
             return mark + translation.encode(name, errors="xmlcharrefreplace" if is_markup else "strict")
         except UnicodeEncodeError as error:
             if gettext and not mark:  # as msginit does where a template names ASCII
-                return translation.replace(f"charset={name}", "charset=UTF-8", 1).encode()
+                written, field = translation.encode(), _GETTEXT_CHARSET.search(translation.encode())
+                return written[: field.start(1)] + b"UTF-8" + written[field.end(1) :] if field else written
             char = translation[error.start]
             raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None
 
