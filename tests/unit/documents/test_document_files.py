@@ -265,6 +265,19 @@ def test_an_encoding_that_is_not_based_on_ascii_is_refused_at_once(name: str, tm
         read_document(tmp_path / "a.po")
 
 
+def test_only_the_header_says_what_the_encoding_of_gettext_is(tmp_path: Path) -> None:
+    def german(texts: list[str], aligned: object) -> list[Output]:
+        return [Output("Straße") for _ in texts]
+
+    path, message = tmp_path / "a.po", 'msgid "use charset=us-ascii here"\nmsgstr ""\n'
+    path.write_text(message)  # without a header it is UTF-8
+    assert translated_bytes(path, german).decode() == message.replace('msgstr ""', 'msgstr "Straße"')
+    header = '# was charset=latin1\nmsgid ""\nmsgstr "Content-Type: text/plain; charset=us-ascii\\n"\n\n'
+    path.write_text(header + message)
+    expected = header.replace("=us-ascii", "=UTF-8") + message.replace('msgstr ""', 'msgstr "Straße"')
+    assert translated_bytes(path, german).decode() == expected
+
+
 @pytest.mark.parametrize("name", ["shift_jis", "euc-jp", "gb18030", "big5", "euc-kr", "koi8-r", "cp1252"])
 def test_other_encodings_keep_what_is_not_translated(name: str, tmp_path: Path) -> None:
     entry = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={name}\\n"\n\nmsgid "cats"\nmsgstr "~"\n'
