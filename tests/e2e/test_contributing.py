@@ -106,6 +106,7 @@ def test_a_metric(checkout: Checkout, bundle: Path) -> None:
     assert '"same_length": 50.0' in checkout.run(*evaluate, "--metric", "same_length", "--json")
 
 
+@pytest.mark.slow
 def test_a_layout_of_weights(checkout: Checkout) -> None:
     touched = apply(LAYOUT, checkout.root)
     assert (len(touched), {path.parent for path in touched}) == (2, {Path("interop")})
@@ -119,6 +120,7 @@ def test_a_layout_of_weights(checkout: Checkout) -> None:
     assert all(torch.equal(ours[name], weights[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_a_dialect_of_the_service(checkout: Checkout) -> None:
     assert len(apply(DIALECT, checkout.root)) == 1
     code = (

@@ -91,7 +91,8 @@ def strike_and_resume(server: FaultServer, whole: Whole, run: Path, *, seed: int
     assert_the_same(run, whole.path)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
 def test_a_run_that_is_struck_ends_in_the_same_weights(
     server: FaultServer, whole: Callable[[int], Whole], tmp_path: Path, seed: int
 ) -> None:

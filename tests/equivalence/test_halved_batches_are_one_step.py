@@ -165,9 +165,8 @@ def undivided(source: BatchSource) -> Outcome:
     )  # which two take too: test_process_groups_are_one_process.py
 
 
-@pytest.mark.parametrize(
-    "inject", [pytest.param("forward", marks=pytest.mark.slow), "backward"], indirect=True
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("inject", ["forward", "backward"], indirect=True)
 def test_a_process_that_halves_its_batches_does_its_part(
     source: BatchSource, undivided: Outcome, inject: Injection
 ) -> None:

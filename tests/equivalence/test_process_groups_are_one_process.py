@@ -61,6 +61,7 @@ def test_processes_that_share_the_weights_are_one_process(
         assert found.metrics[-1].nll < found.metrics[0].nll - 0.25
 
 
+@pytest.mark.slow
 def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
     few = replace(source, tokens=60)
     rows = {len(indices) for epoch in (0, 1) for indices in few.plan(epoch)[:20]}

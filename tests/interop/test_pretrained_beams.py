@@ -54,6 +54,8 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
     ),
     "mbart-50": (2.0, {"num_beams": 1, "max_length": None, "min_length": 4, "no_repeat_ngram_size": 3}),
 }
+LAYOUTS = {FAMILIES[name].layout: name for name in reversed(SEARCHES)}
+FIRST = set(LAYOUTS.values())  # of each layout
 FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE", "mvp": "<s>"}
 MAX_LENGTH = 16
 
@@ -100,7 +102,9 @@ def generated(model: Any, tokenizer: Any, texts: list[str]) -> tuple[list[list[i
     return ids, tokenizer.batch_decode(found, skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow) for name in SEARCHES]
+)
 def test_beams_ids_and_texts_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     family: Family = FAMILIES[name]
     theirs = saved(name, tmp_path / "model")
@@ -119,7 +123,7 @@ def test_beams_ids_and_texts_are_those_of_transformers(name: str, tmp_path: Path
     assert torch.get_default_dtype() is torch.float32
 
 
-@pytest.mark.parametrize("num_beams", [1, 5])
+@pytest.mark.parametrize("num_beams", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("name", ["t5", "t5 1.1", "t5, tied and gated", "t5, untied and scaled"])
 def test_t5s_outputs_are_equal_with_and_without_their_factor(
     name: str, num_beams: int, tmp_path: Path

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError
 
-FEW, SOME, MANY = 20, 60, int(os.environ.get("HEEDFUL_FUZZ_CASES", "2000"))
+FEW, SOME, MANY = 12, 60, int(os.environ.get("HEEDFUL_FUZZ_CASES", "2000"))
 few_or_many = pytest.mark.parametrize(
     "cases",
     [

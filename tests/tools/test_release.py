@@ -134,6 +134,7 @@ def test_an_environment_has_no_compiler_no_package_and_no_settings_of_ours(
     assert environment.run("python", "-c", "raise SystemExit(3)", code=3) == ("", "")
 
 
+@pytest.mark.slow
 def test_the_service_of_an_installation_is_started_asked_and_ended(tmp_path: Path) -> None:
     serve(Environment(Path(sys.executable).parent, tmp_path))
 

@@ -32,6 +32,7 @@ from heedful.documents.segments import Segments, has_letters, segment
 from heedful.documents.template import Template, Unit, Units
 from heedful.documents.text_files import (
     COLUMN_OPTION,
+    charset_of_po,
     check_columns,
     read_json,
     read_lines,
@@ -57,11 +58,12 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-# Where the first bytes of markup, and of gettext's files, name their encoding.
+# Where the first bytes of markup name its encoding.
 _MARKUP_CHARSET = re.compile(
     rb"""<\?xml[^>]*\sencoding\s*=\s*["']([\w.-]+)|<meta[^>]*charset\s*=\s*["']?([\w.-]+)"""
 )
-_GETTEXT_CHARSET = re.compile(rb'(?m)^[^#\n]*"[^"\n]*Content-Type:[^"\n]*charset=([\w.-]+)')
+# In an encoding that is not based on ASCII, such as UTF-7, text outside the translation would change.
+_ASCII = string.printable + r"\u0041"
 
 
 def read_html(text: str) -> Template:
@@ -229,11 +231,10 @@ def _encoding(data: bytes, *, gettext: bool = False) -> tuple[bytes, str]:
     mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
     name = _BYTE_ORDER_MARKS.get(mark, "")
     if not name:
-        is_markup = data.lstrip()[:1] == b"<"
-        match = None
-        if is_markup or gettext:
-            match = (_GETTEXT_CHARSET if gettext else _MARKUP_CHARSET).search(data[:4096])
-        name = next(filter(None, match.groups()), b"").decode() if match else ""
+        if gettext:
+            name, _ = charset_of_po(data.decode("latin-1"))
+        elif data.lstrip()[:1] == b"<" and (match := _MARKUP_CHARSET.search(data[:4096])):
+            name = next(filter(None, match.groups()), b"").decode()
         name = "utf-8" if name.upper() in ("", "CHARSET", "UTF-8", "UTF8") else name
     return mark, name
 
@@ -256,8 +257,8 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
     mark, name = _encoding(data, gettext=gettext)
     try:
         text = data[len(mark) :].decode(name)
-        # In an encoding that is not based on ASCII, such as UTF-7, text outside the translation would change.
-        has_ascii = bool(mark) or string.printable.encode(name) == string.printable.encode("ascii")
+        as_bytes = _ASCII.encode("ascii")
+        has_ascii = bool(mark) or (_ASCII.encode(name) == as_bytes and as_bytes.decode(name) == _ASCII)
     except UnicodeDecodeError as error:
         raise _not_decoded(name, error.start + len(mark)) from None
     except (LookupError, ValueError):
@@ -270,16 +271,33 @@ def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
     is_markup = text.lstrip()[:1] == "<" and not name.startswith("utf")
 
     def encode(translation: str) -> bytes:
+        if gettext:
+            translation, own = _with_charset(translation, name)
+            return mark + translation.encode(own)
         try:
             return mark + translation.encode(name, errors="xmlcharrefreplace" if is_markup else "strict")
         except UnicodeEncodeError as error:
-            if gettext and not mark:  # as msginit does where a template names ASCII
-                written, field = translation.encode(), _GETTEXT_CHARSET.search(translation.encode())
-                return written[: field.start(1)] + b"UTF-8" + written[field.end(1) :] if field else written
             char = translation[error.start]
             raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None
 
     return _Part(reader(text), encode)
+
+
+def _with_charset(catalogue: str, name: str) -> tuple[str, str]:
+    """Return a catalogue of gettext whose header names its encoding, and the encoding.
+
+    It is the one it was read in, or UTF-8 where that lacks a character, as msginit has it for a template in
+    ASCII. A header that names another, or "CHARSET", stays as long as all is ASCII.
+    """
+    try:
+        catalogue.encode(name)
+    except UnicodeEncodeError:
+        name = "utf-8"
+    if name == "utf-8" and not catalogue.isascii():
+        named, span = charset_of_po(catalogue)
+        if span.stop and named.upper() not in ("UTF-8", "UTF8"):
+            catalogue = f"{catalogue[: span.start]}UTF-8{catalogue[span.stop :]}"
+    return catalogue, name
 
 
 def _read_package(

@@ -297,10 +297,33 @@ def read_po(text: str) -> Template:
             parts += message.lines
         else:
             first = message.lines[0]
-            head, end = message.keyword + " ", re.sub(r".*(?=\r?\n|\Z)", "", first, count=1)
+            head, end = message.keyword + " ", first[len(first.rstrip("\r\n")) :]
             source = singular if message.keyword in ("msgstr", "msgstr[0]") else plural
             parts.append(units.plain(source, "".join(message.lines), _as_po(head, end)))
     return units.template(parts)
+
+
+# A field ends with an escaped newline, and may go on in the next string.
+_CHARSET = re.compile(
+    r"""(?is)(?:"|\\n)Content-Type:(?:(?!\\n).)*?charset\s*=\s*(?P<name>(?:[\w.:-]|"\s*")*)"""
+)
+
+
+def charset_of_po(text: str) -> tuple[str, slice]:
+    """Return the encoding that the header of a catalogue names, "" for none, and where it stands in the text.
+
+    Raises:
+        InputError: see `read_po`.
+    """
+    at = 0
+    for message, singular, _ in _messages(text):
+        raw = message if isinstance(message, str) else "".join(message.lines)
+        is_header = not isinstance(message, str) and message.keyword == "msgstr" and not singular
+        if is_header and (charset := _CHARSET.search(raw)):
+            span = slice(at + charset.start("name"), at + charset.end("name"))
+            return re.sub(r'"\s*"', "", charset["name"]), span
+        at += len(raw)
+    return "", slice(0)
 
 
 def _messages(text: str) -> Iterator[tuple[_Message | str, str, str]]:

@@ -1,5 +1,6 @@
 """Documents: only their text changes, all of it does, and formats follow the words that they were on."""
 
+import codecs
 import io
 import json
 import random
@@ -257,7 +258,7 @@ def test_the_cells_of_columns_are_units(
         assert file.tell() == 0
 
 
-@pytest.mark.parametrize("name", ["utf-7", "idna", "punycode", "utf-16", "hex", "none"])
+@pytest.mark.parametrize("name", ["utf-7", "idna", "punycode", "raw_unicode_escape", "utf-16", "hex", "none"])
 def test_an_encoding_that_is_not_based_on_ascii_is_refused_at_once(name: str, tmp_path: Path) -> None:
     entry = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={name}\\n"\n\nmsgid "cats"\nmsgstr ""\n'
     (tmp_path / "a.po").write_text(entry, encoding="ascii")
@@ -265,10 +266,11 @@ def test_an_encoding_that_is_not_based_on_ascii_is_refused_at_once(name: str, tm
         read_document(tmp_path / "a.po")
 
 
-def test_only_the_header_says_what_the_encoding_of_gettext_is(tmp_path: Path) -> None:
-    def german(texts: list[str], aligned: object) -> list[Output]:
-        return [Output("Straße") for _ in texts]
+def german(texts: list[str], aligned: object) -> list[Output]:
+    return [Output("Straße") for _ in texts]
 
+
+def test_only_the_header_says_what_the_encoding_of_gettext_is(tmp_path: Path) -> None:
     path, message = tmp_path / "a.po", 'msgid "use charset=us-ascii here"\nmsgstr ""\n'
     path.write_text(message)  # without a header it is UTF-8
     assert translated_bytes(path, german).decode() == message.replace('msgstr ""', 'msgstr "Straße"')
@@ -276,6 +278,48 @@ def test_only_the_header_says_what_the_encoding_of_gettext_is(tmp_path: Path) ->
     path.write_text(header + message)
     expected = header.replace("=us-ascii", "=UTF-8") + message.replace('msgstr ""', 'msgstr "Straße"')
     assert translated_bytes(path, german).decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("charset", "encoding"),
+    [
+        ("Content-Type: text/plain; charset=ISO-8859-15\\n", "iso-8859-15"),
+        ("Content-Type: text/plain; Charset = ISO-8859-15\\n", "iso-8859-15"),
+        ('content-type: text/plain; "\n"charset=ISO-8859-15\\n', "iso-8859-15"),
+        ('Content-Type: text/plain; charset=ISO-8859-"\n"15\\n', "iso-8859-15"),
+        ("X-Note: Content-Type: none; charset=latin1\\n", "utf-8"),
+        ("Content-Type: text/plain\\nX-Note: charset=latin1\\n", "utf-8"),
+        ("", "utf-8"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "# " + "ö" * 3000 + "\n", '"Project-Id-Version: x\\n"\n' * 300])
+def test_the_encoding_of_gettext_is_found_wherever_its_header_says_it(
+    before: str, charset: str, encoding: str, tmp_path: Path
+) -> None:
+    comment, field = (before, "") if before.startswith("#") else ("", before)
+    header = f'{comment}msgid ""\nmsgstr ""\n{field}"{charset}"\n\n'
+    message = 'msgid "a ö"\nmsgstr "{}"\n'
+    (tmp_path / "a.po").write_bytes((header + message.format("")).encode(encoding))
+    assert translated_bytes(tmp_path / "a.po", german) == (header + message.format("Straße")).encode(encoding)
+
+
+@pytest.mark.parametrize("named", ["CHARSET", "", "us-ascii"])
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+def test_a_catalogue_in_utf_8_says_so(mark: bytes, named: str, tmp_path: Path) -> None:
+    written = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\nmsgid "a"\nmsgstr "{}"\n'
+    (tmp_path / "a.po").write_bytes(mark + written.format(named, "").encode())
+    assert translated_bytes(tmp_path / "a.po", german) == mark + written.format("UTF-8", "Straße").encode()
+    unchanged = mark + written.format(named, "Strasse").encode()
+    (tmp_path / "a.po").write_bytes(unchanged)
+    assert translated_bytes(tmp_path / "a.po", german) == unchanged
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_each_line_of_a_translated_message_ends_as_the_lines_of_its_file_do(end: str, tmp_path: Path) -> None:
+    source = 'msgid ""\n"one\\n"\n"two"\nmsgstr ""\n'.replace("\n", end).encode()
+    (tmp_path / "a.po").write_bytes(source)
+    translated = translated_bytes(tmp_path / "a.po", upper)
+    assert translated == source + f'"ONE\\n"{end}"TWO"{end}'.encode()
 
 
 @pytest.mark.parametrize("name", ["shift_jis", "euc-jp", "gb18030", "big5", "euc-kr", "koi8-r", "cp1252"])

@@ -156,6 +156,7 @@ def num_prepared(**settings: str) -> int:
     return done.stdout.count("create:cache_miss,cpu,matmul")
 
 
+@pytest.mark.slow
 def test_few_prepared_products_are_kept_unless_the_user_says_how_many() -> None:
     with_as_many_as_shapes = num_prepared(ONEDNN_PRIMITIVE_CACHE_CAPACITY="1000")
     if not with_as_many_as_shapes:
