@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -257,10 +257,10 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
     steps: set[int] = set()
     take = SingleProcess.step
 
-    def step(self: SingleProcess, plan: StepPlan, *, is_interrupted: Callable[[], bool]) -> StepMetrics:
+    def step(self: SingleProcess, plan: StepPlan) -> StepMetrics:
         if plan.number in steps:
             return StepMetrics(*3 * [float("nan")], 6)
-        return take(self, plan, is_interrupted=is_interrupted)
+        return take(self, plan)
 
     monkeypatch.setattr(SingleProcess, "step", step)
     yield steps

@@ -147,20 +147,21 @@ def test_a_group_keeps_each_gradient_once_and_ends_with_one_line_if_a_process_di
     assert all(weight.grad is not None for weight in weights)  # a group that is closed takes nothing away
 
 
-def test_a_group_whose_step_is_given_up_leaves_the_weights_and_ends_without_waiting(
+def test_a_group_whose_step_is_interrupted_leaves_the_weights_and_ends_without_waiting(
     source: BatchSource,
 ) -> None:
     """The worker would be busy for minutes."""
     config = settings()
     model = Transformer.from_config(config.model)
     before = [weight.detach().clone() for weight in model.parameters()]
-    rank = Rank(model, source, config, prepared(model, config), size=2)
+    asked = iter([False, False, True])
+    execution = prepared(model, config)
+    rank = Rank(model, source, config, execution, size=2, is_interrupted=lambda: next(asked))
     optimizer = build_optimizer(model, config.optimizer, precision="float32")
     group = SharedMemoryGroup(rank, optimizer, None, threads=1)
     ((process, _),) = group._workers
-    asked = iter([False, False, True])
     with closing(group), pytest.raises(StepInterruptedError):
-        group.step(StepPlan(1, ((0, 0),) * 1_000_000, 0.01), is_interrupted=lambda: next(asked))
+        group.step(StepPlan(1, ((0, 0),) * 1_000_000, 0.01))
     assert process.exitcode == -signal.SIGKILL
     assert all(torch.equal(*both) for both in zip(before, model.parameters(), strict=True))
 

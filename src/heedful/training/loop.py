@@ -120,6 +120,7 @@ class Trainer:
         self.average = MovingAverage(model, decay) if decay else None
         self.progress = Progress()
         self._group: ProcessGroup | None = None
+        self._stop_request: StopRequest = lambda: None
         self._steps = StepLog(config, on_cpu=execution.device.type == "cpu")
         self._started = 0.0
         self._saved_at = 0.0
@@ -155,18 +156,18 @@ class Trainer:
         self._saved_at = self._seconds()
         self._steps.start(self._saved_at)
         self._emit_start()
-        with caught_signals() as stop_request:
+        with caught_signals() as self._stop_request:
             while True:
                 try:
                     with closing(self._process_group()) as group:
                         self._group = group
-                        limit = self._train(group, stop_request)
+                        limit = self._train(group)
                     self._group = None
-                    return self._finish(limit, stop_request)
+                    return self._finish(limit)
                 except DivergedError as error:
                     self._roll_back(error)
 
-    def _train(self, group: ProcessGroup, stop_request: StopRequest) -> str:
+    def _train(self, group: ProcessGroup) -> str:
         """Take steps until a limit is reached; return it.
 
         Raises:
@@ -175,25 +176,21 @@ class Trainer:
         """
         self._before_the_first_step(group)
         positions = self._positions()
-
-        def is_interrupted() -> bool:
-            return stop_request() is not None or self.schedule.is_time_over(self._seconds())
-
         while (limit := self.schedule.reached_limit(self._now())) is None:
             started, before = time.monotonic(), replace(self.progress)
             try:
-                plan = self._plan(positions, is_interrupted)
-                metrics = group.step(plan, is_interrupted=is_interrupted)
+                plan = self._plan(positions)
+                metrics = group.step(plan)
             except StepInterruptedError:
                 self.progress = before
                 self._epoch_length = len(self.source.plan(before.epoch))
-                self._stop_if(stop_request())
+                self._stop_if_asked()
                 continue  # the time is over, which is a limit
             with self._saved_on_error():
                 self._record(plan, metrics, time.monotonic() - started)
                 for act in self._due():
                     act()
-            self._stop_if(stop_request())
+            self._stop_if_asked()
         if self.progress.step == 0:  # no weight has changed, so none may be saved as trained
             raise TrainingError(no_step_finished(self.config))
         return limit
@@ -203,7 +200,8 @@ class Trainer:
         self._epoch_length = len(self.source.plan(self.progress.epoch))
         if self.schedule.reached_limit(self._now()) is None:
             self._note_computed_by(group)
-            if message := accumulation_warning(self.config, self._epoch_length):
+            message = accumulation_warning(self.config, self._epoch_length)
+            if message and not self.progress.rollbacks:
                 self._emit(WarningEvent, message=message)
         if self.config.train.init is not None and self.progress.step == 0:
             self._validate_base_model()
@@ -212,21 +210,25 @@ class Trainer:
 
     def _process_group(self) -> ProcessGroup:
         return start_process_group(
-            self.model, self.source, self.config, self.execution, self.optimizer, self.average
-        )
+            self.model, self.source, self.config, self.execution, self.optimizer, self.average,
+            is_interrupted=self._is_interrupted,
+        )  # fmt: skip
 
-    def _plan(self, positions: Iterator[Position], is_interrupted: Callable[[], bool]) -> StepPlan:
+    def _is_interrupted(self) -> bool:
+        return self._stop_request() is not None or self.schedule.is_time_over(self._seconds())
+
+    def _plan(self, positions: Iterator[Position]) -> StepPlan:
         """Plan the next step; the learning rate is by the progress before it.
 
         Raises:
-            StepInterruptedError: a step of very many micro-batches is to be given up before it begins.
+            StepInterruptedError: a step of very many micro-batches is interrupted before it begins.
         """
         rate = self.schedule.learning_rate(self._now())
         batches = [next(positions)]
         while len(batches) < self.config.batch.accumulation and not self.schedule.epochs_are_over(
             self.progress
         ):
-            if is_interrupted():
+            if self._is_interrupted():
                 raise StepInterruptedError
             batches.append(next(positions))
         self.progress.step += 1
@@ -305,20 +307,19 @@ class Trainer:
             f"in a row up to step {error.step} had a loss or gradient that is not finite",
         )
 
-    def _stop_if(self, signal: Signals | None) -> None:
+    def _stop_if_asked(self) -> None:
         """Save a checkpoint and end the run if there was a signal.
 
         Raises:
             Terminated: it was SIGTERM.
             KeyboardInterrupt: it was Ctrl-C.
         """
+        signal, step = self._stop_request(), self.progress.step
         if signal is not None:
             self._save_this_step()
-            self._emit(
-                WarningEvent,
-                message=f"stopped by {signal.name} after step {self.progress.step:,}, which is saved; "
-                "--resume continues from there",
-            )
+            where = f"after step {step:,}, which is saved" if step else "before the first step was finished"
+            message = f"stopped by {signal.name} {where}; --resume continues from there"
+            self._emit(WarningEvent, message=message)
             raise Terminated if signal == SIGTERM else KeyboardInterrupt
 
     @contextmanager
@@ -407,13 +408,13 @@ class Trainer:
     def _resumable(self) -> Resumable:
         return Resumable(self.model, self.optimizer, self.average, self.progress, self.callbacks.fingerprint)
 
-    def _finish(self, limit: str, stop_request: StopRequest) -> EndEvent:
+    def _finish(self, limit: str) -> EndEvent:
         """Validate and save the final weights: the moving average, or the mean of the last checkpoints."""
         now = self._now()
         self._notify(self._steps.flush(now))
         done = self.schedule.fraction_done(now)
         self._save_this_step(is_regular=self.schedule.is_time_based)
-        self._stop_if(stop_request())
+        self._stop_if_asked()
         mean = None if self.average else self._mean_of_checkpoints()
         weights = self.average.weights if self.average else mean
         if self.progress.validated_step != self.progress.step or mean is not None:

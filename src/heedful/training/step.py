@@ -66,7 +66,7 @@ class StepMetrics:
 
 
 class StepInterruptedError(Exception):
-    """A step was given up between two of its micro-batches; no weight has changed."""
+    """A step was interrupted between two of its micro-batches; no weight has changed."""
 
 
 class ForwardPass(Protocol):

@@ -1,6 +1,7 @@
 """Choose the process group: that of torchrun, several processes of this machine, or one."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,8 @@ def start_process_group(
     execution: Execution,
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
+    *,
+    is_interrupted: Callable[[], bool] = lambda: False,
 ) -> ProcessGroup:
     """Start the process group of a training; the caller closes it.
 
@@ -42,6 +45,7 @@ def start_process_group(
         execution: of this process.
         optimizer: over all trained weights.
         average: the moving average, or None.
+        is_interrupted: whether to end a step before its update; torchrun's processes do not ask.
 
     Raises:
         ConfigError: the settings need shared memory or compiled kernels, which are missing here.
@@ -56,7 +60,7 @@ def start_process_group(
         return DistributedGroup(rank, optimizer, average)
     size, threads = process_group_size(config, model)
     if size > 1:
-        rank = Rank(model, source, config, execution, size=size)
+        rank = Rank(model, source, config, execution, size=size, is_interrupted=is_interrupted)
         try:
             return SharedMemoryGroup(rank, optimizer, average, threads=threads)
         except NoSharedMemoryError as error:
@@ -65,7 +69,8 @@ def start_process_group(
                     f"train.processes={size} needs shared memory, and there is none ({error}); "
                     "set train.processes=1"
                 ) from None
-    return SingleProcess(Rank(model, source, config, execution), optimizer, average)
+    rank = Rank(model, source, config, execution, is_interrupted=is_interrupted)
+    return SingleProcess(rank, optimizer, average)
 
 
 def describe(group: ProcessGroup, execution: Execution) -> str:

@@ -14,7 +14,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,7 +35,7 @@ from heedful.training.execution import Execution
 from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
 from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer, choose_trained_weights
-from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan, never
+from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     StepMetrics,
     Sums,
@@ -188,8 +188,8 @@ class DistributedGroup:
         _broadcast(setup)
         self._stepper = _Stepper(setup, rank, _State(rank.model, optimizer, average))
 
-    def step(self, plan: StepPlan, *, is_interrupted: Callable[[], bool] = never) -> StepMetrics:
-        """Update the weights of all ranks once; nothing interrupts that."""
+    def step(self, plan: StepPlan) -> StepMetrics:
+        """Update the weights of all ranks once; nothing interrupts that, since none can leave the others."""
         self._is_between_steps = False
         metrics = self._stepper.step(plan)
         self._is_between_steps = True

@@ -45,21 +45,12 @@ class StepPlan:
     learning_rate: float
 
 
-def never() -> bool:
-    """Return False: nothing interrupts a step."""
-    return False
-
-
 @dataclass(frozen=True)
 class PlannedBatches:
-    """A rank's rows of each micro-batch of a step, made while they are iterated, each time anew.
-
-    Before each but the first, `is_interrupted` says whether the step is to be given up.
-    """
+    """A rank's rows of each micro-batch of a step, made while they are iterated, each time anew."""
 
     rank: "Rank"
     plan: StepPlan
-    is_interrupted: Callable[[], bool] = never
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches.
@@ -67,12 +58,12 @@ class PlannedBatches:
         The random generator (dropout) is seeded from seed, step and rank, so its state need not be saved.
 
         Raises:
-            StepInterruptedError: the step is to be given up.
+            StepInterruptedError: the step is interrupted.
         """
         identity = f"{self.rank.config.train.seed} {self.plan.number} {self.rank.number}".encode()
         torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
         for number, (epoch, index) in enumerate(self.plan.batches):
-            if number and self.is_interrupted():
+            if number and self.rank.is_interrupted():
                 raise StepInterruptedError
             yield self.rank.loader.batch(epoch, index)
 
@@ -87,16 +78,11 @@ class ProcessGroup(Protocol):
     threads: int
     is_sharded: bool
 
-    def step(self, plan: StepPlan, *, is_interrupted: Callable[[], bool] = never) -> StepMetrics:
+    def step(self, plan: StepPlan) -> StepMetrics:
         """Update the weights once, unless loss or gradient is not finite.
 
-        Args:
-            plan: of the step.
-            is_interrupted: whether to give the step up, asked between its micro-batches; torchrun's processes
-                finish it, since none can leave the others alone.
-
         Raises:
-            StepInterruptedError: it was given up; then no other step can be taken.
+            StepInterruptedError: it was interrupted; then the group can take no other step.
         """
         ...
 
@@ -121,14 +107,19 @@ class Rank:
         *,
         number: int = 0,
         size: int = 1,
+        is_interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Compute with a model, to which `execution` has been applied."""
+        """Compute with a model, to which `execution` has been applied.
+
+        `is_interrupted` says, between the micro-batches of a step, whether to end it without an update.
+        """
         self.model = model
         self.source = source
         self.config = config
         self.execution = execution
         self.number = number
         self.size = size
+        self.is_interrupted = is_interrupted
         self.loader: DataLoader = InlineLoader(source, number=number, size=size)
 
     def prefetch(self, workers: int | None = None) -> None:
@@ -147,7 +138,6 @@ class Rank:
         self,
         plan: StepPlan,
         *,
-        is_interrupted: Callable[[], bool] = never,
         discard: Callable[[], object] | None = None,
         forward: ForwardPass | None = None,
     ) -> Sums:
@@ -155,16 +145,15 @@ class Rank:
 
         Args:
             plan: of the step.
-            is_interrupted: whether to give the step up.
             discard: discards the gradients of a step so far, as in `accumulate_gradients`.
             forward: the forward pass of a wrapped model, as there.
 
         Raises:
-            StepInterruptedError: it was given up.
+            StepInterruptedError: it was interrupted.
         """
         return accumulate_gradients(
             self.model,
-            PlannedBatches(self, plan, is_interrupted),
+            PlannedBatches(self, plan),
             self.config.train,
             precision=self.execution.precision,
             discard=discard,
@@ -184,12 +173,12 @@ class SingleProcess:
         self._optimizer = optimizer
         self._average = average
 
-    def step(self, plan: StepPlan, *, is_interrupted: Callable[[], bool] = never) -> StepMetrics:
+    def step(self, plan: StepPlan) -> StepMetrics:
         """Update the weights once, and their moving average."""
         metrics = train_step(
             self._rank.model,
             self._optimizer,
-            PlannedBatches(self._rank, plan, is_interrupted),
+            PlannedBatches(self._rank, plan),
             config=self._rank.config,
             learning_rate=plan.learning_rate,
             precision=self._rank.execution.precision,

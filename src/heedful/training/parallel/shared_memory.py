@@ -7,7 +7,7 @@ writes those of the others' weights into shared buffers as soon as the backward 
 
 import atexit
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -32,7 +32,7 @@ from heedful.training.optimizer import (
     optimizer_of_shard,
     update_costs,
 )
-from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan, never
+from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     StepMetrics,
     Sums,
@@ -100,14 +100,12 @@ class SharedMemoryGroup:
             theirs.close()
             self._workers.append((process, ours))
 
-    def step(self, plan: StepPlan, *, is_interrupted: Callable[[], bool] = never) -> StepMetrics:
+    def step(self, plan: StepPlan) -> StepMetrics:
         """Update the weights once, each rank those of its shard."""
         self._is_between_steps = False
         with using_threads(self.threads):
             self._send(plan)
-            sums = self._shard.accumulate(
-                plan, is_interrupted=is_interrupted
-            )  # while the workers do the same
+            sums = self._shard.accumulate(plan)  # while the workers do the same
             sums = sum(self._receive(), start=sums)
             self._send("sum")
             squared = self._shard.sum()
@@ -131,7 +129,7 @@ class SharedMemoryGroup:
             pipe.close()  # ends the worker
             if self._is_between_steps:
                 process.join(timeout=10)
-            process.kill()  # if it is still alive, or in a step that was given up
+            process.kill()  # if it is still alive, or in a step that was interrupted
             process.join()
         self._workers = []
         self._shard.close()
@@ -232,10 +230,10 @@ class Shard:
         hooked: list[Any] = list(self._outgoing)  # torch has not typed this method
         self._hooks = [weight.register_post_accumulate_grad_hook(self._send) for weight in hooked]
 
-    def accumulate(self, plan: StepPlan, *, is_interrupted: Callable[[], bool] = never) -> Sums:
+    def accumulate(self, plan: StepPlan) -> Sums:
         """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
         self._discard_gradients()
-        return self.rank.accumulate(plan, is_interrupted=is_interrupted, discard=self._discard_gradients)
+        return self.rank.accumulate(plan, discard=self._discard_gradients)
 
     def sum(self) -> float:
         """Sum the gradients of this rank's own weights over all ranks; return the sum of their squares."""
