@@ -16,7 +16,7 @@ from heedful.settings import parsing
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
-_EMPTY = "the file is empty; give a file with one sentence a line"
+_EMPTY = "the file is empty; it must have at least one line"
 _DAMAGED_GZIP = "the gzip file is truncated or corrupt; fetch or compress it again"
 _CHUNK = 2**20
 _MAX_RATIO = 200  # of text to its gzip; that of natural language is 3

@@ -172,7 +172,7 @@ class Glossary:
             yield from index.get((True, word[:end]), ())
 
 
-def combined(glossaries: Sequence[Glossary]) -> Glossary:
+def merged(glossaries: Sequence[Glossary]) -> Glossary:
     """Return one glossary of several; the first that has a term says how to write it."""
     if len(glossaries) == 1:
         return glossaries[0]
@@ -324,7 +324,7 @@ def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
         last = target.text[-1]
         may_continue = target.any_ending or not last.isalnum() or _IS_UNSPACED.match(last) is not None
         alone = tuple(tokenizer.encode(target.text))
-        within = {alone, _within(target.text, tokenizer)}
+        within = {alone, _ids_after_a_token(target.text, tokenizer)}
         capital = tuple(tokenizer.encode(_with_capital(target.text)))
         for ids, is_first in [*((each, False) for each in sorted(within)), (capital, True)]:
             if not ids or tokenizer.unk_id in ids or (is_first and capital == alone):
@@ -336,8 +336,8 @@ def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
     return Term(tuple(forms), continues)
 
 
-def _within(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids of a text behind another one; none where the two share a token."""
+def _ids_after_a_token(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids of a text that follows a comma; none where the two share a token."""
     is_unspaced = _IS_UNSPACED.match(text) is not None
     before = "、" if is_unspaced else ","
     first, ids = tokenizer.encode(before), tokenizer.encode(before + " " * (not is_unspaced) + text)

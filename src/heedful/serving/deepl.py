@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from heedful.decoding.glossary import Glossary, combined
+from heedful.decoding.glossary import Glossary, merged
 from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.gateway import (
     Gateway,
@@ -257,7 +257,7 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
     store = gateway.glossaries
 
     def terms(pair: Pair) -> Glossary:
-        return combined([store.terms(client, each, pair) for each in ids])
+        return merged([store.terms(client, each, pair) for each in ids])
 
     return terms
 

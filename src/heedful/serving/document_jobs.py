@@ -197,7 +197,7 @@ class DocumentStore:
             return replace(state, status="error", error="The server stopped; send the document again")
         return state
 
-    def take(self, state: DocumentState) -> Path:
+    def claim(self, state: DocumentState) -> Path:
         """Return the folder of a document, which nobody else can ask for any more.
 
         Raises:
@@ -431,11 +431,11 @@ class _Run:
             HeedfulError, RefusedError: the document cannot be read, translated or written.
         """
         loop = asyncio.get_running_loop()
-        self._tell()
+        self._write_state()
         work = asyncio.ensure_future(asyncio.to_thread(self._translate, request, loop))
         try:
             while not (await asyncio.wait((work,), timeout=_SECONDS))[0]:
-                self._tell()
+                self._write_state()
             work.result()
             return replace(self.state, status="done", characters=self._characters)
         finally:
@@ -444,7 +444,7 @@ class _Run:
                 self._asked.cancel()
             await asyncio.wait((work,))
 
-    def _tell(self) -> None:
+    def _write_state(self) -> None:
         """Write how far the document is."""
         remaining = None
         if self._characters_done:
@@ -479,7 +479,7 @@ class _Run:
             shutil.copyfile(self._store.source(state), self._store.result(state))
             return
         route = service.catalogue.required_route(source, request.target)
-        job = Job(route, Turn(), service.terms(route, request.glossary), progress=self._count)
+        job = Job(route, Turn(), service.terms(route, request.glossary), progress=self._add_characters)
         self._started = time.monotonic()
         self._write(document, job, loop)
         service.metrics.characters.inc(characters)
@@ -504,7 +504,7 @@ class _Run:
             document.write(translations, stream)
         result.with_suffix(".new").replace(result)
 
-    def _count(self, characters: int) -> None:
+    def _add_characters(self, characters: int) -> None:
         self._characters_done += characters
 
 

@@ -325,6 +325,6 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
         if state.status != "done":
             raise UnavailableError(_NOT_READY, retry_after=_POLL_SECONDS)
         store = _jobs(gateway).store
-        folder = store.take(state)
+        folder = store.claim(state)
         removal = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
         return _file(folder / store.result(state).name, state.name, then=removal)

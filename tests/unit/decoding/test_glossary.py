@@ -15,8 +15,8 @@ from heedful.decoding.glossary import (
     Entry,
     Glossary,
     TermText,
-    combined,
     continuing_tokens,
+    merged,
     placed_terms,
     term_of,
     words_of,
@@ -189,7 +189,7 @@ def test_places_are_of_whole_words_in_any_text(text: str, target: str) -> None:
 
 
 def test_the_first_of_several_glossaries_wins() -> None:
-    both = combined([Glossary.of({"a": "1", "b": "1"}), Glossary.of({"b": "2", "c": "2"})])
+    both = merged([Glossary.of({"a": "1", "b": "1"}), Glossary.of({"b": "2", "c": "2"})])
     assert [(str(each.source), str(each.targets[0])) for each in both.entries] == [
         ("a", "1"), ("b", "1"), ("c", "2"),
     ]  # fmt: skip

@@ -233,9 +233,9 @@ def test_only_its_client_with_its_key_knows_a_document_and_takes_it_once(world: 
         ):
             with pytest.raises(NoSuchDocumentError):
                 get(document_id, owner=owner, key=key)
-        folder = world.jobs.store.take(state)
+        folder = world.jobs.store.claim(state)
         assert (folder / "result").exists()
-        for again in (world.jobs.store.take, world.state):
+        for again in (world.jobs.store.claim, world.state):
             with pytest.raises(NoSuchDocumentError):
                 again(state)
 
@@ -264,7 +264,7 @@ def test_there_are_not_more_documents_than_allowed_and_old_ones_go(tmp_path: Pat
         await asyncio.gather(first_task, second_task)
         world.jobs.store.sweep(3600.0)
         assert len(world.jobs.store) == 2
-        world.jobs.store.take(first)
+        world.jobs.store.claim(first)
         time.sleep(0.01)
         world.jobs.store.sweep(0.001)
         assert len(world.jobs.store) == 0
