@@ -53,6 +53,12 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "decoding/backends/torch.py:TorchTokens.__getitem__: torch.as_tensor(rows).to(self._log_probs.device)",
         "decoding/backends/torch.py:ModelStep.__call__: torch.as_tensor(last_ids).to(self._device, non_blocking=True)",
     ),
+    "decoding: CUDA graphs": (
+        "decoding/backends/cuda_graphs.py:_StaticKeys.__init__: torch.arange(tensors[0].shape[2], device=position.device)",
+        "decoding/backends/cuda_graphs.py:GraphDecoder._allocate: rows.to(old.memory_mask.device)",
+        "decoding/backends/cuda_graphs.py:GraphDecoder._allocate: torch.full((1,), self._length, device=rows.device)",
+        "decoding/backends/cuda_graphs.py:GraphDecoder._allocate: torch.arange(len(rows), device=rows.device)",
+    ),
     "decoding: shortlist": (
         "decoding/backends/torch.py:RestrictedStep.__init__: is_out.to(device)",
         "decoding/backends/torch.py:RestrictedStep.reorder: torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from ten_pairs import as_options, write_pairs
 from tiny_bundle import SOURCES, TARGETS, memorised, save_memorised
 from trainer_worlds import Source
 
+import heedful.decoding.backends.torch as torch_backend
 from heedful.analysis.attention_maps import attention_maps
 from heedful.analysis.head_importance import head_importance
+from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE, GraphDecoder
 from heedful.decoding.backends.torch import TorchBackend, TorchTokens
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
@@ -165,6 +168,23 @@ def _precision_case(precision: Precision) -> None:
 
 _precision_case("bf16")
 _precision_case("fp16")
+
+
+@case("decoding: CUDA graphs")
+def _graphs(device: str, folder: Path) -> Result:
+    """Where there are none, their static tensors alone."""
+    several = {"greedy": _GREEDY, "beam": {"n_best": 2}, "coverage": {"coverage_penalty": 0.2}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(GRAPHS_VARIABLE, "on")
+        if not torch.version.cuda:
+            patch.setattr(
+                torch_backend, "GraphDecoder", partial(GraphDecoder, record=lambda compute: compute)
+            )
+        translator = Translator(bundle_on(device), engine="torch")
+        return {
+            name: _hypotheses(translator.translations(SOURCES, options=SearchOptions(**options)))
+            for name, options in several.items()
+        }
 
 
 @case("decoding: auto")

@@ -144,6 +144,7 @@ class MultiHeadAttention(nn.Module):
             keys_BHSK, values_BHSV = self.keys_and_values(context)
         else:
             keys_BHSK, values_BHSV = cache.update(self.keys_and_values, context)
+            mask = mask if cache.mask is None else cache.mask
         queries_BHTK = self.positions.rotate(self._split_heads(self.query(x), self.num_heads), start)
         if self.num_kv_heads < self.num_heads:  # each group of queries shares a head of keys and values
             keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
@@ -174,6 +175,7 @@ class KeyValueCache:
 
     length = 0  # the position of the next query
     tensors: tuple[Tensor, ...] = ()
+    mask: Tensor | None = None  # of the keys to attend to, (1, 1, 1, S); None: the caller's
 
     def update(self, project: Projection, context: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values to attend to, including those of the context (B, S, D)."""
@@ -219,7 +221,7 @@ class DecoderCache:
         self.layers = layers
         self.memory_states = memory_states
         self.memory_mask = memory_mask
-        self.length = 0
+        self.length: int | Tensor = 0  # or (1,), on the device
         self._sentences = torch.arange(memory_mask.shape[0])  # on the CPU, where they are compared
 
     def reorder(self, rows: Tensor) -> None:

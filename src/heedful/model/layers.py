@@ -68,7 +68,7 @@ class InputEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.norm = norm or nn.Identity()
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+    def forward(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
         """Embed ids (B, L), from position `start` on: (B, L, D)."""
         x = self.word_dropout(self.tokens(ids) * self.scale) + self.positions(start, ids.shape[1])
         return self.norm(self.dropout(x))  # type: ignore[no-any-return]

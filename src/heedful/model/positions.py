@@ -41,7 +41,7 @@ class AttentionPositions(nn.Module):
 class NoPositions(nn.Module):
     """Nothing is added to the embedding: attention sees positions by itself."""
 
-    def forward(self, start: int, length: int) -> float:
+    def forward(self, start: int | Tensor, length: int) -> float:
         """Return zero."""
         return 0.0
 
@@ -56,8 +56,13 @@ class SinusoidalPositions(nn.Module):
         self.formula = formula
         self.register_buffer("table", torch.empty(0, d_model), persistent=False)
 
-    def forward(self, start: int, length: int) -> Tensor:
-        """Return the vectors (length, D) of positions start, start + 1, ..."""
+    def forward(self, start: int | Tensor, length: int) -> Tensor:
+        """Return the vectors (length, D) of positions start, start + 1, ...
+
+        Where `start` is a tensor (1,), it is that of one position for which the table is long enough.
+        """
+        if isinstance(start, Tensor):
+            return self.table[start]
         end, table = start + length, self.table
         if end > table.shape[0]:
             # Threads share the module: another may put a shorter table there at any time, but not here.
@@ -73,12 +78,16 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_positions, d_model))
 
-    def forward(self, start: int, length: int) -> Tensor:
+    def forward(self, start: int | Tensor, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ...
+
+        Where `start` is a tensor (1,), it is that of one position which was learned.
 
         Raises:
             InputError: the sequence is longer than the positions that were learned.
         """
+        if isinstance(start, Tensor):
+            return self.weight[start]
         max_positions = self.weight.shape[0]
         if start + length > max_positions:
             raise InputError(

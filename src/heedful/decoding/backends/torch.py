@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
+from heedful.decoding.backends.cuda_graphs import GraphDecoder, can_be_graphs, graphs_are_asked_for
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, SPARE, NextTokens, StepFunction, average_steps, best_first
@@ -155,20 +157,31 @@ class RestrictedStep(StepFunction):
 class ModelStep(StepFunction):
     """The step function of a Transformer, over the key/value cache of its decoder."""
 
-    def __init__(self, model: Transformer, src: Tensor) -> None:
-        """Encode `src` (B, S), padded with the model's source pad id."""
-        self._model = model
+    def __init__(self, model: Transformer, src: Tensor, *, graphs: bool = False) -> None:
+        """Encode `src` (B, S), padded with the model's source pad id.
+
+        Args:
+            model: on its device.
+            src: on the same device.
+            graphs: replay steps as CUDA graphs, if the model allows it.
+        """
         self._device = src.device
-        self._cache = model.start_cache(model.encode(src))
+        memory = model.encode(src)
+        if graphs and can_be_graphs(model):
+            decoder = GraphDecoder(model, memory)
+            self._decode, self._reorder = decoder.decode_step, decoder.reorder
+        else:
+            cache = model.start_cache(memory)
+            self._decode, self._reorder = partial(model.decode_step, cache=cache), cache.reorder
 
     @override
     def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
         ids = torch.as_tensor(last_ids).to(self._device, non_blocking=True)
-        return TorchTokens(_log_softmax(self._model.decode_step(ids, self._cache)))
+        return TorchTokens(_log_softmax(self._decode(ids)))
 
     @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        self._cache.reorder(torch.as_tensor(rows))
+        self._reorder(torch.as_tensor(rows))
 
 
 class ForcedStep(StepFunction):
@@ -237,6 +250,7 @@ class TorchBackend(Backend):
         self._models = models
         self._device = next(models[0].parameters()).device
         self.device = self._device.type
+        self._graphs = self.device == "cuda" and graphs_are_asked_for()
         self._vocab_size = models[0].config.tgt_vocab_size
 
     @contextmanager
@@ -251,10 +265,10 @@ class TorchBackend(Backend):
         """Return the steps of a search; the threads are all those of torch."""
         del threads
         recorded = self._models if coverage else []
+        graphs = self._graphs and not coverage  # which is recorded by Python
         with self._inference(), record_cross_attention(recorded) as attention:
-            step = self._restricted(
-                [ModelStep(model, self._pad(sources, model)) for model in self._models], allowed
-            )
+            steps = [ModelStep(model, self._pad(sources, model), graphs=graphs) for model in self._models]
+            step = self._restricted(steps, allowed)
             if coverage:
                 lengths = list(map(len, sources))
                 step = CoverageTracker(step, lambda: attention.latest()[:, 0], lengths=lengths)

@@ -253,7 +253,7 @@ class ComputedSinusoids(SinusoidalPositions):
             raise InteropError(f"onnx: positions by {name} cannot be exported; export --to another engine")
         self.register_buffer("rates", rates, persistent=False)
 
-    def forward(self, start: int, length: int) -> Tensor:
+    def forward(self, start: int | Tensor, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ..., in float32."""
         pair = _sines_and_cosines(self.first + start, length, self.rates)
         if self.formula is sinusoids:
@@ -268,9 +268,9 @@ class LookedUpPositions(LearnedPositions):
         super().__init__(positions.weight.shape[1], 0)
         self.weight = positions.weight
 
-    def forward(self, start: int, length: int) -> Tensor:
+    def forward(self, start: int | Tensor, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ..."""
-        return F.embedding(torch.arange(start, start + length), self.weight)
+        return F.embedding(start + torch.arange(length), self.weight)
 
 
 class ComputedRotations(RotaryPositions):
@@ -333,13 +333,13 @@ def _attention_positions(positions: AttentionPositions) -> AttentionPositions:
     return ComputedRotations() if isinstance(positions, RotaryPositions) else positions
 
 
-def _sines_and_cosines(start: int, length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
+def _sines_and_cosines(start: int | Tensor, length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
     """Return sines and cosines (length, N) of position times rate (N,), from `start` on, in float32.
 
     They are computed in the type of the rates. Float64 cosines are shifted sines, as ONNX Runtime (up to
     version 1.22 at least) has no others.
     """
-    positions = torch.arange(start, start + length, dtype=rates.dtype)
+    positions = start + torch.arange(length, dtype=rates.dtype)
     angles = positions[:, None] * rates
     cosines = angles.cos() if rates.dtype == torch.float32 else (angles + math.pi / 2).sin()
     return angles.sin().float(), cosines.float()

@@ -1,0 +1,186 @@
+"""Decoding steps as CUDA graphs: the hundreds of kernels of a step are launched by one call.
+
+A graph repeats the same kernels with the same addresses. So nothing in it may depend on how many positions
+are written or how many rows are searched, and the caches are static: they have capacity for more positions,
+which a mask hides; the next position is a tensor on the device; the rows of sentences that have ended stay
+until few others are left.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from typing_extensions import override
+
+from heedful.errors import ConfigError
+from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
+from heedful.model.layers import DecoderLayer
+from heedful.model.positions import AttentionPositions
+from heedful.model.transformer import Memory, Transformer
+
+Compute = Callable[[], Tensor]
+GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"
+_POSITIONS = 64  # the capacity at first
+_SHRINK = 4  # rows move to smaller tensors when these have as many times their number
+
+
+def record_cuda_graph(compute: Compute) -> Compute:
+    """Return a replay of what a function computes on the GPU, which is recorded, and not computed, now.
+
+    Each replay writes its result into the same tensor.
+    """
+    graph, casts_once = torch.cuda.CUDAGraph(), torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # its casts of weights do not live as long as the graph
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            result = compute()
+    finally:
+        torch.set_autocast_cache_enabled(casts_once)
+
+    def replay() -> Tensor:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def graphs_are_asked_for() -> bool:
+    """Return what HEEDFUL_CUDA_GRAPHS says: on, or off, which is the default until a GPU has run them.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    chosen = os.environ.get(GRAPHS_VARIABLE, "").strip().lower()
+    if chosen not in ("", "on", "off"):
+        raise ConfigError(f"{GRAPHS_VARIABLE}={chosen}: must be on or off")
+    return chosen == "on"
+
+
+def can_be_graphs(model: Transformer) -> bool:
+    """Return whether decoding steps can be graphs: attention must not see positions by itself."""
+    attention = [cast("DecoderLayer", layer).self_attention for layer in model.decoder.layers]
+    return all(
+        isinstance(each, MultiHeadAttention) and type(each.positions) is AttentionPositions
+        for each in attention
+    )
+
+
+class _Replayed:
+    """A computation on static tensors: first done, which allocates workspaces, then recorded and replayed."""
+
+    def __init__(self, compute: Compute, record: Callable[[Compute], Compute]) -> None:
+        self._compute, self._record = compute, record
+        self._is_warm = False
+        self._replay: Compute | None = None
+
+    def __call__(self) -> Tensor:
+        """Return the result, which the next call overwrites."""
+        if not self._is_warm:
+            self._is_warm = True
+            return self._compute()
+        if self._replay is None:
+            self._replay = self._record(self._compute)
+        return self._replay()
+
+
+class _StaticKeys(KeyValueCache):
+    """Keys and values of self-attention, with capacity for more; each call writes those of one position."""
+
+    def __init__(self, tensors: tuple[Tensor, ...], position: Tensor) -> None:
+        """Take tensors (B, H, capacity, d), and the position that comes next, (1,)."""
+        self.tensors = tensors
+        self._position = position
+        self._positions = torch.arange(tensors[0].shape[2], device=position.device)
+
+    @override
+    def update(self, project: Projection, context: Tensor) -> tuple[Tensor, Tensor]:
+        for each, new in zip(self.tensors, project(context, 0), strict=True):
+            each.index_copy_(2, self._position, new)
+        self.mask = (self._positions <= self._position)[None, None, None]
+        keys, values = self.tensors
+        return keys, values
+
+
+class GraphDecoder:
+    """Decodes as `Transformer.decode_step` does, with graphs for each size of the static tensors."""
+
+    def __init__(
+        self, model: Transformer, memory: Memory, *, record: Callable[[Compute], Compute] = record_cuda_graph
+    ) -> None:
+        """Begin with a row for each source of the memory.
+
+        Args:
+            model: one that `can_be_graphs`.
+            memory: the encoder's output.
+            record: as `record_cuda_graph` does.
+        """
+        self._model, self._record = model, record
+        self._cache = model.start_cache(memory)
+        for layer, cache in zip(model.decoder.layers, self._cache.layers, strict=True):
+            attention = cast("DecoderLayer", layer).cross_attention
+            cache.memory.tensors = attention.keys_and_values(memory.states)
+            cache.target.tensors = tuple(each[:, :, :0] for each in cache.memory.tensors)  # of its shape
+        self._sentences = torch.arange(len(memory.mask))  # of each row, on the CPU
+        self._length = 0
+        self._allocate(self._sentences, _POSITIONS)
+
+    def _allocate(self, rows: Tensor, capacity: int) -> None:
+        """Move rows of the caches, (R,) on the CPU, to static tensors of their size."""
+        model, old = self._model, self._cache
+        rows = rows.to(old.memory_mask.device)
+        if model.config.positions == "learned":
+            capacity = min(capacity, model.config.max_positions)
+        self._embeddings = model.decoder.embedding.positions(0, capacity)  # a graph refers to these
+        position = torch.full((1,), self._length, device=rows.device)
+        layers = []
+        for cache in old.layers:
+            written = (each[rows, :, : self._length] for each in cache.target.tensors)
+            padding = (0, 0, 0, capacity - self._length)
+            target = _StaticKeys(tuple(F.pad(each, padding) for each in written), position)
+            memory = KeyValueCache()
+            memory.tensors = tuple(each[rows] for each in cache.memory.tensors)
+            layers.append(LayerCache(target, memory))
+        self._cache = DecoderCache(layers, old.memory_states, old.memory_mask[rows])
+        self._cache.length = position
+        self._capacity = capacity
+        self._targets = [each for layer in layers for each in layer.target.tensors]
+        self._memories = [each for layer in layers for each in layer.memory.tensors]
+        self._ids, self._rows = torch.zeros_like(rows), torch.arange(len(rows), device=rows.device)
+        self._decode = _Replayed(lambda: model.decode_step(self._ids, self._cache), self._record)
+        self._reorder_targets = _Replayed(lambda: _reorder(self._targets, self._rows), self._record)
+
+    def decode_step(self, ids: Tensor) -> Tensor:
+        """Return the logits (B, V) of the token after the newest id of each row (B,), until the next call.
+
+        Raises:
+            InputError: there are no more learned positions.
+        """
+        if self._length == self._capacity:
+            self._model.decoder.embedding.positions(self._length, 1)  # raises the error
+            self._allocate(torch.arange(len(self._sentences)), 2 * self._capacity)
+        self._ids[: len(ids)].copy_(ids)
+        self._length += 1
+        return self._decode()[: len(ids)]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Replace row i by row `rows[i]`, as `DecoderCache.reorder`."""
+        sentences, size = self._sentences[rows], len(self._ids)
+        stay = torch.equal(sentences, self._sentences[: len(rows)])
+        self._sentences = sentences
+        if not len(rows) <= size < _SHRINK * len(rows):
+            self._allocate(rows, self._capacity)
+            return
+        self._rows[: len(rows)].copy_(rows, non_blocking=True)
+        self._reorder_targets()
+        if not stay:
+            _reorder([*self._memories, self._cache.memory_mask], self._rows)
+
+
+def _reorder(tensors: Sequence[Tensor], rows: Tensor) -> Tensor:
+    """Replace row i of each tensor by its row `rows[i]`, in place; return the rows."""
+    for each in tensors:
+        each.copy_(each[rows])
+    return rows
