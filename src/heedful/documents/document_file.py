@@ -5,7 +5,6 @@ import copy
 import html
 import re
 import shutil
-import string
 import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
 from heedful.documents import office
+from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, not_decoded
 from heedful.documents.markdown import read_markdown
 from heedful.documents.marked_text import MarkedText
 from heedful.documents.markup import html_rules, parse_document
@@ -32,7 +32,6 @@ from heedful.documents.segments import Segments, has_letters, segment
 from heedful.documents.template import Template, Unit, Units
 from heedful.documents.text_files import (
     COLUMN_OPTION,
-    charset_of_po,
     check_columns,
     read_json,
     read_lines,
@@ -53,17 +52,6 @@ _MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
 _MAX_RATIO = 250  # between a large part and its compressed size; tables of numbers have about 30
 _LARGE = 16 * 2**20
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
-# Where the first bytes of markup name its encoding.
-_MARKUP_CHARSET = re.compile(
-    rb"""<\?xml[^>]*\sencoding\s*=\s*["']([\w.-]+)|<meta[^>]*charset\s*=\s*["']?([\w.-]+)"""
-)
-# In an encoding that is not based on ASCII, such as UTF-7, text outside the translation would change.
-_ASCII = string.printable + r"\u0041"
 
 
 def read_html(text: str) -> Template:
@@ -83,7 +71,11 @@ READERS: Mapping[str, Reader] = {
     **dict.fromkeys((".po", ".pot"), read_po),
 }
 _MEMORIES = frozenset((".tmx",))
-_GETTEXT = frozenset((".po", ".pot"))
+_SYNTAX: Mapping[str, Syntax] = {
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".xlf", ".xliff", ".tmx"), "xml"),
+    **dict.fromkeys((".po", ".pot"), "po"),
+}
 _TABLES = {".csv": None, ".tsv": "\t"}
 _TABLE_HEAD = 2**20  # bytes, in which the first line of a table is
 _OFFICE = frozenset((
@@ -158,11 +150,11 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
             return
         head = file.read(_TABLE_HEAD)
         file.seek(0)
-        mark, encoding = _encoding(head)
+        mark, encoding = byte_order_mark(head)
         try:
             text = codecs.getincrementaldecoder(encoding)().decode(head[len(mark) :])
         except UnicodeDecodeError as error:
-            raise _not_decoded(encoding, error.start + len(mark)) from None
+            raise not_decoded(encoding, error.start + len(mark)) from None
         check_columns(text, columns, delimiter=_TABLES[suffix], option=option)
     except InputError as error:
         raise InputError(f"{name}: {_one_line(error)}") from None
@@ -212,7 +204,8 @@ def read_document(
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
         else:
             reader = partial(read_tmx, language=language) if suffix in _MEMORIES else READERS[suffix]
-        return DocumentFile({"": _part(data, reader, gettext=suffix in _GETTEXT)})
+        text, encode = decode_text(data, syntax=_SYNTAX.get(suffix))
+        return DocumentFile({"": _Part(reader(text), encode)})
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
@@ -224,80 +217,6 @@ def read_document(
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
-
-
-def _encoding(data: bytes, *, gettext: bool = False) -> tuple[bytes, str]:
-    """Return the byte order mark of a text, b"" for none, and the name of its encoding."""
-    mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
-    name = _BYTE_ORDER_MARKS.get(mark, "")
-    if not name:
-        if gettext:
-            name, _ = charset_of_po(data.decode("latin-1"))
-        elif data.lstrip()[:1] == b"<" and (match := _MARKUP_CHARSET.search(data[:4096])):
-            name = next(filter(None, match.groups()), b"").decode()
-        name = "utf-8" if name.upper() in ("", "CHARSET", "UTF-8", "UTF8") else name
-    return mark, name
-
-
-def _not_decoded(name: str, byte: int) -> InputError:
-    return InputError(f"not {name} (byte {byte}); convert it to UTF-8")
-
-
-def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
-    """Return a text with its encoding: that of its byte order mark, the one it names, or UTF-8.
-
-    Args:
-        data: of the file, or of the part of a package.
-        reader: of its format.
-        gettext: whether a file of gettext names its encoding in its first entry.
-
-    Raises:
-        InputError: it is not in that encoding, or has NUL characters.
-    """
-    mark, name = _encoding(data, gettext=gettext)
-    try:
-        text = data[len(mark) :].decode(name)
-        as_bytes = _ASCII.encode("ascii")
-        has_ascii = bool(mark) or (_ASCII.encode(name) == as_bytes and as_bytes.decode(name) == _ASCII)
-    except UnicodeDecodeError as error:
-        raise _not_decoded(name, error.start + len(mark)) from None
-    except (LookupError, ValueError):
-        has_ascii = False
-    if not has_ascii:
-        raise InputError(f"unknown encoding {name!r}; convert it to UTF-8")
-    if "\0" in text:
-        raise InputError("has NUL characters; this is no text")
-
-    is_markup = text.lstrip()[:1] == "<" and not name.startswith("utf")
-
-    def encode(translation: str) -> bytes:
-        if gettext:
-            translation, own = _with_charset(translation, name)
-            return mark + translation.encode(own)
-        try:
-            return mark + translation.encode(name, errors="xmlcharrefreplace" if is_markup else "strict")
-        except UnicodeEncodeError as error:
-            char = translation[error.start]
-            raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None
-
-    return _Part(reader(text), encode)
-
-
-def _with_charset(catalogue: str, name: str) -> tuple[str, str]:
-    """Return a catalogue of gettext whose header names its encoding, and the encoding.
-
-    It is the one it was read in, or UTF-8 where that lacks a character, as msginit has it for a template in
-    ASCII. A header that names another, or "CHARSET", stays as long as all is ASCII.
-    """
-    try:
-        catalogue.encode(name)
-    except UnicodeEncodeError:
-        name = "utf-8"
-    if name == "utf-8" and not catalogue.isascii():
-        named, span = charset_of_po(catalogue)
-        if span.stop and named.upper() not in ("UTF-8", "UTF8"):
-            catalogue = f"{catalogue[: span.start]}UTF-8{catalogue[span.stop :]}"
-    return catalogue, name
 
 
 def _read_package(
@@ -338,7 +257,8 @@ def _read_package(
             if package.getinfo(name).file_size > _MAX_FILE:
                 raise InputError(f"its part {name} has more than {_MAX_FILE:,} bytes; split it")
             try:
-                parts[name] = _part(package.read(name), lambda text, own=own: XmlReader(own).read(text))  # type: ignore[misc]
+                text, encode = decode_text(package.read(name), syntax="xml")
+                parts[name] = _Part(XmlReader(own).read(text), encode)
             except InputError as error:
                 raise InputError(f"{name}: {error}") from None
     return DocumentFile(parts, package=data)

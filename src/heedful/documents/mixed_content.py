@@ -63,7 +63,7 @@ class _Mixed:
             if isinstance(node, Chars):
                 if node.text:
                     self._coded.text(with_blanks(node.text) if self._rules.blanks else node.text)
-                else:
+                elif node.raw not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
                     self._codes[self._coded.point(is_seen=False)] = node.raw, ""
             elif end is not None:
                 self._add_around(self._reader.raw(node), nodes[at + 1 : end], self._reader.raw(nodes[end]))
@@ -161,13 +161,28 @@ def _paragraph(node: Element, reader: XmlReader) -> str:
     return _content(node, reader, _PARAGRAPH)
 
 
+# The value of a cell, and its paragraphs what is shown: without it, they are the value too.
+_STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')""")
+
+
+def _cell(node: Element, reader: XmlReader) -> str:
+    """Return a cell of a sheet, without its value in the source where it is translated."""
+    content = "".join(map(reader.raw, node.children))
+    is_translated = content != "".join(map(verbatim, node.children))
+    opening = _STRING_VALUE.sub("", node.opening) if is_translated else node.opening
+    return opening + content + node.closing
+
+
 _OPEN_DOCUMENT = XmlRules(
     prefixes={
         **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style")},
         f"{_NAMESPACE}svg-compatible:1.0": "svg",
         f"{_NAMESPACE}drawing:1.0": "draw",
     },
-    units=dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
+    units={
+        **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
+        "table:table-cell": _cell,
+    },
     skipped=frozenset(("text:tracked-changes", "office:scripts")),
 )
 
@@ -283,7 +298,8 @@ def read_tmx(text: str, *, language: str | None) -> Template:
         variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
         own = (node.attributes.get("srclang") or source).lower()
         of_language = {each.attributes.get("lang", "").lower(): each for each in reversed(variants)}
-        variant = of_language.get(own, next(iter(variants), None))
+        alike = (each for language, each in of_language.items() if _primary(language) == _primary(own))
+        variant = of_language.get(own) or next(iter(variants) if own in ("", "*all*") else alike, None)
         is_translated = any(_primary(each) == _primary(language) for each in of_language)
         segments = [each for each in variant.children if isinstance(each, Element)] if variant else []
         segment = next((each for each in segments if each.name == "seg"), None)

@@ -1,6 +1,7 @@
 """Files of text without markup: lines, subtitles, columns of tables, strings of programs."""
 
 import csv
+import gettext
 import html
 import io
 import json
@@ -26,8 +27,12 @@ def read_lines(text: str) -> Template:
     return units.template(units.plain(each, each, str) for each in _LINE.findall(text))
 
 
-_CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*)[^<>]*>|\{\\[^{}]*\}")
-_SPEAKER = re.compile(r"(?m)^\s*[-\u2013\u2014]")  # a line of its own in a dialogue
+_CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")
+# What begins the line of a speaker, behind tags.
+_DASH = re.compile(
+    r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)"
+)
+_END_OF_LINE = re.compile(r"(?<!\s)[^\S\r\n]*+[\r\n]\s*+")
 
 
 def read_subtitles(text: str, *, escaped: bool = False) -> Template:
@@ -69,19 +74,19 @@ def _cue(cue: str, units: Units, *, escaped: bool) -> str:
         return cue
     tokens: list[Token] = []
     at = 0
-    is_dialogue = len(_SPEAKER.findall(cue)) > 1
-    joined = cue if is_dialogue else re.sub(r"\s*[\r\n]+\s*", " ", cue)
+    is_dialogue = len(_DASH.findall(cue)) > 1  # where each line is of a speaker
+    joined = cue if is_dialogue else _END_OF_LINE.sub(" ", cue)
+    marks = [(dash.span("dash"), Kind.POINT, "") for dash in _DASH.finditer(joined)]
     for tag in _CUE_TAG.finditer(joined):
         kind = Kind.POINT if not tag["name"] else Kind.CLOSE if tag["close"] else Kind.OPEN
-        tokens += [
-            Token(Kind.TEXT, joined[at : tag.start()]),
-            Token(kind, tag.group(), tag["name"] or ""),
-        ]
-        at = tag.end()
+        marks.append((tag.span(), kind, tag["name"] or ""))
+    for (start, end), kind, name in sorted(marks, key=lambda mark: mark[0]):
+        tokens += [Token(Kind.TEXT, joined[at:start]), Token(kind, joined[start:end], name)]
+        at = end
     tokens.append(Token(Kind.TEXT, joined[at:]))
     marked = marked_run(tokens, (lambda each: each.text) if escaped else (lambda each: each.raw))
     escape = (lambda each: html.escape(each, quote=False)) if escaped else str
-    lines, ends = re.split(r"\s*[\r\n]+\s*", cue), re.findall(r"\s*[\r\n]+\s*", cue)
+    lines, ends = _END_OF_LINE.split(cue), _END_OF_LINE.findall(cue)
     written = str if is_dialogue else partial(with_line_ends, lines=lines, ends=ends)
     return units.refer(Unit(Document([marked], escape, [True]), written))
 
@@ -238,10 +243,10 @@ def _records(text: str, delimiter: str) -> Iterator[list[str]]:
 def _delimiter(text: str, columns: Sequence[str]) -> str:
     """Return the delimiter that gives the table these columns, else the likeliest.
 
-    The likeliest gives the first lines equally many columns, and then the most.
+    The likeliest gives the first line several columns, all others equally many, and then the most.
     """
 
-    def likelihood(delimiter: str) -> tuple[bool, bool, int]:
+    def likelihood(delimiter: str) -> tuple[bool, bool, bool, int]:
         first: list[list[str]] = []
         with suppress(InputError):
             for values in islice(_records(text[:_HEAD], delimiter), _NUM_FIRST):
@@ -249,8 +254,10 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
         if len(text) > _HEAD and len(first) > 1:
             first.pop()  # which may be a part of a line
         lengths = [len(each) for each in first if each != [""]] or [0]
-        has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= {each.strip() for each in first[0]}
-        return has_columns, len({*lengths}) == 1, lengths[0]
+        names = {each.strip() for each in first[0]} if first else set()
+        numbers = {str(number) for number in range(1, lengths[0] + 1)}
+        has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= names | numbers
+        return has_columns, lengths[0] > 1, len({*lengths}) == 1, lengths[0]
 
     return max(_DELIMITERS, key=likelihood)
 
@@ -264,102 +271,118 @@ def _as_cell(delimiter: str, *, quoted: bool) -> Callable[[str], str]:
     return written
 
 
-_KEYWORD = re.compile(r'(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*(?P<string>".*")\s*')
-_STRING = re.compile(r'[ \t]*(?P<string>".*")\s*')
+_PO_TOKEN = re.compile(
+    r"""(?P<string>"(?:[^"\\\r\n]|\\.)*+")
+        | (?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?|domain)
+        | \#[^\r\n]* | \s+""",
+    re.VERBOSE,
+)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPED = re.compile(
+    r"\\(?:x(?P<hex>[0-7][0-9A-Fa-f])|(?P<octal>[01][0-7]{2}|[0-7]{1,2}(?![0-7]))|(?P<char>.))"
+)
+_PLURAL_FORMS = re.compile(r"""(?im)^Plural-Forms:.*?\bplural\s*=([^;\n]+)""")
 
 
 @dataclass(frozen=True)
-class _Message:
-    """A keyword of an entry, and the lines of its string."""
+class PoField:
+    """A keyword of an entry in a catalogue, and its string, which may be written as several."""
 
     keyword: str
-    strings: list[str]
-    lines: list[str] = field(default_factory=list)
+    strings: list[re.Match[str]] = field(default_factory=list)
+
+    @property
+    def start(self) -> int:
+        """Where the first string begins in the file."""
+        return self.strings[0].start()
+
+    @property
+    def end(self) -> int:
+        """Where the last string ends."""
+        return self.strings[-1].end()
 
     @property
     def text(self) -> str:
-        joined = "".join(each[1:-1] for each in self.strings)
-        return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), joined)
+        """The string."""
+        return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
 
 
 def read_po(text: str) -> Template:
     """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
 
     Raises:
-        InputError: a line that no catalogue has.
+        InputError: something that no catalogue has.
     """
     units, parts = Units(), []
-    for message, singular, plural in _messages(text):
-        if isinstance(message, str):
-            parts.append(message)
-        elif not message.keyword.startswith("msgstr") or message.text or not singular:
-            parts += message.lines
-        else:
-            first = message.lines[0]
-            head, end = message.keyword + " ", first[len(first.rstrip("\r\n")) :]
-            source = singular if message.keyword in ("msgstr", "msgstr[0]") else plural
-            parts.append(units.plain(source, "".join(message.lines), _as_po(head, end)))
-    return units.template(parts)
+    at, forms = 0, "n != 1"
+    singular = plural = ""
+    for each in po_fields(text):
+        if each.keyword == "msgid":
+            singular, plural = each.text, ""
+        elif each.keyword == "msgid_plural":
+            plural = each.text
+        elif each.keyword.startswith("msgstr") and not singular:  # the header
+            forms = match[1] if (match := _PLURAL_FORMS.search(each.text)) else forms
+        elif each.keyword.startswith("msgstr") and not each.text:
+            source = plural if plural and not _is_singular(each.keyword, forms) else singular
+            unit = units.plain(source, text[each.start : each.end], _as_po(text))
+            parts += [text[at : each.start], unit]
+            at = each.end
+    return units.template([*parts, text[at:]])
 
 
-# A field ends with an escaped newline, and may go on in the next string.
-_CHARSET = re.compile(
-    r"""(?is)(?:"|\\n)Content-Type:(?:(?!\\n).)*?charset\s*=\s*(?P<name>(?:[\w.:-]|"\s*")*)"""
-)
-
-
-def charset_of_po(text: str) -> tuple[str, slice]:
-    """Return the encoding that the header of a catalogue names, "" for none, and where it stands in the text.
+def po_fields(text: str) -> Iterator[PoField]:
+    """Yield the fields of all entries of a catalogue, without comments.
 
     Raises:
         InputError: see `read_po`.
     """
+    current: PoField | None = None
     at = 0
-    for message, singular, _ in _messages(text):
-        raw = message if isinstance(message, str) else "".join(message.lines)
-        is_header = not isinstance(message, str) and message.keyword == "msgstr" and not singular
-        if is_header and (charset := _CHARSET.search(raw)):
-            span = slice(at + charset.start("name"), at + charset.end("name"))
-            return re.sub(r'"\s*"', "", charset["name"]), span
-        at += len(raw)
-    return "", slice(0)
-
-
-def _messages(text: str) -> Iterator[tuple[_Message | str, str, str]]:
-    """Yield lines that stay and messages, each with the singular and the plural of its entry."""
-    singular = plural = ""
-    message: _Message | None = None
-    for number, line in enumerate(_LINE.findall(text), start=1):
-        if message is not None and (string := _STRING.fullmatch(line)):
-            message.strings.append(string["string"])
-            message.lines.append(line)
-            continue
-        if message is not None:
-            singular = message.text if message.keyword == "msgid" else singular
-            plural = message.text if message.keyword == "msgid_plural" else plural
-            yield message, singular, plural
-            message = None
-        if keyword := _KEYWORD.fullmatch(line):
-            message = _Message(keyword["keyword"], [keyword["string"]], [line])
-        elif not line.strip() or line.lstrip().startswith("#"):
-            yield line, "", ""
-        else:
+    while at < len(text):
+        token = _PO_TOKEN.match(text, at)
+        if token is None or (token["string"] and current is None):
+            line = text[at:].splitlines()[0]
+            number = len(re.findall(r"\r\n|\r|\n", text[:at])) + 1
             raise InputError(f"line {number}: not a catalogue of gettext: {line.strip()[:40]!r}")
-    if message is not None:
-        yield message, singular, plural
+        if token["string"] and current is not None:
+            current.strings.append(token)
+        elif token["keyword"]:
+            if current is not None and current.strings:
+                yield current
+            current = PoField(token["keyword"])
+        at = token.end()
+    if current is not None and current.strings:
+        yield current
 
 
-def _as_po(head: str, end: str) -> Callable[[str], str]:
+def _unescaped(escape: re.Match[str]) -> str:
+    if escape["char"]:
+        return _ESCAPES.get(escape["char"], escape["char"])
+    return chr(int(escape["hex"], 16) if escape["hex"] else int(escape["octal"], 8))
+
+
+def _is_singular(keyword: str, forms: str) -> bool:
+    """Return whether a form of a message is that of 1, and not of 2 too, by the formula of its language."""
+    try:
+        form_of = gettext.c2py(forms)
+        one, two = form_of(1), form_of(2)
+    except (ValueError, ZeroDivisionError):
+        one, two = 0, 1
+    return keyword == f"msgstr[{one}]" and one != two
+
+
+def _as_po(file: str) -> Callable[[str], str]:
+    """Return what writes a text as the strings of a file, on lines that end as its lines do."""
+    end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
+
     def quoted(line: str) -> str:
         for char, name in (("\\", "\\"), ('"', '"'), *((char, name) for name, char in _ESCAPES.items())):
             line = line.replace(char, f"\\{name}")
-        return f'"{line}"{end}'
+        return f'"{line}"'
 
     def written(text: str) -> str:
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-        if len(lines) == 1:
-            return head + quoted(text)
-        return head + f'""{end}' + "".join(map(quoted, lines))
+        return quoted(text) if len(lines) == 1 else end.join(['""', *map(quoted, lines)])
 
     return written

@@ -1,6 +1,5 @@
 """Documents: only their text changes, all of it does, and formats follow the words that they were on."""
 
-import codecs
 import io
 import json
 import random
@@ -38,7 +37,6 @@ from translate.storage.xliff import xlifffile
 
 from heedful.documents.document_file import check_table, read_document, suffixes, translate_units
 from heedful.documents.marked_text import MarkedText
-from heedful.documents.projection import Output
 from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError
 
@@ -238,6 +236,7 @@ def test_a_table_needs_its_columns(text: str, columns: list[str], message: str, 
         ("id;size, in cm;text\n1;4,5;a\n", ["3"], ["a"]),  # a comma in each line, and more semicolons
         ("id|text\n1|a, b; c\n", ["text"], ["a, b; c"]),
         ("text\none, two\n", ["1"], ["one, two"]),
+        ("text,price\none,4\nTotal\n", ["1"], ["one", "Total"]),  # lines of different lengths
         ('id,"two\nlines"\n1,a\n', ["two\nlines"], ["a"]),
         (f"id;a, b;text\n1;2, 3;a\n2;3, 4;b{50_000 * '; '}\n", ["3"], ["a", "b"]),
         ("id , text\n1,a\n", ["text"], ["a"]),
@@ -256,77 +255,6 @@ def test_the_cells_of_columns_are_units(
     with (tmp_path / "a.csv").open("rb") as file:
         check_table("a.csv", file, columns=columns, option="--column")
         assert file.tell() == 0
-
-
-@pytest.mark.parametrize("name", ["utf-7", "idna", "punycode", "raw_unicode_escape", "utf-16", "hex", "none"])
-def test_an_encoding_that_is_not_based_on_ascii_is_refused_at_once(name: str, tmp_path: Path) -> None:
-    entry = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={name}\\n"\n\nmsgid "cats"\nmsgstr ""\n'
-    (tmp_path / "a.po").write_text(entry, encoding="ascii")
-    with pytest.raises(InputError, match=f"unknown encoding '{name}'|not {name}"):
-        read_document(tmp_path / "a.po")
-
-
-def german(texts: list[str], aligned: object) -> list[Output]:
-    return [Output("Straße") for _ in texts]
-
-
-def test_only_the_header_says_what_the_encoding_of_gettext_is(tmp_path: Path) -> None:
-    path, message = tmp_path / "a.po", 'msgid "use charset=us-ascii here"\nmsgstr ""\n'
-    path.write_text(message)  # without a header it is UTF-8
-    assert translated_bytes(path, german).decode() == message.replace('msgstr ""', 'msgstr "Straße"')
-    header = '# was charset=latin1\nmsgid ""\nmsgstr "Content-Type: text/plain; charset=us-ascii\\n"\n\n'
-    path.write_text(header + message)
-    expected = header.replace("=us-ascii", "=UTF-8") + message.replace('msgstr ""', 'msgstr "Straße"')
-    assert translated_bytes(path, german).decode() == expected
-
-
-@pytest.mark.parametrize(
-    ("charset", "encoding"),
-    [
-        ("Content-Type: text/plain; charset=ISO-8859-15\\n", "iso-8859-15"),
-        ("Content-Type: text/plain; Charset = ISO-8859-15\\n", "iso-8859-15"),
-        ('content-type: text/plain; "\n"charset=ISO-8859-15\\n', "iso-8859-15"),
-        ('Content-Type: text/plain; charset=ISO-8859-"\n"15\\n', "iso-8859-15"),
-        ("X-Note: Content-Type: none; charset=latin1\\n", "utf-8"),
-        ("Content-Type: text/plain\\nX-Note: charset=latin1\\n", "utf-8"),
-        ("", "utf-8"),
-    ],
-)
-@pytest.mark.parametrize("before", ["", "# " + "ö" * 3000 + "\n", '"Project-Id-Version: x\\n"\n' * 300])
-def test_the_encoding_of_gettext_is_found_wherever_its_header_says_it(
-    before: str, charset: str, encoding: str, tmp_path: Path
-) -> None:
-    comment, field = (before, "") if before.startswith("#") else ("", before)
-    header = f'{comment}msgid ""\nmsgstr ""\n{field}"{charset}"\n\n'
-    message = 'msgid "a ö"\nmsgstr "{}"\n'
-    (tmp_path / "a.po").write_bytes((header + message.format("")).encode(encoding))
-    assert translated_bytes(tmp_path / "a.po", german) == (header + message.format("Straße")).encode(encoding)
-
-
-@pytest.mark.parametrize("named", ["CHARSET", "", "us-ascii"])
-@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
-def test_a_catalogue_in_utf_8_says_so(mark: bytes, named: str, tmp_path: Path) -> None:
-    written = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\nmsgid "a"\nmsgstr "{}"\n'
-    (tmp_path / "a.po").write_bytes(mark + written.format(named, "").encode())
-    assert translated_bytes(tmp_path / "a.po", german) == mark + written.format("UTF-8", "Straße").encode()
-    unchanged = mark + written.format(named, "Strasse").encode()
-    (tmp_path / "a.po").write_bytes(unchanged)
-    assert translated_bytes(tmp_path / "a.po", german) == unchanged
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_each_line_of_a_translated_message_ends_as_the_lines_of_its_file_do(end: str, tmp_path: Path) -> None:
-    source = 'msgid ""\n"one\\n"\n"two"\nmsgstr ""\n'.replace("\n", end).encode()
-    (tmp_path / "a.po").write_bytes(source)
-    translated = translated_bytes(tmp_path / "a.po", upper)
-    assert translated == source + f'"ONE\\n"{end}"TWO"{end}'.encode()
-
-
-@pytest.mark.parametrize("name", ["shift_jis", "euc-jp", "gb18030", "big5", "euc-kr", "koi8-r", "cp1252"])
-def test_other_encodings_keep_what_is_not_translated(name: str, tmp_path: Path) -> None:
-    entry = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={name}\\n"\n\nmsgid "cats"\nmsgstr "~"\n'
-    (tmp_path / "a.po").write_text(entry, encoding="ascii")
-    assert translated_bytes(tmp_path / "a.po", lambda text: text) == entry.encode("ascii")
 
 
 def test_columns_are_separated_by_commas_or_repeated() -> None:
@@ -350,39 +278,6 @@ def test_a_check_of_a_table_reads_its_beginning_and_says_its_columns(tmp_path: P
         assert str(raised.value).startswith(f"{name}: ")
     large = io.BytesIO(b"id,text\n" + "1,\u00e4\n".encode() * 300_000)  # its end is not read
     check_table("a.csv", large, columns=["text"], option="OPTION")
-
-
-def test_encodings_and_marks_stay(tmp_path: Path) -> None:
-    for name in ("utf-8-sig", "utf-16"):
-        (tmp_path / "a.txt").write_bytes("grün\r\n".encode(name))
-        assert translated_bytes(tmp_path / "a.txt", upper) == "GRÜN\r\n".encode(name)
-    page = '<html><meta charset="iso-8859-1"><p>grün</p>'
-    (tmp_path / "a.html").write_bytes(page.encode("latin-1"))
-    assert "GRÜN".encode("latin-1") in translated_bytes(tmp_path / "a.html", upper)
-    text = "grün says charset=latin1 here"  # which is a text's own
-    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-    assert translated_bytes(tmp_path / "a.txt", upper).decode() == text.upper()
-    (tmp_path / "a.txt").write_bytes("grün".encode("latin-1"))
-    with pytest.raises(InputError, match=r"not utf-8 \(byte 2\); convert it"):
-        read_document(tmp_path / "a.txt")
-
-
-def test_a_character_that_an_encoding_lacks_is_a_number_or_the_text_becomes_utf_8(tmp_path: Path) -> None:
-    def in_greek(texts: list[str], aligned: object) -> list[Output]:
-        return [Output("αβγ") for _ in texts]
-
-    (tmp_path / "a.html").write_bytes(b'<html><meta charset="iso-8859-1"><p>green</p>')
-    assert b"<p>&#945;&#946;&#947;</p>" in translated_bytes(tmp_path / "a.html", in_greek)
-    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\n'
-    (tmp_path / "a.po").write_text(header + 'msgid "green"\nmsgstr ""\n')
-    translated = translated_bytes(tmp_path / "a.po", in_greek).decode()  # in UTF-8, which it says
-    assert translated == header.replace("ISO-8859-1", "UTF-8") + 'msgid "green"\nmsgstr "αβγ"\n'
-    assert polib.pofile(translated).find("green").msgstr == "αβγ"
-    escaped = '{"b": "all \\ud83d\\ude00 \\u00e4"}'  # in ASCII alone, as it was
-    (tmp_path / "a.json").write_text(escaped)
-    assert translated_bytes(tmp_path / "a.json", upper).decode() == escaped.replace("all", "ALL").replace(
-        "e4", "c4"
-    )
 
 
 def test_macros_stay_and_are_part_of_the_document(samples: Path, tmp_path: Path) -> None:
@@ -531,3 +426,34 @@ def test_documents_of_libreoffice_are_translated_and_open_again(
     ]
     assert texts[0] == texts[1]
     assert sum(map(len, texts[0].values())) > 50
+
+
+def test_a_translation_memory_is_translated_from_its_own_language_alone(tmp_path: Path) -> None:
+    def tmx(of_memory: str, *variants: tuple[str, str]) -> str:
+        segments = "".join(f'<tuv xml:lang="{tag}"><seg>{text}</seg></tuv>' for tag, text in variants)
+        return f'<tmx version="1.4"><header srclang="{of_memory}"/><body><tu>{segments}</tu></body></tmx>'
+
+    french, english = ("fr", "un chat"), ("en", "a cat")
+    for of_memory, variants, source in (
+        ("en-US", [french, english], "A CAT"),
+        ("EN", [french, ("en-GB", "a cat")], "A CAT"),
+        ("en", [french], None),
+        ("*all*", [french, english], "UN CHAT"),
+    ):
+        text = tmx(of_memory, *variants)
+        (tmp_path / "a.tmx").write_text(text, encoding="utf-8")
+        document = read_document(tmp_path / "a.tmx", language="de")
+        written = io.BytesIO()
+        document.write([each for chunk in translate_units(document.units, upper) for each in chunk], written)
+        expected = tmx(of_memory, *variants, ("de", source)) if source else text
+        assert written.getvalue().decode() == expected
+
+
+def test_a_section_of_characters_is_written_as_text(tmp_path: Path) -> None:
+    source = "<source><![CDATA[a <b>cat</b> & ö]]> or <!-- two -->two</source>"
+    head = '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><trans-unit id="1">'
+    (tmp_path / "a.xliff").write_text(f"{head}{source}</trans-unit></xliff>", encoding="utf-8")
+    written = translated_bytes(tmp_path / "a.xliff", upper)
+    target = etree.fromstring(written).find(".//{*}target")
+    assert "".join(target.itertext()) == "A <b>CAT</b> & Ö OR TWO"
+    assert source.encode() in written

@@ -1,0 +1,157 @@
+"""The encoding of a text document: the one that it names, or UTF-8. Its translation has the same."""
+
+import codecs
+import re
+import string
+from collections.abc import Callable
+from contextlib import suppress
+from html.parser import HTMLParser
+from itertools import chain, islice
+from typing import Literal
+
+from typing_extensions import override
+
+from heedful.documents.text_files import po_fields
+from heedful.errors import InputError
+
+Syntax = Literal["html", "xml", "po"]  # by which a file names its encoding
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+_XML = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
+_PO = re.compile(r"""(?i)(?:\A|\\n)Content-Type:(?:(?!\\n).)*?charset\s*=\s*(?:\\")?(?P<name>[\w.:-]*)""")
+_HEAD = 65_536  # bytes of a page, or of the header of a catalogue, in which its encoding is looked for
+# In an encoding that is not based on ASCII, such as UTF-7, text outside the translation would change.
+_ASCII = string.printable + r"\u0041"
+
+
+def decode_text(data: bytes, *, syntax: Syntax | None) -> tuple[str, Callable[[str], bytes]]:
+    """Return the text of a file, and what encodes its translation, with the same byte order mark.
+
+    A character that the encoding lacks is written as a number in HTML and XML; a catalogue becomes UTF-8.
+
+    Args:
+        data: of the file.
+        syntax: by which it names an encoding; None: it is in UTF-8, if it has no byte order mark.
+
+    Raises:
+        InputError: it is not in that encoding, or cannot be written in it again, or has NUL characters.
+    """
+    mark, name = byte_order_mark(data)
+    if not mark and syntax is not None:
+        name = {"html": _charset_of_html, "xml": _charset_of_xml, "po": _charset_of_po}[syntax](data)
+    try:
+        text = data[len(mark) :].decode(name)
+        is_known = bool(mark) or (
+            _ASCII.encode(name) == _ASCII.encode() and _ASCII.encode().decode(name) == _ASCII
+        )
+    except UnicodeDecodeError as error:
+        raise not_decoded(name, error.start + len(mark)) from None
+    except (LookupError, ValueError):
+        is_known = False
+    if not is_known:
+        raise InputError(f"unknown encoding {name!r}; convert it to UTF-8")
+    if text.encode(name, errors="replace") != data[len(mark) :]:
+        raise InputError(f"has characters that {name} writes in several ways; convert it to UTF-8")
+    if "\0" in text:
+        raise InputError("has NUL characters; this is no text")
+
+    def encode(translation: str) -> bytes:
+        own = name
+        if syntax == "po":
+            translation, own = _with_charset(translation, name)
+        try:
+            return mark + translation.encode(own, errors="strict" if syntax is None else "xmlcharrefreplace")
+        except UnicodeEncodeError as error:
+            char = translation[error.start]
+            raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None
+
+    return text, encode
+
+
+def byte_order_mark(data: bytes) -> tuple[bytes, str]:
+    """Return the byte order mark of a file, or b"", and its encoding, or UTF-8."""
+    mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
+    return mark, _BYTE_ORDER_MARKS.get(mark, "utf-8")
+
+
+def not_decoded(name: str, byte: int) -> InputError:
+    """Return the error of a byte that is not in an encoding."""
+    return InputError(f"not {name} (byte {byte}); convert it to UTF-8")
+
+
+class _Meta(HTMLParser):
+    """Finds the encoding that the head of a page names, outside of comments and scripts."""
+
+    name = ""
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "meta" and not self.name:
+            content = values.get("content") or ""
+            is_type = (values.get("http-equiv") or "").lower() == "content-type"
+            in_content = re.search(r"""(?i)charset\s*=\s*["']?([\w.:-]+)""", content) if is_type else None
+            self.name = (values.get("charset") or (in_content[1] if in_content else "")).strip()
+
+
+def _charset_of_html(data: bytes) -> str:
+    page = _Meta()
+    with suppress(AssertionError):  # of html.parser, on damaged declarations
+        page.feed(data[:_HEAD].decode("latin-1"))
+    name = page.name or _charset_of_xml(data)
+    return "utf-8" if name.lower().startswith("utf-16") else name  # as browsers take it
+
+
+def _charset_of_xml(data: bytes) -> str:
+    declaration = _XML.match(data[:_HEAD].decode("latin-1"))
+    return declaration[1] if declaration else "utf-8"
+
+
+def _charset_of_po(data: bytes) -> str:
+    """Return the encoding of a catalogue of gettext: UTF-8 where it names ASCII, or none."""
+    name = ""
+    with suppress(InputError, LookupError):  # raised again when it is read
+        name, _ = _charset_of_header(data.decode("latin-1")) or ("", slice(0))
+        name = "utf-8" if codecs.lookup(name).name == "ascii" else name
+    return "utf-8" if name.upper() in ("", "CHARSET", "UTF8", "UTF-8") else name
+
+
+def _charset_of_header(catalogue: str) -> tuple[str, slice] | None:
+    """Return the encoding that the header of a catalogue names, perhaps "", and where; None for no name.
+
+    Raises:
+        InputError: see `read_po`.
+    """
+    singular = ""
+    for field in po_fields(catalogue):
+        singular = field.text if field.keyword == "msgid" else singular
+        if field.keyword == "msgstr" and not singular:
+            # The name, and the word before it, may be divided between strings.
+            of_strings = (range(each.start() + 1, each.end() - 1) for each in field.strings)
+            positions = list(islice(chain.from_iterable(of_strings), _HEAD))
+            charset = _PO.search("".join(catalogue[at] for at in positions))
+            if charset is None:
+                return None
+            start, end = (positions[at - 1] + 1 for at in charset.span("name"))
+            return charset["name"], slice(start, end)
+    return None
+
+
+def _with_charset(catalogue: str, name: str) -> tuple[str, str]:
+    """Return a catalogue of gettext whose header names its encoding, and the encoding.
+
+    It is the one it was read in, or UTF-8 where that lacks a character, as msginit has it for a template in
+    ASCII. A header that names another, or "CHARSET", stays as long as all is ASCII.
+    """
+    try:
+        catalogue.encode(name)
+    except UnicodeEncodeError:
+        name = "utf-8"
+    if name == "utf-8" and not catalogue.isascii() and (found := _charset_of_header(catalogue)):
+        named, span = found
+        if named.upper() not in ("UTF-8", "UTF8"):
+            catalogue = f"{catalogue[: span.start]}UTF-8{catalogue[span.stop :]}"
+    return catalogue, name
