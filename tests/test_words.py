@@ -70,6 +70,7 @@ ALLOWED = {
     ("training/checkpoint.py", "milestones"),
     ("training/checkpoint.py", "setbacks"),
     ("verbs/inspect.py", "processor"),
+    ("documents/encodings.py", "feed"),
 }
 PROSE = re.compile(rf"(?<![\w-])({'|'.join(sorted(RETIRED, key=len, reverse=True))})(?![\w-])", re.IGNORECASE)
 

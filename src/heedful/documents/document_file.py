@@ -67,10 +67,9 @@ READERS: Mapping[str, Reader] = {
     ".srt": read_subtitles,
     ".vtt": partial(read_subtitles, escaped=True),
     ".json": read_json,
-    **dict.fromkeys((".xlf", ".xliff"), read_xliff),
     **dict.fromkeys((".po", ".pot"), read_po),
 }
-_MEMORIES = frozenset((".tmx",))
+_BILINGUAL = {".tmx": read_tmx, ".xlf": read_xliff, ".xliff": read_xliff}
 _SYNTAX: Mapping[str, Syntax] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
     **dict.fromkeys((".xlf", ".xliff", ".tmx"), "xml"),
@@ -128,7 +127,7 @@ class DocumentFile:
 
 def suffixes() -> list[str]:
     """Return the ends of the names of files that can be read."""
-    return sorted({*READERS, *_TABLES, *_MEMORIES, *_OFFICE, *_OPEN})
+    return sorted({*READERS, *_TABLES, *_BILINGUAL, *_OFFICE, *_OPEN})
 
 
 def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: str) -> None:
@@ -179,7 +178,7 @@ def read_document(
         path: of the file.
         columns: names or numbers of the columns of a table that hold text.
         option: by which users say the columns.
-        language: the one that it is translated into, which a translation memory names.
+        language: the one that it is translated into, which TMX and XLIFF name; None: it is not known.
         max_bytes: of all parts of a package with text, unpacked; None: any number.
 
     Raises:
@@ -203,7 +202,8 @@ def read_document(
         if suffix in _TABLES:
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
         else:
-            reader = partial(read_tmx, language=language) if suffix in _MEMORIES else READERS[suffix]
+            bilingual = _BILINGUAL.get(suffix)
+            reader = partial(bilingual, language=language) if bilingual else READERS[suffix]
         text, encode = decode_text(data, syntax=_SYNTAX.get(suffix))
         return DocumentFile({"": _Part(reader(text), encode)})
     except OSError as error:

@@ -150,8 +150,8 @@ def _with_charset(catalogue: str, name: str) -> tuple[str, str]:
         catalogue.encode(name)
     except UnicodeEncodeError:
         name = "utf-8"
-    if name == "utf-8" and not catalogue.isascii() and (found := _charset_of_header(catalogue)):
-        named, span = found
+    if name == "utf-8" and not catalogue.isascii() and (declared := _charset_of_header(catalogue)):
+        named, span = declared
         if named.upper() not in ("UTF-8", "UTF8"):
             catalogue = f"{catalogue[: span.start]}UTF-8{catalogue[span.stop :]}"
     return catalogue, name

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -14,14 +14,33 @@ from heedful.documents.xml_text import CodedText, coded_parts
 from heedful.errors import MissingExtraError, install_hint
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n(?s:.*?)\n\1[ \t]*(?=\r?\n|\Z)")
 _SPECIAL = "\\`*_[]<>|~"
 _ENTITY = re.compile(r"&(?=#?\w+;)")
+# What other programs read and the parser takes for text. Behind the marks of blocks: boxes of tasks, labels
+# of footnotes, kinds of notes; anywhere: footnotes and formulas, with no blank at their ends: not $5 and $6.
+_OPAQUE = re.compile(
+    r"""
+    ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ )
+        (?P<label> \[[ xX]\] (?=[ \t]) | \[\^[^\s\[\]]++\]: | \[!\w++\] (?=[ \t]*$) )
+    | (?<! \\ ) (?P<display> \$\$ (?: (?! \$\$ | \n[ \t>]*\n | ~~~ ) [^`] )++ \$\$ )
+    | (?<! \\ ) \[\^[^\s\[\]]++\]
+    | (?<! [\w$\\] ) \$ (?= [\w\\({\[|+-] ) [^$`\n]++ (?<! [\s\\] ) \$ (?! [\w$] )
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+# They are masked by characters that no text has; the second are beside line ends that must not move.
+_MASK, _FIXED = "\ue000", "\ue001"
+_MASKED = re.compile(f"{_MASK}+|{_FIXED}+")
+_FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n")
+_LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
 # What begins a block at the start of a line.
-_BLOCK_START = re.compile(r"(?:[-+*>#=~|]|\d+[.)])(?=\s|$)|[=>#~|]")
+_BLOCK_START = re.compile(r"(?:[-+*]|\d+[.)])(?=\s|$)|[=>#|]|~~~")
+_TAGS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
 _HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<single>/?)>")
 _DESTINATION = re.compile(
     r"""
@@ -60,17 +79,19 @@ def read_markdown(text: str) -> Template:
     front = _FRONT_MATTER.match(text)
     num_front = front.group().count("\n") + 1 if front else 0
     shown = ["\n"] * num_front + [each.rstrip("\r\n") + "\n" for each in lines[num_front:]]
+    masked = _OPAQUE.sub(_mask, "".join(shown))
+    masked_lines = masked.split("\n")
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
     units = Units()
     written: dict[int, list[tuple[int, int, str]]] = {}  # by line: where a text stands, and what replaces it
     cursor: dict[int, int] = {}
-    for token in parser.parse("".join(shown)):
+    for token in parser.parse(masked):
         if token.map is None:
             continue
         if token.type == "html_block":
             _add_html(lines, token, units, written)
-        elif token.type == "inline" and (own := _lines_of(token, lines, cursor)):
-            reference = _Inline(token, own, lines, units).reference()
+        elif token.type == "inline" and (own := _lines_of(token, masked_lines, cursor)):
+            reference = _Inline(token, own, lines, units, parser).reference()
             for each in own:
                 written.setdefault(each.number, []).append((each.start, each.end, ""))
             if reference is not None:
@@ -81,14 +102,37 @@ def read_markdown(text: str) -> Template:
     return units.template(_with_replacements(lines, written))
 
 
+def _mask(opaque: re.Match[str]) -> str:
+    """Return what the parser takes for a word: as long, with the same lines and marks of blocks."""
+    marks = opaque["marks"] or ""
+    mask = _FIXED if opaque["label"] or opaque["display"] else _MASK
+    masked = re.sub(r"(\n[ \t>]*)|.", lambda each: each[1] or mask, opaque.group()[len(marks) :])
+    return marks + masked
+
+
 def _add_html(
     lines: Sequence[str], token: "Token", units: Units, written: dict[int, list[tuple[int, int, str]]]
 ) -> None:
+    """Add HTML as a document without the marks of blocks, which are put before its lines again."""
     first, behind = token.map or (0, 0)
-    raw = "".join(lines[first:behind])
-    for number in range(first, behind):
-        reference = units.document(parse_document(raw, html_rules())) if number == first else ""
-        written[number] = [(0, len(lines[number]), reference)]
+    own = lines[first:behind]
+    ends = [len(line.rstrip("\r\n")) for line in own]
+    starts = [end - len(text) for end, text in zip(ends, token.content.split("\n"), strict=False)]
+    if min(starts) < 0:  # a tab that the parser has changed
+        return
+    raw = "".join(line[start:] for line, start in zip(own, starts, strict=True))
+    last = own[-1][ends[-1] :]
+    marks = (line[:start] for line, start in zip(own[1:], starts[1:], strict=True))
+    mark = max(marks, key=len, default="")
+
+    def with_marks(part: str) -> str:
+        return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
+
+    document = parse_document(raw.removesuffix(last), html_rules())
+    reference = units.document(document, written=with_marks) + last
+    for number, start in enumerate(starts, start=first):
+        is_first = number == first
+        written[number] = [(start if is_first else 0, len(lines[number]), reference if is_first else "")]
 
 
 def _replace(
@@ -131,15 +175,25 @@ def _lines_of(token: "Token", lines: Sequence[str], cursor: dict[int, int]) -> l
 class _Inline:
     """Turns the inline tokens of a text into text with codes, and back."""
 
-    def __init__(self, token: "Token", own: Sequence[_Line], lines: Sequence[str], units: Units) -> None:
-        self._content, self._units = token.content, units
+    def __init__(
+        self, token: "Token", own: Sequence[_Line], lines: Sequence[str], units: Units, parser: "MarkdownIt"
+    ) -> None:
+        self._content, self._units, self._parser = token.content, units, parser
+        # As long as the content, without masks.
+        self._raw = "\n".join(lines[each.number][each.start : each.end] for each in own)
         self._coded = CodedText()
         self._raws: dict[int, tuple[str, str]] = {}
+        self._labels: dict[int, str] = {}  # of links
         self._open: list[tuple[int, int]] = []  # codes, and where their text begins
         self._breaks: list[str] = []
         self._at = 0
         self._plain: set[str] = set()  # special characters that are not escaped
         self._tokens = token.children or []
+        self._last_closing = {
+            tag["name"].lower(): index
+            for index, each in enumerate(self._tokens)
+            if each.type == "html_inline" and (tag := _HTML_TAG.fullmatch(each.content)) and tag["close"]
+        }
         # What is between the content of each line and that of the next: a line end, and the marks of blocks.
         self._between = [
             lines[one.number][one.end :] + lines[other.number][: other.start] for one, other in pairwise(own)
@@ -159,7 +213,7 @@ class _Inline:
         return self._units.refer(self._coded.unit(self._written))
 
     def _take(self, text: str) -> str:
-        """Return text that stands next, and go on behind it.
+        """Return what stands for text that is next, and go on behind it.
 
         Raises:
             _MisplacedError: it does not.
@@ -171,28 +225,33 @@ class _Inline:
         if not self._content.startswith(text, self._at):
             raise _MisplacedError
         self._at += len(text)
-        return text
+        return self._raw[self._at - len(text) : self._at]
 
     def _match(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._content, self._at)
         if match is None:
             raise _MisplacedError
         self._at = match.end()
-        return match.group()
+        return self._raw[match.start() : self._at]
+
+    def _destination(self) -> str:
+        """Return what follows the text of a link or an image; "" where the text is the reference."""
+        return self._match(_DESTINATION) if _DESTINATION.match(self._content, self._at) else ""
 
     def _add(self, token: "Token", index: int) -> None:
         kind = token.type
         if kind == "text":
-            self._plain |= set(self._take(token.content)) & set(_SPECIAL)
+            self._plain |= set(token.content) & set(_SPECIAL)
+            raw = self._take(token.content)
             if not (index and self._tokens[index - 1].type == "link_open" and self._is_address(index - 1)):
-                self._coded.text(token.content)
+                self._add_text(token.content, raw)
         elif kind == "text_special":
             self._take(token.markup)
             self._coded.text(token.content)
-        elif kind == "softbreak":
+        elif kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at):
             self._coded.text(" ")
             self._at = self._content.index("\n", self._at) + 1
-        elif kind == "hardbreak":
+        elif kind in ("softbreak", "hardbreak"):
             end = self._content.index("\n", self._at) + 1
             between = self._between[self._content.count("\n", 0, self._at)]
             self._breaks.append(self._content[self._at : end - 1] + between)
@@ -205,7 +264,7 @@ class _Inline:
         elif kind == "image":
             self._add_image(token)
         elif kind == "html_inline":
-            self._add_tag(token)
+            self._add_tag(token, index)
         elif kind in ("link_open", "link_close"):
             self._add_link(token, index)
         elif kind.endswith("_open"):
@@ -215,18 +274,25 @@ class _Inline:
         else:
             raise _MisplacedError
 
+    def _add_text(self, text: str, raw: str) -> None:
+        at = 0
+        for mask in _MASKED.finditer(text):
+            self._coded.text(text[at : mask.start()])
+            at = mask.end()
+            self._raws[self._coded.point(is_seen=True)] = raw[mask.start() : at], ""
+        self._coded.text(text[at:])
+
     def _begin(self, raw: str) -> None:
         code = self._coded.open()
         self._raws[code] = raw, ""
         self._open.append((code, self._at))
 
-    def _end(self, raw: str) -> int:
+    def _end(self, raw: str) -> None:
         if not self._open:
             raise _MisplacedError
-        code, start = self._open.pop()
+        code, _ = self._open.pop()
         self._raws[code] = self._raws[code][0], raw
         self._coded.close(code)
-        return start
 
     def _is_address(self, index: int) -> bool:
         return self._tokens[index].markup in ("autolink", "linkify")
@@ -238,64 +304,94 @@ class _Inline:
             else:
                 start = self._content.rindex("<", 0, self._at)
                 self._take(">")
-                self._raws[self._coded.point(is_seen=True)] = self._content[start : self._at], ""
+                self._raws[self._coded.point(is_seen=True)] = self._raw[start : self._at], ""
         elif token.type == "link_open":
             self._begin(self._take("["))
         else:
-            label = self._content[self._open[-1][1] : self._at] if self._open else ""
+            if not self._open:
+                raise _MisplacedError
+            code, start = self._open[-1]
+            label = self._labels[code] = self._raw[start : self._at].replace("\n", " ")
             self._take("]")
-            target = _DESTINATION.match(self._content, self._at)
-            raw = target.group() if target else ""
-            self._at += len(raw)
+            raw = self._destination()
             # A reference by its own text, which changes.
             self._end("]" + (f"[{label}]" if raw in ("", "[]") else raw))
 
     def _add_image(self, token: "Token") -> None:
         self._take("![")
         end = self._at + len(token.content)
-        label = self._content[self._at : end]
+        label = self._raw[self._at : end]
         self._at = end
         self._take("]")
-        target = _DESTINATION.match(self._content, self._at)
-        raw = target.group() if target else ""
-        self._at += len(raw)
+        raw = self._destination()
         plain = re.sub(r"[\[\]]", "", label)
         alternative = self._units.plain(plain, label, lambda text: re.sub(r"([\[\]\\])", r"\\\1", text))
         raw = f"[{label}]" if raw in ("", "[]") else raw
         self._raws[self._coded.point(is_seen=True)] = f"![{alternative}]{raw}", ""
 
-    def _add_tag(self, token: "Token") -> None:
+    def _add_tag(self, token: "Token", index: int) -> None:
         raw = self._take(token.content)
         tag = _HTML_TAG.fullmatch(raw)
         if tag is None or tag["single"] or tag["name"].lower() in ("br", "img", "wbr", "input"):
             self._raws[self._coded.point(is_seen=False)] = raw, ""
-        elif not tag["close"]:
-            is_closed = any(
-                each.type == "html_inline" and each.content.lower().startswith(f"</{tag['name'].lower()}")
-                for each in self._tokens[self._tokens.index(token) :]
-            )
-            if is_closed:
-                self._begin(raw)
-            else:
-                self._raws[self._coded.point(is_seen=False)] = raw, ""
-        else:
+        elif tag["close"]:
             self._end(raw)
+        elif self._last_closing.get(tag["name"].lower(), -1) > index:
+            self._begin(raw)
+        else:
+            self._raws[self._coded.point(is_seen=False)] = raw, ""
 
     def _written(self, translation: str) -> str:
-        escaped = re.compile(f"[{re.escape(''.join(set(_SPECIAL) - self._plain))}]")
-        texts: list[str] = []
-        for kind, text, number in coded_parts(translation):
-            opening, closing = self._raws.get(number, ("", ""))
-            if kind == "text":
-                plain = _ENTITY.sub("&amp;", html.unescape(text))
-                texts.append(escaped.sub(lambda match: f"\\{match.group()}", plain))
-            elif kind == "break":
-                texts.append(self._breaks[number] if number < len(self._breaks) else "")
-            else:
-                texts.append(closing if kind == "close" else opening)
-        line = "".join(texts)
+        line = self._line(translation, {})
+        if any(opening in _TAGS for opening, _ in self._raws.values()):
+            # Beside some signs and letters, marks of emphasis are text; tags are not.
+            with_tags = self._line(translation, _TAGS)
+            line = line if self._text(line) == self._text(with_tags) else with_tags
         if _BLOCK_START.match(line) and not _BLOCK_START.match(self._content):
             line = f"\\{line}" if not line[0].isdigit() else re.sub(r"[.)]", r"\\\g<0>", line, count=1)
         if self._breaks:
             return line
         return with_line_ends(line, self._content.split("\n"), self._between, avoid=_BLOCK_START)
+
+    def _text(self, line: str) -> str:
+        """Return the text that the parser finds in a line."""
+        [token] = self._parser.parseInline(_OPAQUE.sub(_mask, line))
+        return "".join(each.content for each in token.children or () if each.type.startswith("text"))
+
+    def _line(self, translation: str, tags: Mapping[str, str]) -> str:
+        escaped = re.compile(f"[{re.escape(''.join(set(_SPECIAL) - self._plain))}]")
+        texts: list[str] = []
+        starts: list[int] = []  # of the texts in elements that are open
+        for kind, text, number in coded_parts(translation):
+            if kind == "text":
+                plain = _ENTITY.sub("&amp;", html.unescape(text))
+                texts.append(escaped.sub(lambda match: f"\\{match.group()}", plain))
+            elif kind == "break":
+                texts.append(self._breaks[number] if number < len(self._breaks) else "")
+            elif kind == "open":
+                starts.append(len(texts))
+            elif kind == "close":
+                start = starts.pop()
+                texts[start:] = [self._element(number, "".join(texts[start:]), tags)]
+            else:
+                texts.append(self._raws[number][0])
+        return "".join(texts)
+
+    def _element(self, code: int, text: str, tags: Mapping[str, str]) -> str:
+        """Return a translation in its marks.
+
+        A link without text has that of the source, so that its address stays. Emphasis of nothing would be
+        text, and so would it be with white space inside.
+        """
+        opening, closing = self._raws[code]
+        core = text.strip()
+        if code in self._labels:
+            return opening + (text if core else self._labels[code]) + closing
+        if opening.startswith("<"):
+            return opening + text + closing
+        if not core:
+            return text
+        before, _, behind = text.partition(core)
+        if opening in tags:
+            opening, closing = f"<{tags[opening]}>", f"</{tags[opening]}>"
+        return before + opening + core + closing + behind

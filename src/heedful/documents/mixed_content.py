@@ -181,7 +181,7 @@ _OPEN_DOCUMENT = XmlRules(
     },
     units={
         **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
-        "table:table-cell": _cell,
+        **dict.fromkeys(("table:table-cell", "table:covered-table-cell"), _cell),
     },
     skipped=frozenset(("text:tracked-changes", "office:scripts")),
 )
@@ -266,12 +266,22 @@ _XLIFF = XmlRules(
 )
 
 
-def read_xliff(text: str) -> Template:
+_TARGET_LANGUAGE = re.compile(r"""<[^<>]*\s(?:target-language|trgLang)\s*=\s*["']([^"']+)""")
+
+
+def read_xliff(text: str, *, language: str | None) -> Template:
     """Read XLIFF 1.1, 1.2 or 2: a source whose target is missing or marked as new is a unit.
 
+    Args:
+        text: of the file.
+        language: the one to translate into, as a tag of BCP 47; None: it is not known.
+
     Raises:
-        InputError: damaged, or of another format.
+        InputError: damaged, of another format, or for another language.
     """
+    for its in _TARGET_LANGUAGE.findall(text):
+        if language is not None and _primary(its) != _primary(language):
+            raise InputError(f"its target language is {its}, and the translation would be in {language}")
     if not any(f'"{namespace}"' in text or f"'{namespace}'" in text for namespace in _XLIFF.prefixes):
         raise InputError("no XLIFF of versions 1.1, 1.2, 2.0, 2.1 or 2.2: it has no namespace of these")
     return XmlReader(_XLIFF).read(text)

@@ -5,10 +5,12 @@ of a paragraph are joined first. The format of most of its characters is the par
 element in the text, and is put around the words that are aligned with it.
 """
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from heedful.documents.segments import has_letters
 from heedful.documents.template import with_blanks
@@ -18,6 +20,7 @@ from heedful.documents.xml_text import (
     Element,
     XmlReader,
     XmlRules,
+    as_attribute,
     as_text,
     coded_parts,
     verbatim,
@@ -385,6 +388,32 @@ def _paragraph(node: Element, reader: XmlReader) -> str:
     return _Paragraph(node, reader).reference(node)
 
 
+# What Excel repairs a file for, if it is longer, in UTF-16: headers and footers, messages of validation.
+_MAX_HEADER = 255
+_MAX_MESSAGE = {"promptTitle": 32, "prompt": 255, "errorTitle": 32, "error": 255}
+
+
+def _fits(text: str, max_length: int) -> bool:
+    return len(text.encode("utf-16-le", "surrogatepass")) <= 2 * max_length
+
+
+def _validation(node: Element, reader: XmlReader) -> str:
+    """Return a validation with references to its messages; one stays whose translation is too long."""
+
+    def written(raw: str, max_length: int, translation: str) -> str:
+        return as_attribute(translation) if _fits(translation, max_length) else raw
+
+    opening = node.opening
+    for name, max_length in _MAX_MESSAGE.items():
+        value = re.search(rf"""\s{name}\s*=\s*(?:"([^"]*)"|'([^']*)')""", opening)
+        if value is not None:
+            start, end = value.span(value.lastindex or 0)
+            raw = opening[start:end]
+            message = reader.units.plain(node.attributes[name], raw, partial(written, raw, max_length))
+            opening = opening[:start] + message + opening[end:]
+    return opening + "".join(map(reader.raw, node.children)) + node.closing
+
+
 # Codes in headers and footers of sheets: of their three sections, of formats, and of numbers.
 _HEADER_CODE = re.compile(
     r"""&(?:(?P<section>[LCR])|(?P<style>"[^"]*"|\d+|K[0-9A-Fa-f+-]{6}|[BIUESXYOH])|[^&])"""
@@ -410,7 +439,7 @@ def _header(node: Element, reader: XmlReader) -> str:
     coded.text(text[at:].replace("&&", "&"))
 
     def written(translation: str) -> str:
-        return "".join(
+        header = "".join(
             part.replace("&amp;", "&amp;&amp;")
             if kind == "text"
             else sections[n]
@@ -418,6 +447,7 @@ def _header(node: Element, reader: XmlReader) -> str:
             else codes[n]
             for kind, part, n in coded_parts(translation)
         )
+        return header if _fits(html.unescape(header), _MAX_HEADER) else "".join(map(verbatim, node.children))
 
     return node.opening + reader.units.refer(coded.unit(written)) + node.closing
 
@@ -442,11 +472,11 @@ def rules(*, names: frozenset[str] = frozenset()) -> XmlRules:
             **dict.fromkeys(("w:p", "a:p", "x:text"), _paragraph),
             **dict.fromkeys(("x:si", "x:is"), cell),
             **dict.fromkeys(_HEADERS, _header),
+            "x:dataValidation": _validation,
         },
         attributes={
             **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _SHAPE),
             "v:shape": ("alt",),
-            "x:dataValidation": ("promptTitle", "prompt", "errorTitle", "error"),
         },
         skipped=frozenset(("w:del", "w:moveFrom")),
     )

@@ -5,6 +5,7 @@ written by putting the translations where the references are.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,7 +15,7 @@ from heedful.documents.markup import plain_document
 from heedful.documents.segments import has_letters
 
 _REFERENCE = re.compile("\0(\\d+)\0")
-_BLANK = re.compile(r" (?![^<>]*>)")  # outside of tags
+_TAG_OR_BLANK = re.compile(r"<[^<>]*+>| ")
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
@@ -76,11 +77,18 @@ class Units:
             return raw
         return self.refer(Unit(plain_document(text), escape))
 
-    def document(self, document: Document) -> str:
-        """Return a document of markup with references to its texts."""
+    def document(self, document: Document, *, written: Callable[[str], str] = str) -> str:
+        """Return a document of markup with references to its texts.
+
+        Args:
+            document: taken apart.
+            written: returns a part of it, or its translation, as the format writes it.
+        """
         parts = zip(document.parts, document.lines_matter, strict=True)
         return "".join(
-            part if isinstance(part, str) else self.refer(Unit(Document([part], document.escape, [lines])))
+            written(part)
+            if isinstance(part, str)
+            else self.refer(Unit(Document([part], document.escape, [lines]), written))
             for part, lines in parts
         )
 
@@ -108,17 +116,24 @@ def with_line_ends(
         ends: what is between each line and the next.
         avoid: what must not begin a line.
     """
+    if not ends:
+        return text
     lengths = list(accumulate(len(each) + 1 for each in lines))
     blanks = [
         match.start()
-        for match in _BLANK.finditer(text)
-        if avoid is None or not avoid.match(text, match.end())
+        for match in _TAG_OR_BLANK.finditer(text)
+        if match.group() == " " and (avoid is None or not avoid.match(text, match.end()))
     ]
+    written: list[str] = []  # from the last line to the first
+    behind = len(text)
     for length, end in reversed(list(zip(lengths, ends, strict=False))):
         if not blanks:
             break
-        expected = length / lengths[-1] * (len(text) + 1)
-        at = min(blanks, key=lambda blank: abs(blank + 1 - expected))
-        text = f"{text[:at]}{end}{text[at + 1 :]}"
-        blanks = [each for each in blanks if each < at]
-    return text
+        expected = length / lengths[-1] * (len(text) + 1) - 1
+        index = bisect_left(blanks, expected)
+        if index == len(blanks) or (index and expected - blanks[index - 1] <= blanks[index] - expected):
+            index -= 1
+        written += [text[blanks[index] + 1 : behind], end]
+        behind = blanks[index]
+        del blanks[index:]
+    return "".join([text[:behind], *reversed(written)])

@@ -29,9 +29,7 @@ def read_lines(text: str) -> Template:
 
 _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")
 # What begins the line of a speaker, behind tags.
-_DASH = re.compile(
-    r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)"
-)
+_DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
 _END_OF_LINE = re.compile(r"(?<!\s)[^\S\r\n]*+[\r\n]\s*+")
 
 

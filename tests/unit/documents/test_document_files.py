@@ -457,3 +457,16 @@ def test_a_section_of_characters_is_written_as_text(tmp_path: Path) -> None:
     target = etree.fromstring(written).find(".//{*}target")
     assert "".join(target.itertext()) == "A <b>CAT</b> & Ö OR TWO"
     assert source.encode() in written
+
+
+@pytest.mark.parametrize(
+    "start", ['version="2.0" trgLang="fr-CA"><file id="1"', 'version="1.2"><file target-language="fr"']
+)
+def test_a_file_for_another_language_is_refused(start: str, tmp_path: Path) -> None:
+    version = start[9:12]
+    text = f'<xliff xmlns="urn:oasis:names:tc:xliff:document:{version}" {start}></file></xliff>'
+    (tmp_path / "a.xlf").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"its target language is fr.*, and the translation would be in de"):
+        read_document(tmp_path / "a.xlf", language="de")
+    for language in ("fr", None):
+        assert read_document(tmp_path / "a.xlf", language=language).units == []

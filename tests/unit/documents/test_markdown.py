@@ -1,0 +1,140 @@
+"""Markdown: its marks stay as they are, no model sees them, and emphasis is recognised wherever it goes."""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import markdown_it
+import pytest
+from document_files import identity, translated_bytes, upper
+
+from heedful.documents.markdown import read_markdown
+from heedful.documents.marked_text import MarkedText
+from heedful.documents.projection import Output, words
+from heedful.documents.template import with_line_ends
+
+HTML_IN_BLOCKS = """\
+> <div>
+> The door is closed.
+> </div>
+
+- > <pre>
+  > two
+  >
+  > lines
+  > </pre>
+- <ul>
+    <li>an item</li>
+
+  </ul>
+
+ <p class="a">a <b>line</b></p>
+"""
+OTHER_MARKDOWN = """\
+- [ ] a task
+1. [x] another *one*
+
+> [!NOTE]
+> So it is [^1], and $a_1*b_1$ is more than $x$. It costs $5 and $6.
+> $$
+> a*b
+> - c
+> $$
+> It is a door[^a b][^long-name].
+
+[^1]: door
+[^long-name]: a `house` of
+two lines
+
+$$ \\frac{a_b}{c} $$
+
+```
+echo $$
+```
+The number is `$$`, and \\[^1] is a text.
+"""
+
+
+def translated(text: str, translate: Callable[..., Sequence[Output]], folder: Path) -> str:
+    (folder / "a.md").write_bytes(text.encode())
+    return translated_bytes(folder / "a.md", translate).decode()
+
+
+def seen(text: str) -> list[str]:
+    """Return the texts that a model sees."""
+    units = read_markdown(text).units
+    return [part.text for unit in units for part in unit.document.parts if isinstance(part, MarkedText)]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("text", [HTML_IN_BLOCKS, OTHER_MARKDOWN])
+def test_marks_of_blocks_footnotes_tasks_and_formulas_stay(text: str, end: str, tmp_path: Path) -> None:
+    text = text.replace("\n", end)
+    same = text.replace(f"of{end}two", "of two")  # a label keeps its line, and others are joined
+    assert translated(text, identity, tmp_path) == same
+    assert translated(text, upper, tmp_path).casefold() == same.casefold()
+    assert not re.search(r"[>_]|\[[ x!^](?!a b|1\] is a text)|a\*|[$][^56]|class", " ".join(seen(text)))
+
+
+@pytest.mark.parametrize(
+    "text", ["It costs $5 and $6.", "20$, 30$ or US$5 to A$6", "\\$a$", "a $ b $ c", "'$' or '$'"]
+)
+def test_sums_of_money_are_no_formulas(text: str) -> None:
+    assert seen(text) == [text.replace("\\", "")]
+
+
+def outputs(text: str, links: Sequence[tuple[int, int]]) -> Callable[..., list[Output]]:
+    return lambda texts, _: [Output(text, links) for _ in texts]
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "links", "written"),
+    [
+        ("a *b* **c**.", "x y.", [(0, 0), (1, 1), (2, 1)], "x *y*."),
+        ("a *b* **~~c~~**.", "x y.", [(0, 0), (1, 1), (2, 1)], "x *y*."),
+        ("*b* [c](http://c)", "y", [(0, 0), (1, 0)], "*y*[c](http://c)"),
+        ("*b* [**c d**][c]\n\n[c]: /c", "y", [(0, 0), (1, 0)], "*y*[**c d**][c]\n\n[c]: /c"),
+        ("*b* [](/c)", "y", [(0, 0)], "*y* [](/c)"),
+        ("*b* <i>c</i>", "y", [(0, 0), (1, 0)], "*y*<i></i>"),
+    ],
+)
+def test_emphasis_of_lost_words_is_dropped_and_a_link_keeps_its_own(
+    source: str, output: str, links: Sequence[tuple[int, int]], written: str, tmp_path: Path
+) -> None:
+    assert translated(source, outputs(output, links), tmp_path) == written
+
+
+def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
+    source = "I *am* hungry **now** and _very_ tired, ~~`I` [am **so** *very*](u)~~ __old__."
+    sampled = random.Random(1)
+    parser = markdown_it.MarkdownIt("commonmark").enable("strikethrough")
+    for _ in range(500):
+        output = " ".join(
+            sampled.choices(
+                ("Haus", "der", "Tür,", "(alt)", "„ich“", "so.", "家「と」"), k=sampled.randrange(1, 9)
+            )
+        )
+        num = len(words(output))
+        links = [(sampled.randrange(14), sampled.randrange(num)) for _ in range(12)]
+        written = translated(source, outputs(output, links), tmp_path)
+        shown = re.sub("<[^>]*>", "", parser.render(written))
+        assert not re.search(r"[*_~]|\]\(", shown), (written, links)
+        assert "](u)" in written
+
+
+@pytest.mark.parametrize(
+    "unit", ["<b>", "<b> a ", "<b>a</b> ", "[^", "$a ", "$$ a\n", "[^1]: a\n", "$a$ ", "a a\n", "a a "]
+)
+def test_the_time_of_a_paragraph_grows_with_its_length(unit: str) -> None:
+    text = unit * 20_000 + " a"  # in the square of which some would take minutes
+    [unit_of_all] = read_markdown(text).units
+    assert "a" in unit_of_all.written("a")
+
+
+def test_the_time_of_line_ends_grows_with_the_length_of_the_text() -> None:
+    line = "I am hungry. " * 80_000
+    assert with_line_ends(line, [line], []) == line
+    lines = ["I am hungry."] * 80_000
+    assert with_line_ends(" ".join(lines), lines, ["\n"] * (len(lines) - 1)) == "\n".join(lines)
+    assert with_line_ends("a <b c> d", ["a", "d"], ["\n"]) in ("a\n<b c> d", "a <b c>\nd")
