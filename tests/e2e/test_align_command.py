@@ -14,6 +14,7 @@ from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
 from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.translator import Translator
 from heedful.storage.bundle import load_bundle
+from heedful.verbs.shortlist import LearnShortlist, learn_shortlist
 
 pytestmark = pytest.mark.by_class
 
@@ -165,6 +166,19 @@ def learn(run_with_text: Path, output: Path, *settings: object) -> list[object]:
     return ["shortlist", run_with_text, *files, *settings]
 
 
+def test_the_progress_of_a_check_is_that_of_its_translations(run_with_text: Path, tmp_path: Path) -> None:
+    src, tgt = (run_with_text / f"train.{side}" for side in ("en", "de"))
+    shown: list[tuple[str, float]] = []
+    task = LearnShortlist(run=run_with_text, src=src, tgt=tgt, output=tmp_path / "list", check=src)
+    report = learn_shortlist(task, on_progress=lambda what, done: shown.append((what, done)))
+    assert report.effect is not None
+    shares = [number / 6 for number in range(1, 7)]
+    assert shown == [
+        ("learning", 0.0),
+        *((f"translating {how} it", share) for how in ("without", "with") for share in shares),
+    ]
+
+
 def test_what_is_learned_is_measured_and_used(run_with_text: Path, tmp_path: Path) -> None:
     good, none = tmp_path / "good", tmp_path / "none"
     outcome = heedful(*learn(run_with_text, good, "--check", run_with_text / "train.en", "--json"))
@@ -232,7 +246,7 @@ def test_mistakes_are_one_line(run_with_text: Path, tmp_path: Path) -> None:
     path.write_text("x")
     translate = ("translate", run_with_text, "--shortlist")
     for arguments, message in (
-        (learn(run_with_text, path), "already exists"),
+        (learn(run_with_text, path), "already exists; give another --output"),
         ([*translate, tmp_path / "missing"], "missing: no such file; make one with heedful shortlist"),
         ([*translate, path], "not a shortlist"),
     ):

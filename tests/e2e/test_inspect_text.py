@@ -59,6 +59,7 @@ def test_each_fault_is_counted_and_shown_with_its_line(text: tuple[Path, Path]) 
     assert "would remove 5 pairs (33.33%) and keep 10" in shown
     assert "in-valid" in shown
     assert "needs --valid-src and --valid-tgt" in shown
+    assert "vocab     500: a first guess at tokenizer.vocab_size" in shown
     assert outcome.err == ""  # a bar is for terminals
 
 

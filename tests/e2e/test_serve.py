@@ -204,7 +204,8 @@ def test_deepls_own_client_works(server: TranslationServer) -> None:
         ({"q": "a", "target": "de"}, "Invalid request: missing source parameter"),
         ({"q": "a", "source": "en"}, "Invalid request: missing target parameter"),
         ({"q": "a", "source": "zz", "target": "de"}, "zz is not supported"),
-        ({"q": "a", "source": "de", "target": "en"}, "en is not supported"),
+        ({"q": "a", "source": "de", "target": "en"}, "en is not available as a target language; "
+         "there are: de"),
         ({"q": "a", "source": "EN", "target": "en"}, "source and target are both en; give another target"),
         ({"q": "a", "source": "fr", "target": "fr"}, "fr is not supported"),
         ({"q": "a", "source": "en", "target": "de", "alternatives": "x"}, "alternatives parameter is not"),

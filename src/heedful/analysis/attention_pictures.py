@@ -46,9 +46,9 @@ _TITLES: dict[AttentionKind, str] = {
     "decoder": "Self-attention of the decoder",
 }
 _ROWS_AND_COLUMNS: dict[AttentionKind, str] = {
-    "cross": "row: token that is written next, column: source token",
-    "encoder": "row: token that attends, column: token attended to",
-    "decoder": "row: token that is written next, column: token already written",
+    "cross": "row: token that is written next\ncolumn: source token",
+    "encoder": "row: token that attends\ncolumn: token attended to",
+    "decoder": "row: token that is written next\ncolumn: token already written",
 }
 
 
@@ -87,7 +87,7 @@ def _layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...]) 
     grid_columns = math.ceil(len(others) / grid_rows)
     small_width = min(max(1.2, width / 3), 2.6) * grid_columns
     total_width = max(width + small_width + 1.9, 0.092 * len(title) + 0.4)  # the title fits
-    figure = new_figure(total_width, height + 1.9, title=title)
+    figure = new_figure(total_width, height + 2.3, title=title)
     left: FigureBase = figure
     if others:
         grid_rows = math.ceil(len(others) / grid_columns)
@@ -108,7 +108,10 @@ def _layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...]) 
     image = _heat(large, weights, top=top)
     _label(large, rows, columns, size=min(width / len(columns), height / len(rows)) * 72 * 0.62)
     _grid_between(large, len(rows), len(columns))
-    subtitle = f"{_name(first)}  ({_ROWS_AND_COLUMNS[layer.kind]})"
+    # In lines, or it would reach into the small maps.
+    subtitle = f"{_name(first)}\n{_ROWS_AND_COLUMNS[layer.kind]}"
+    if any(label.startswith("·") for label in (*rows, *columns)):
+        subtitle += " (·: continues a word)"
     large.set_title(subtitle, fontsize=9, color=FAINT, loc="left", pad=8)
     bar = left.colorbar(image, ax=large, location="bottom", shrink=0.5, aspect=32, pad=0.03)
     style_bar(bar)

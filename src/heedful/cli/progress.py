@@ -56,6 +56,7 @@ class PlainDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._best = ""
+        self._shown: tuple[int, float] | None = None  # the step of the last line, and its loss
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -85,7 +86,9 @@ class PlainDisplay:
                 pass  # not shown
 
     def _show_step(self, event: StepEvent) -> None:
-        self._write(_step_line(event, self._best))
+        if self._shown != (shown := (event.step, event.loss)):  # else it was shown before it was logged
+            self._write(_step_line(event, self._best))
+        self._shown = shown
 
     def _show_end(self, event: EndEvent) -> None:
         if event.steps_taken:

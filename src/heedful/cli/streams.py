@@ -28,7 +28,8 @@ _SHOWN = 5
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SLOW = 10.0  # seconds after which a faster option is suggested
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
-_BETWEEN_LINES = 60.0  # seconds, where progress is printed and not drawn
+_BETWEEN_LINES = 60.0  # seconds, where the progress of a translation is printed and not drawn
+_BETWEEN_SHARES = 20.0  # where that of other work is
 
 
 class Lines:
@@ -319,15 +320,23 @@ class _Warnings(logging.Handler):
 
 @contextmanager
 def bar() -> Iterator[Callable[[str, float], None]]:
-    """Yield a function that shows, on a terminal, the current phase and the progress (0 to 1)."""
+    """Yield a function that shows the current phase and the progress (0 to 1): as a bar, else in lines."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     console = Console(stderr=True, highlight=False)
     columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} % {task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=1.0)
-        yield lambda what, done: progress.update(task, completed=done, description=what)
+        task, latest = progress.add_task("", total=1.0), time.monotonic()
+
+        def show(what: str, done: float) -> None:
+            nonlocal latest
+            progress.update(task, completed=done, description=what)
+            if progress.disable and (now := time.monotonic()) - latest >= _BETWEEN_SHARES:
+                latest = now
+                print(f"{done:.0%} {what}", file=sys.stderr, flush=True)
+
+        yield show
 
 
 @contextmanager

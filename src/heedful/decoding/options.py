@@ -15,6 +15,9 @@ from heedful.settings.run import Config, DecodeConfig
 class SearchOptions(SharedOptions):
     """How outputs are searched; the defaults are the paper's (section 6.1).
 
+    Fields that are not given are the paper's, not the bundle's. To change the bundle's own search, begin with
+    `Translator.default_options`: `replace(translator.default_options, n_best=4)`.
+
     The strategy has its own settings; the others are those that all strategies share.
 
     Attributes:

@@ -447,6 +447,14 @@ class Translator:
         ]
 
     @property
+    def default_options(self) -> SearchOptions:
+        """The bundle's own search, used where no options are given; begin with it to change some fields.
+
+        >>> replace(translator.default_options, n_best=4)  # doctest: +SKIP
+        """
+        return self.codec.default
+
+    @property
     def batch_tokens(self) -> int:
         """Source tokens of one batch at most."""
         return self.generator.batch_tokens

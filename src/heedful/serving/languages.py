@@ -131,7 +131,8 @@ class Catalogue:
         Raises:
             LanguageError: nothing translates from it.
         """
-        return _known_language(name, {*self.sources, *([target] if target else [])}, "source")
+        known = {*self.sources, *([target] if target else [])}
+        return self._known_language(name, known, "source")
 
     def target(self, name: str, *, source: str | None = None) -> str:
         """Return the language that a client means by the name of a target.
@@ -144,7 +145,7 @@ class Catalogue:
             LanguageError: nothing translates into it.
         """
         try:
-            return _known_language(name, self.targets, "target")
+            return self._known_language(name, self.targets, "target")
         except LanguageError:
             if source and (code := language_code(source)) == language_code(name) and code in self.sources:
                 raise LanguageError(
@@ -160,16 +161,25 @@ class Catalogue:
         """
         route = self.route(src, tgt)
         if route is None:
-            raise LanguageError(f"{tgt} is not available as a target language from {src}", parameter="target")
+            raise LanguageError(
+                f"{tgt} is not available as a target language from {src}; {_there_are(self.targets_of(src))}",
+                parameter="target",
+            )
         return route
 
+    def _known_language(self, name: str, known: Collection[str], parameter: str) -> str:
+        """Return the known language that a client means; the refusals begin as LibreTranslate's do."""
+        code = language_code(name)
+        if code is not None and (closest := closest_code(code, known)):
+            return closest
+        if code is None or not (other := closest_code(code, {*self.sources, *self.targets})):
+            raise LanguageError(f"{name[:20]} is not supported", parameter=parameter)
+        message = f"{other} is not available as a {parameter} language; {_there_are(known)}"
+        raise LanguageError(message, parameter=parameter)
 
-def _known_language(name: str, known: Collection[str], parameter: str) -> str:
-    code = language_code(name)
-    closest = None if code is None else closest_code(code, known)
-    if closest is None:
-        raise LanguageError(f"{name[:20]} is not supported", parameter=parameter)
-    return closest
+
+def _there_are(codes: Iterable[str]) -> str:
+    return f"there are: {', '.join(sorted(codes))}"
 
 
 _SURE = 0.5  # probability from which on a text is taken to be in the target language already

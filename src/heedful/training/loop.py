@@ -364,7 +364,8 @@ class Trainer:
         """Validate the model as it came; this is no part of the time that the schedule divides."""
         before = self._seconds()
         self._validate(None)
-        self._started += self._seconds() - before
+        self._steps.validation_seconds = self._seconds() - before
+        self._started += self._steps.validation_seconds
         self.progress.validated_at = before
 
     def _validated_by(self) -> tuple[str, str]:

@@ -1,9 +1,10 @@
 """Messages about a run: the lines of its steps, how much fits into it, and why it ended."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
+from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config
 from heedful.training.checkpoint import Progress
 from heedful.training.events import Event, NoticeEvent, ProgressEvent, StepEvent, WarningEvent
@@ -22,10 +23,12 @@ class StepLog:
 
     Attributes:
         steps_taken: since the start or the resumption.
+        validation_seconds: of one validation; None while there was none.
     """
 
     def __init__(self, config: Config, *, on_cpu: bool) -> None:
         self.steps_taken = 0
+        self.validation_seconds: float | None = None
         self._config = config
         self._schedule = Schedule(config)
         self._on_cpu = on_cpu  # a GPU's first steps are slow
@@ -66,7 +69,8 @@ class StepLog:
         if is_first:
             self._has_shown_pace = True
             pace = median(seconds for _, seconds in self._unlogged[1:] or self._unlogged)
-            yield NoticeEvent(now.progress.step, now.seconds, pace_message(self._config, now, pace=pace))
+            message = pace_message(self._config, now, pace=pace, validation=self.validation_seconds)
+            yield NoticeEvent(now.progress.step, now.seconds, message)
         if now.progress.step % self._config.train.log_every_steps == 0:
             yield from self.flush(now)
         elif is_first or now.seconds - self._shown_at >= _SILENCE:
@@ -151,14 +155,15 @@ def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> st
         steps_taken: since it was started or resumed.
     """
     section, _, key = limit.partition(".")
-    value = getattr(getattr(config, section), key)
+    value, steps = getattr(getattr(config, section), key), _count(step, "step")
     if not steps_taken:
-        return f"{step:,} steps done, {limit}={value}"
+        return f"{steps} done, {limit}={value}"
     if limit == "train.max_steps":
-        return f"reached the limit of {value:,} steps"
+        return f"reached the limit of {_count(value, 'step')}"
     if limit == "valid.patience":
-        return f"{value} validations without a better {config.valid.metric} after {step:,} steps"
-    return f"reached the limit of {_short(value)} {key.removeprefix('max_')} after {step:,} steps"
+        return f"{_count(value, 'validation')} without a better {config.valid.metric} after {steps}"
+    reached = _duration(60.0 * value) if limit == "train.max_minutes" else _count(value, "epoch")
+    return f"reached the limit of {reached} after {steps}"
 
 
 def has_learned(scores: Mapping[str, float]) -> bool:
@@ -166,13 +171,14 @@ def has_learned(scores: Mapping[str, float]) -> bool:
     return scores.get("bleu", _TRANSLATES) >= _TRANSLATES
 
 
-def pace_message(config: Config, now: Moment, *, pace: float) -> str:
+def pace_message(config: Config, now: Moment, *, pace: float, validation: float | None = None) -> str:
     """Return how many steps fit into the run, or how long they take, and the warm-up.
 
     Args:
         config: of the run.
         now: after the last step.
         pace: seconds of a step.
+        validation: seconds of a validation, which the steps do not contain; None: not known yet.
     """
     limits, schedule, step, seconds = config.train, config.schedule, now.progress.step, now.seconds
     epoch_steps = now.epoch_length / config.batch.accumulation
@@ -181,15 +187,24 @@ def pace_message(config: Config, now: Moment, *, pace: float) -> str:
     if limits.max_minutes:
         fitting = step + max(0.0, 60.0 * limits.max_minutes - seconds) / pace
     steps = math.ceil(min(asked, fitting))
-    what = f"about {steps:,} steps ({_about(steps / epoch_steps)} epochs)"
+    epochs = steps / epoch_steps
+    what = f"about {_count(steps, 'step')} ({_count(epochs, 'epoch')}) of {_about(pace)} s"
+    verb_end = "s" if steps == 1 else ""
     if fitting < asked:
-        said = f"{what} fit into {_short(limits.max_minutes or 0.0)} minutes"
+        said = f"{what} fit{verb_end} into {_duration(60.0 * (limits.max_minutes or 0.0))}"
     else:
-        said = f"{what} take {_about((seconds + (steps - step) * pace) / 60.0)} minutes"
+        said = f"{what} take{verb_end} {_duration(seconds + (steps - step) * pace, show=_about)}"
+    every = config.valid.every_fraction if Schedule(config).is_time_based else None
+    if steps > config.valid.every_steps if every is None else every < 1.0:
+        said += " without validations" + (f" ({_about(validation)} s each)" if validation else "")
     if schedule.warmup_fraction is not None:
-        return f"{said}, {_about(pace)} s each; warm-up: the first {schedule.warmup_fraction:.0%}"
-    is_longer = ", more than there are" if schedule.warmup_steps > steps else ""
-    return f"{said}, {_about(pace)} s each; warm-up: the first {schedule.warmup_steps:,}{is_longer}"
+        said += f"; warm-up: the first {schedule.warmup_fraction:.0%}"
+    else:
+        is_longer = ", more than there are" if schedule.warmup_steps > steps else ""
+        said += f"; warm-up: the first {schedule.warmup_steps:,}{is_longer}"
+    if fitting < asked and epochs <= 1.0:
+        said += f"; to learn more, {_or(['raise train.max_minutes', *_smaller_models(config)])}"
+    return said
 
 
 def shortfall(config: Config, progress: Progress, *, limit: str, done: float, seen: float) -> str:
@@ -214,7 +229,25 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
         return ""
     remedies = ["train for longer" if limit == "valid.patience" else f"raise {limit}"]
     remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
-    return f"{': '.join(problems)}; {', '.join(remedies)}, or take a smaller preset"
+    return f"{': '.join(problems)}; {_or([*remedies, *_smaller_models(config)])}"
+
+
+def _smaller_models(config: Config) -> list[str]:
+    """Return the advice to train a smaller model, if a preset for small data has one."""
+    smaller = (name for name in ("small", "tiny") if PRESETS[name]["model"]["d_model"] < config.model.d_model)
+    return [] if config.train.init else [f"take a smaller model (--preset {name})" for name in smaller][:1]
+
+
+def _or(remedies: Sequence[str]) -> str:
+    """Return what to do, as a list whose last item follows an "or"."""
+    *others, last = remedies
+    return f"{', '.join(others)}, or {last}" if others else last
+
+
+def _count(number: float, noun: str) -> str:
+    """Return a number rounded to two digits, or whole, and a noun in the singular or plural."""
+    shown = f"{number:,}" if isinstance(number, int) else _about(number)
+    return f"{shown} {noun}{'' if shown == '1' else 's'}"
 
 
 def _short(value: float) -> str:
@@ -225,3 +258,10 @@ def _short(value: float) -> str:
 def _about(value: float) -> str:
     """Return a number rounded to two digits."""
     return _short(float(f"{value:.2g}"))
+
+
+def _duration(seconds: float, *, show: Callable[[float], str] = _short) -> str:
+    """Return a time in seconds below a minute, in minutes from there on."""
+    number, unit = (seconds, "second") if seconds < 59.5 else (seconds / 60.0, "minute")
+    shown = show(number)
+    return f"{shown} {unit}{'' if shown == '1' else 's'}"

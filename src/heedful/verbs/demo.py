@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from heedful.data.phrasebook import PhraseBook
     from heedful.decoding.translator import Translator
     from heedful.settings.run import Config
+    from heedful.training.events import EndEvent, Event
     from heedful.verbs.training_setup import Listener
 
 _SHOWN = 6
@@ -53,6 +54,7 @@ _BLEU_AFTER = {
     900: (98.2, 96.8),
 }
 _ENOUGH_STEPS = max(_BLEU_AFTER)
+_NEARLY_ALL = 0.8  # of the expected steps; with fewer, a demo says why its scores are lower
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +168,27 @@ class Plan:
         )
         if steps >= _ENOUGH_STEPS:
             return said
-        minutes = math.ceil(_ENOUGH_STEPS * self.seconds_per_step / 60.0)
-        return f"{said}; with --max-minutes {minutes}, of {_BLEU_AFTER[_ENOUGH_STEPS][0]:.0f}"
+        seen, unseen = _BLEU_AFTER[_ENOUGH_STEPS]
+        minutes = _enough_minutes(self.seconds_per_step)
+        return f"{said} ({seen:.0f} and {unseen:.0f} with --max-minutes {minutes})"
+
+    def shortfall(self, end: "EndEvent") -> str:
+        """Return how a training that ended fell short of this plan, and what to do; empty if it did not."""
+        was_slower = end.step < _NEARLY_ALL * self.expected_steps
+        if not (was_slower or end.warning):
+            return ""
+        cause = f"training had {end.step:,} steps, which are few"
+        if was_slower:
+            cause = (
+                f"the machine was slower than measured ({end.step:,} of {self.expected_steps:,} steps): the "
+                "scores are lower than expected"
+            )
+        minutes = _enough_minutes(end.seconds / max(end.step, 1))
+        return f"{cause}; start again with --overwrite --max-minutes {minutes}"
+
+
+def _enough_minutes(seconds_per_step: float) -> int:
+    return math.ceil(_ENOUGH_STEPS * seconds_per_step / 60.0)
 
 
 def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
@@ -223,6 +244,7 @@ def demo(task: Demo, *, listeners: "Sequence[Listener]" = ()) -> DemoReport:
     from heedful.data.phrasebook import phrase_book
     from heedful.decoding.translator import Translator
     from heedful.settings.loading import load_config
+    from heedful.training.events import EndEvent
     from heedful.verbs.run_directory import RunDirectory
     from heedful.verbs.train import train
     from heedful.verbs.training_setup import Notices
@@ -244,7 +266,14 @@ def demo(task: Demo, *, listeners: "Sequence[Listener]" = ()) -> DemoReport:
         notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
     files = _write(book, task.output / _TEXT)
     config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=files)
-    result = train(config, task.output, command="heedful demo", beside=(_TEXT,), listeners=listeners)
+
+    def notify(event: "Event") -> None:
+        if isinstance(event, EndEvent):  # its advice is of settings, which `heedful demo` does not have
+            event = replace(event, warning=plan.shortfall(event))
+        for listener in listeners:
+            listener(event)
+
+    result = train(config, task.output, command="heedful demo", beside=(_TEXT,), listeners=[notify])
     translator = Translator.load(result.best)
     outputs, scores, signatures = _score(translator, book.test)
     _, unseen, _ = _score(translator, book.unseen)

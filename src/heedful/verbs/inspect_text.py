@@ -82,7 +82,8 @@ class TextInspection:
         not_applied: why the others were not applied, by name.
         src: statistics of the source.
         tgt: statistics of the target.
-        vocabulary: the number of words that occur ten times, rounded: a first guess at a vocabulary size.
+        vocabulary: the number of words that occur at least ten times, rounded: a first guess at a vocabulary
+            size.
         reading_mib: the memory that training needs to read the text.
         written: the files written by `--fix`.
     """
@@ -315,7 +316,10 @@ def report_lines(result: TextInspection) -> Iterator[str]:
         yield f"  {label:<17}{src:>12,} {tgt:>12,}"
     yield "training"
     yield f"  reading   takes about {result.reading_mib:,.0f} MiB of memory"
-    yield f"  words     {result.vocabulary:,} occur ten times: a first guess at tokenizer.vocab_size"
+    yield (
+        f"  vocab     {result.vocabulary:,}: a first guess at tokenizer.vocab_size, about as many as words "
+        f"occur at least {_FREQUENT} times"
+    )
     yield f"  epoch     {result.tgt.words:,} target words; to measure its time: {_bench(result)}"
     yield from _outcome(result)
 

@@ -311,15 +311,15 @@ class RunDirectory:
             return
         elif holds_run:
             raise RunError(
-                f"{self.path}: already has a run; give --resume to continue it, --overwrite to rename it and "
-                "start another, or another --output"
+                f"{self.path}: already exists, with a run; give another --output, --overwrite to rename this "
+                "one, or `heedful train --resume` to continue it"
             )
         elif others := self._others():
             more = f" and {len(others) - _FEW_NAMES} more" if len(others) > _FEW_NAMES else ""
             names = ", ".join(map(str, others[:_FEW_NAMES])) + more
             raise RunError(
-                f"{self.path}: not empty ({names}); give a new directory as --output, or --overwrite to "
-                "rename this one"
+                f"{self.path}: already exists, with {names}; give another --output, or --overwrite to rename "
+                "this one"
             )
 
     def _others(self) -> list[Path]:

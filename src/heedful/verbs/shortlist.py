@@ -3,22 +3,26 @@
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.options import BeamOverrides
+from heedful.cli.streams import bar
 from heedful.errors import CorpusError, InputError, RunError
 from heedful.settings.options import OUTPUT, AsJson, Languages, Option, Run, Runtime
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.shortlist import Shortlist
+    from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
 
 _FILE = "shortlist.safetensors"
 _ENOUGH_PAIRS = 10_000
+_CHUNK = 128  # lines translated between two calls of the progress
+ProgressCallback = Callable[[str, float], None]  # the current phase, and its progress: 0 to 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +96,14 @@ class ShortlistReport:
     effect: ShortlistEffect | None
 
 
-def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
+def learn_shortlist(
+    task: LearnShortlist, *, on_progress: ProgressCallback = lambda what, done: None
+) -> ShortlistReport:
     """Learn a shortlist, write it, and translate some sentences with and without it if there are any.
+
+    Args:
+        task: what to learn.
+        on_progress: called with the current phase and the share (0 to 1) of it that is done.
 
     Raises:
         BundleError: no usable bundle.
@@ -109,10 +119,11 @@ def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
         raise InputError(f"{task.run}: is not a local directory; name the shortlist with --output")
     output = task.output or task.run / _FILE
     if output.exists():
-        raise RunError(f"{output}: already exists; remove it, or give another --output")
+        raise RunError(f"{output}: already exists; give another --output, or remove it")
     check_output(output, inputs=[task.src, task.tgt, task.check])
     checked = [] if task.check is None else [line for line in read_lines(task.check) if line.strip()]
     start = time.monotonic()
+    on_progress("learning", 0.0)
     shortlist = _learn(task)
     seconds = time.monotonic() - start
     shortlist.save(output)
@@ -120,7 +131,7 @@ def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
     if checked:
         translator = load_translator(task.run, Languages(), task.runtime)
         options = search_options(task.search, translator.bundle.config.decode)
-        effect = effect_of(shortlist, translator, checked, options)
+        effect = effect_of(shortlist, translator, checked, options, on_progress=on_progress)
     return ShortlistReport(
         path=str(output),
         pairs=int(shortlist.record["pairs"]),
@@ -131,7 +142,12 @@ def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
 
 
 def effect_of(
-    shortlist: "Shortlist", translator: "Translator", texts: Sequence[str], options: "SearchOptions"
+    shortlist: "Shortlist",
+    translator: "Translator",
+    texts: Sequence[str],
+    options: "SearchOptions",
+    *,
+    on_progress: ProgressCallback = lambda what, done: None,
 ) -> ShortlistEffect:
     """Translate texts, none of them empty, without a shortlist and with it.
 
@@ -140,6 +156,7 @@ def effect_of(
         translator: without one.
         texts: one sentence each.
         options: of the search.
+        on_progress: called with the current phase and the share (0 to 1) of it that is done.
     """
     import numpy as np
 
@@ -156,7 +173,16 @@ def effect_of(
     )
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     sources = [special_tokens.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
-    without, within = (each.translations(texts, options=options) for each in (translator, restricted))
+
+    def translated(chosen: Translator, phase: str) -> list["Translation"]:
+        translations = []
+        for translation in chosen.translate_lines(texts, options=options, chunk_lines=_CHUNK):
+            translations.append(translation)
+            on_progress(phase, len(translations) / len(texts))
+        return translations
+
+    without = translated(translator, "translating without it")
+    within = translated(restricted, "translating with it")
     sizes, tokens, outside = [], 0, 0
     for source, translation in zip(sources, without, strict=True):
         allowed = shortlist.ids(source)
@@ -202,7 +228,8 @@ def _learn(task: LearnShortlist) -> "Shortlist":
 
 def command(task: LearnShortlist) -> None:
     """Learn a shortlist, and print what it was learned from and its effect."""
-    result = learn_shortlist(task)
+    with bar() as show:
+        result = learn_shortlist(task, on_progress=show)
     if result.pairs < _ENOUGH_PAIRS:
         print(
             f"warning: {result.pairs:,} pairs are few: learned from fewer than {_ENOUGH_PAIRS:,}, a "

@@ -1,6 +1,7 @@
 import json
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from heedful.analysis.attention_maps import (
     attention_maps,
     write_attention_json,
 )
-from heedful.analysis.attention_pictures import draw_attention, write_attention_page
+from heedful.analysis.attention_pictures import attention_figure, draw_attention, write_attention_page
 from heedful.analysis.plotting import readable_tokens
 from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
@@ -199,11 +200,32 @@ def test_a_picture_shows_the_chosen_maps_and_no_others(
 ) -> None:
     kinds, layers, heads = choice
     draw_attention(given_maps, tmp_path / "a.svg", choice=MapChoice.parse(kinds, layers=layers, heads=heads))
-    shown = [text.split("  (")[0] for text in svg_texts(tmp_path / "a.svg") if "head" in text]
+    shown = [text for text in svg_texts(tmp_path / "a.svg") if "head" in text]
     assert sorted(shown) == sorted(names)
     # matplotlib draws the scale of a single layer as an image too
     images = list(ET.parse(tmp_path / "a.svg").iter(f"{SVG}image"))
     assert len(images) == len(names) + (choice[1] in (None, "1"))
+
+
+@pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
+def test_no_title_reaches_into_the_next_map(kind: str) -> None:
+    bundle = memorised()
+    short = attention_maps(bundle, "the cat", bundle.tokenizers.tgt.encode("die Katze"))
+    figure = attention_figure(short, choice=MapChoice.parse(kind))
+    figure.draw_without_rendering()
+    titles = [axes._left_title for axes in figure.axes if axes.get_title(loc="left")]  # type: ignore[attr-defined]
+    assert len(titles) == 5  # the mean, and four heads
+    boxes = [title.get_window_extent() for title in titles]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+def test_the_title_says_once_that_a_dot_continues_a_word(given_maps: AttentionMaps, tmp_path: Path) -> None:
+    hint = "(·: continues a word)"
+    draw_attention(given_maps, tmp_path / "a.svg")
+    assert "".join(svg_texts(tmp_path / "a.svg")).count(hint) == 1
+    whole = replace(given_maps, source_tokens=("▁a",) * 7, target_tokens=("▁b",) * 5)
+    draw_attention(whole, tmp_path / "b.svg")
+    assert hint not in "".join(svg_texts(tmp_path / "b.svg"))
 
 
 def test_labels_in_an_svg_are_text_that_xml_can_hold(tmp_path: Path) -> None:

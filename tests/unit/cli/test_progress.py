@@ -49,6 +49,12 @@ def test_a_step_is_a_line_whether_it_is_logged_or_not(kind: type[StepEvent]) -> 
     assert line == "step 7 · epoch 1 · loss 5.000 · 900 tokens/s · lr 1.00e-03 · 3:00 left"
 
 
+def test_a_step_that_was_shown_is_not_shown_again_when_it_is_logged() -> None:
+    shown, logged = ProgressEvent(2, 60.0, **STEP), StepEvent(2, 61.0, **STEP)  # type: ignore[arg-type]
+    assert len(lines(shown, logged)) == 1
+    assert len(lines(shown, StepEvent(3, 61.0, **STEP))) == 2  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("scores", "end"),
     [

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.cli.streams import Lines, argument_text, open_input, suggest_auto_precision, write_line
+from heedful.cli import streams
+from heedful.cli.streams import Lines, argument_text, bar, open_input, suggest_auto_precision, write_line
 from heedful.errors import CorpusError, InputError
 
 
@@ -90,3 +91,14 @@ def test_a_long_translation_in_float32_is_told_of_what_may_be_faster(
     written = capsys.readouterr()
     assert not written.out
     assert ("--precision auto" in written.err) == is_said
+
+
+@pytest.mark.parametrize(("between", "lines"), [(0.0, "40% checking\n90% checking\n"), (3600.0, "")])
+def test_progress_off_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, between: float, lines: str
+) -> None:
+    monkeypatch.setattr(streams, "_BETWEEN_SHARES", between)
+    with bar() as show:
+        show("checking", 0.4)
+        show("checking", 0.9)
+    assert capsys.readouterr() == ("", lines)

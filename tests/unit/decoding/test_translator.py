@@ -82,6 +82,7 @@ def test_the_bundles_own_search_is_the_default(bundle: Bundle) -> None:
     translator = Translator(bundle)
     options = SearchOptions(strategy=BeamSearch(beam_size=2), max_length_offset=3)
     assert translator.translations(LINES) == translator.translations(LINES, options=options)
+    assert translator.default_options == options
     limits = [len(bundle.tokenizers.src.encode(line)) + 1 + 3 for line in LINES]
     for translation, limit in zip(translator.translations(LINES), limits, strict=True):
         assert all(len(each.token_log_probs) <= limit for each in translation.hypotheses)

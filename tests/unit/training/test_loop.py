@@ -80,7 +80,7 @@ def test_minutes_end_a_run_with_validation_and_a_bundle(tmp_path: Path) -> None:
     limits = {"max_steps": None, "max_minutes": 0.005}
     world = make(tmp_path, train=limits, valid={"every_fraction": 1.0})
     end = world.trainer.fit()
-    assert end.reason == f"reached the limit of 0.005 minutes after {end.step} steps"
+    assert end.reason == f"reached the limit of 0.3 seconds after {end.step} steps"
     assert end.step >= 1
     assert len(world.of(ValidationEvent)) == 1
     assert [name for name, _ in world.kept] == ["best", "last"]
@@ -119,7 +119,7 @@ def test_minutes_end_a_run_inside_a_step(
     world = make(tmp_path, train=limits, batch={"accumulation": 4}, valid={"every_fraction": 1.0})
     after_each_batch(world, lambda: clock.wait(30.0))
     end = world.trainer.fit()
-    assert end.reason == f"reached the limit of {minutes:g} minutes after {steps} steps"
+    assert end.reason == f"reached the limit of {minutes:g} minutes after {steps} step{'s' * (steps > 1)}"
     assert end.epoch == 4 * steps // EPOCH_LENGTH
     assert world.trainer.progress.next_batch == 4 * steps % EPOCH_LENGTH
     assert clock.now - 1000.0 <= 60.0 * minutes + 30.0
@@ -436,6 +436,7 @@ def test_the_validation_of_a_base_model_is_no_part_of_the_minutes(
     used = rates_of(world)
     end = world.trainer.fit()
     assert [event.step for event in world.of(ValidationEvent)] == [0, 12]
+    assert world.trainer._steps.validation_seconds == 200.0
     assert used[0] == pytest.approx(0.01 * 0.001)
     assert end.step == 12
 
@@ -460,7 +461,7 @@ def test_slow_steps_are_shown_from_the_first_on_and_after_half_a_minute_at_most(
         ("notice", 1), ("progress", 1), ("progress", 4), ("progress", 7), ("step", 8), ("progress", 11),
     ]  # fmt: skip
     [notice] = world.of(NoticeEvent)
-    assert notice.message.startswith("about 12 steps (2.4 epochs) fit into 2.4 minutes, 12 s each; warm-up: ")
+    assert notice.message.startswith("about 12 steps (2.4 epochs) of 12 s fit into 2.4 minutes; warm-up: ")
 
 
 def test_quick_steps_are_shown_after_the_fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,8 +487,8 @@ def test_lines_between_are_means_and_change_no_logged_one(
 def test_a_run_that_was_too_short_says_so_at_its_end(tmp_path: Path) -> None:
     short, long = (make(tmp_path / str(steps), train={"max_steps": steps}) for steps in (3, 12))
     assert short.trainer.fit().warning == (
-        "training ended inside its warm-up and saw 60% of its text; raise train.max_steps, lower "
-        "schedule.warmup_steps, or take a smaller preset"
+        "training ended inside its warm-up and saw 60% of its text; raise train.max_steps, or lower "
+        "schedule.warmup_steps"
     )
     assert long.trainer.fit().warning == ""
 

@@ -109,6 +109,8 @@ def run(**sections: Any) -> Config:  # noqa: ANN401
          "reached the limit of 3.5 minutes after 42 steps"),
         ({"max_epochs": 2}, {}, {"epoch": 2}, "train.max_epochs",
          "reached the limit of 2 epochs after 42 steps"),
+        ({"max_minutes": 0.5}, {}, {}, "train.max_minutes",
+         "reached the limit of 30 seconds after 42 steps"),
         ({"max_steps": 99}, {"patience": 3}, {"stale_validations": 3}, "valid.patience",
          "3 validations without a better nll after 42 steps"),
     ],
@@ -133,14 +135,15 @@ def test_a_run_that_was_over_already_names_the_setting() -> None:
     ("train", "schedule", "message"),
     [
         ({"max_minutes": 20}, LINEAR | {"warmup_fraction": 0.2},
-         "about 1,500 steps (10 epochs) fit into 20 minutes, 0.8 s each; warm-up: the first 20%"),
+         "about 1,500 steps (10 epochs) of 0.8 s fit into 20 minutes without validations; warm-up: the first "
+         "20%"),
         ({"max_steps": 300, "max_minutes": 20}, LINEAR | {"warmup_steps": 30},
-         "about 300 steps (2 epochs) take 4 minutes, 0.8 s each; warm-up: the first 30"),
+         "about 300 steps (2 epochs) of 0.8 s take 4 minutes; warm-up: the first 30"),
         ({"max_epochs": 3}, LINEAR | {"warmup_steps": 600},
-         "about 450 steps (3 epochs) take 6 minutes, 0.8 s each; warm-up: the first 600, more than there "
-         "are"),
+         "about 450 steps (3 epochs) of 0.8 s take 6 minutes; warm-up: the first 600, more than there are"),
         ({"max_epochs": 120}, LINEAR | {"warmup_fraction": 0.1},
-         "about 18,000 steps (120 epochs) take 240 minutes, 0.8 s each; warm-up: the first 10%"),
+         "about 18,000 steps (120 epochs) of 0.8 s take 240 minutes without validations; warm-up: the first "
+         "10%"),
     ],
 )  # fmt: skip
 def test_the_pace_says_what_fits(train: dict[str, Any], schedule: dict[str, Any], message: str) -> None:
@@ -151,7 +154,28 @@ def test_the_pace_says_what_fits(train: dict[str, Any], schedule: dict[str, Any]
 def test_the_pace_of_a_resumed_run_counts_the_steps_it_had() -> None:
     config = run(train={"max_minutes": 10}, schedule=LINEAR)
     said = pace_message(config, Moment(Progress(step=105), 500.0, epoch_length=100), pace=1.0)
-    assert said.startswith("about 205 steps (2 epochs) fit into 10 minutes, 1 s each")  # 100 s are left
+    assert said.startswith("about 205 steps (2 epochs) of 1 s fit into 10 minutes")  # 100 s are left
+
+
+def test_the_pace_of_a_run_that_hardly_moves_is_in_words_and_names_the_way_out() -> None:
+    now = Moment(Progress(step=1), 60.0, epoch_length=20)
+    steps = "about 1 step (0.05 epochs) of 60 s fits into"
+    warmup = "without validations; warm-up: the first 4,000, more than there are; to learn more"
+    assert pace_message(run(train={"max_minutes": 1}), now, pace=60.0) == (
+        f"{steps} 1 minute {warmup}, raise train.max_minutes, or take a smaller model (--preset small)"
+    )
+    adapted = run(train={"max_minutes": 0.11, "init": "base"})  # of a model whose size is fixed
+    assert pace_message(adapted, now, pace=60.0) == f"{steps} 6.6 seconds {warmup}, raise train.max_minutes"
+
+
+def test_the_pace_has_the_seconds_of_a_validation_where_one_was_timed() -> None:
+    config = run(train={"max_minutes": 2}, valid={"every_fraction": 0.5})
+    now = Moment(Progress(step=5), 5.0, epoch_length=20)
+    assert " fit into 2 minutes without validations (40 s each); " in pace_message(
+        config, now, pace=1.0, validation=40.0
+    )
+    once = run(train={"max_minutes": 2}, valid={"every_fraction": 1.0})  # at the end, beyond the minutes
+    assert "validations" not in pace_message(once, now, pace=1.0, validation=40.0)
 
 
 def told(progress: Progress, *, limit: str = "train.max_minutes", done: float = 1.0, **settings: Any) -> str:  # noqa: ANN401
@@ -170,11 +194,12 @@ def test_a_run_that_ends_inside_its_warm_up_says_so_and_what_to_do() -> None:
     short = {"schedule": LINEAR | {"warmup_steps": 600}}
     assert told(Progress(step=42, next_batch=42, best_scores={"bleu": 0.0}), **short) == (
         "the model does not translate yet (BLEU 0.00): training ended inside its warm-up and saw 42% of its "
-        "text; raise train.max_minutes, lower schedule.warmup_steps, or take a smaller preset"
+        "text; raise train.max_minutes, lower schedule.warmup_steps, or take a smaller model "
+        "(--preset small)"
     )
     share = {"schedule": LINEAR | {"warmup_fraction": 0.3}}
     assert told(Progress(step=42, epoch=2), limit="valid.patience", done=0.2, **share) == (
-        "training ended inside its warm-up; train for longer, or take a smaller preset"
+        "training ended inside its warm-up; train for longer, or take a smaller model (--preset small)"
     )
     assert told(Progress(step=42, epoch=2), done=1.0, **share) == ""
 
@@ -182,8 +207,22 @@ def test_a_run_that_ends_inside_its_warm_up_says_so_and_what_to_do() -> None:
 def test_a_run_of_less_than_an_epoch_says_how_much_it_saw() -> None:
     progress = Progress(step=5000, next_batch=30, best_scores={"bleu": 20.0})
     assert told(progress, limit="train.max_steps") == (
-        "training saw 30% of its text; raise train.max_steps, or take a smaller preset"
+        "training saw 30% of its text; raise train.max_steps, or take a smaller model (--preset small)"
     )
+
+
+def test_a_run_is_told_of_a_smaller_model_only_where_there_is_one() -> None:
+    progress = Progress(step=5000, next_batch=30)
+
+    def advice(**settings: Any) -> str:  # noqa: ANN401
+        return told(progress, **settings).partition("; ")[2]
+
+    width = {"num_heads": 4}
+    assert advice(model=width | {"d_model": 256}) == (
+        "raise train.max_minutes, or take a smaller model (--preset tiny)"
+    )
+    assert advice(model=width | {"d_model": 128}) == "raise train.max_minutes"
+    assert advice(train={"max_minutes": 3, "init": "base"}) == "raise train.max_minutes"
 
 
 @pytest.mark.parametrize(("bleu", "learned"), [(0.0, False), (0.99, False), (1.0, True), (40.0, True)])

@@ -11,7 +11,7 @@ from heedful.data import phrasebook
 from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.errors import RunError
 from heedful.settings.loading import load_config
-from heedful.training import Event, NoticeEvent, StartEvent
+from heedful.training import EndEvent, Event, NoticeEvent, StartEvent
 from heedful.verbs import demo as module
 from heedful.verbs.demo import Demo, Plan, demo
 
@@ -53,6 +53,14 @@ def test_what_to_expect_is_said_before_training_starts(tmp_path: Path) -> None:
     kinds = [type(event) for event in events]
     notices = [event for event in events[: kinds.index(StartEvent)] if isinstance(event, NoticeEvent)]
     assert notices[0].message.startswith("this machine takes about ")
+
+
+def test_the_advice_at_the_end_is_of_the_demos_own_options(tmp_path: Path) -> None:
+    events: list[Event] = []
+    demo(Demo(output=tmp_path / "run", max_minutes=0.005), listeners=[events.append])
+    [end] = [event for event in events if isinstance(event, EndEvent)]
+    assert "start again with --overwrite --max-minutes " in end.warning
+    assert "train.max_minutes" not in end.warning
 
 
 @pytest.mark.parametrize("max_minutes", [None, 0.005])

@@ -1,5 +1,6 @@
 """How long a demo trains on a machine of some speed, and what it says of that."""
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from heedful.data.phrasebook import phrase_book
 from heedful.settings.run import Config
+from heedful.training import EndEvent
 from heedful.verbs import demo as demo_plan
 from heedful.verbs.demo import Plan, plan_training, time_steps
 
@@ -44,9 +46,33 @@ def test_a_slow_machine_takes_as_many_steps_as_fit_and_hears_what_more_minutes_w
     assert plan.limits["max_steps"] == ENOUGH  # should it turn out to be faster
     assert plan.limits["max_minutes"] == pytest.approx(plan.seconds / 60.0)
     assert 100 <= plan.expected_steps <= plan.seconds < 200.0
-    best = demo_plan._BLEU_AFTER[ENOUGH][0]
-    assert plan.expected_bleu[0] < best
-    assert plan.message.endswith(f"; with --max-minutes {-(-ENOUGH // 60)}, of {best:.0f}")
+    best = demo_plan._BLEU_AFTER[ENOUGH]
+    assert plan.expected_bleu < best
+    assert plan.message.endswith(
+        f" on unseen combinations ({best[0]:.0f} and {best[1]:.0f} with --max-minutes {-(-ENOUGH // 60)})"
+    )
+
+
+def ended(step: int, *, warning: str = "") -> EndEvent:
+    return EndEvent(step, 0.5 * step, "reached the limit of 3 minutes", 0, step, step, warning)
+
+
+def test_a_machine_slower_than_measured_is_named_with_the_minutes_that_it_needs() -> None:
+    plan = Plan(0.2, steps=ENOUGH, seconds=168.3)
+    assert plan.expected_steps == 841
+    assert plan.shortfall(ended(325, warning="training saw 68% of its text; raise train.max_minutes")) == (
+        "the machine was slower than measured (325 of 841 steps): the scores are lower than expected; start "
+        f"again with --overwrite --max-minutes {math.ceil(ENOUGH * 0.5 / 60)}"
+    )
+    assert plan.shortfall(ended(800)) == ""
+
+
+def test_few_steps_that_were_asked_for_have_advice_that_the_demo_can_follow() -> None:
+    plan = Plan(0.5, steps=None, seconds=60.0)
+    assert plan.shortfall(ended(120, warning="training saw 25% of its text; raise train.max_minutes")) == (
+        "training had 120 steps, which are few; start again with --overwrite --max-minutes "
+        f"{math.ceil(ENOUGH * 0.5 / 60)}"
+    )
 
 
 def test_a_machine_too_slow_for_anything_still_has_a_plan() -> None:

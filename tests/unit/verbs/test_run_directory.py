@@ -12,6 +12,7 @@ import pytest
 from small_tokenizers import tagged_pair
 
 from heedful.errors import RunError
+from heedful.runtime.durable import new_directory
 from heedful.settings.presets import preset
 from heedful.verbs.run_directory import RunDirectory
 
@@ -72,7 +73,26 @@ def test_a_run_that_began_since_the_check_is_not_replaced(tmp_path: Path) -> Non
     assert not run.path.exists()
     run.path.mkdir()
     run.write_config(preset("tiny"))
-    with pytest.raises(RunError, match="already has a run"), run.locked(resume=False):
+    with pytest.raises(RunError, match="already exists, with a run"), run.locked(resume=False):
+        pytest.fail("the directory was given")
+
+
+def test_whatever_is_there_is_refused_in_the_same_words(tmp_path: Path) -> None:
+    """As `new_directory` does for other commands: that it exists, and what to give."""
+    trained, other, clean = (tmp_path / name for name in ("trained", "other", "clean"))
+    for directory in (trained, other, clean):
+        directory.mkdir()
+    RunDirectory(trained).write_config(preset("tiny"))
+    (other / "notes").touch()
+    for path in (trained, other):
+        with pytest.raises(RunError) as caught:
+            RunDirectory(path).check(resume=False, overwrite=False)
+        message = str(caught.value)
+        assert message.startswith(f"{path}: already exists, with ")
+        assert "; give another --output, " in message
+        assert "--overwrite to rename this one" in message
+        assert ("`heedful train --resume` to continue it" in message) == (path == trained)
+    with pytest.raises(RunError, match="clean: already exists; give another --output"), new_directory(clean):
         pytest.fail("the directory was given")
 
 
@@ -110,7 +130,7 @@ def test_a_new_run_takes_no_directory_that_holds_other_files(tmp_path: Path, nam
     file = tmp_path / "run" / name
     file.parent.mkdir(parents=True)
     file.write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match=r"not empty .*--overwrite") as caught:
+    with pytest.raises(RunError, match=r"already exists, with .*--overwrite") as caught:
         begin(RunDirectory(tmp_path / "run"))
     assert "\n" not in str(caught.value)
     assert file.read_text(encoding="utf-8") == "mine"
@@ -193,7 +213,7 @@ def test_weights_without_their_settings_are_not_taken_for_nothing(tmp_path: Path
     run.config_file.unlink()
     (run.checkpoints / "step-5").mkdir(parents=True)
     (run.checkpoints / "step-5" / "model.safetensors").write_text("weights", encoding="utf-8")
-    with pytest.raises(RunError, match="not empty"):
+    with pytest.raises(RunError, match="already exists, with"):
         begin(run)
     old = begin(run, overwrite=True)
     assert not run.checkpoints.exists()
