@@ -41,7 +41,7 @@ from heedful.training.execution import Execution, emulation_warning
 from heedful.training.interrupt import caught_signals
 from heedful.training.optimizer import build_optimizer, num_trained
 from heedful.training.parallel.choice import describe, start_process_group
-from heedful.training.parallel.distributed import in_process_group
+from heedful.training.parallel.distributed import is_under_torchrun
 from heedful.training.parallel.process_group import ProcessGroup, StepPlan
 from heedful.training.reporting import (
     StepLog,
@@ -135,9 +135,8 @@ class Trainer:
         load_checkpoint(checkpoint, self._resumable())
         progress = self.progress
         metric, validation_set = progress.validated_by
-        now = self._validated_by()
-        if metric and (metric, validation_set) != now:  # compare by the new metric and validation set
-            scores = progress.best_scores if validation_set == now[1] else {}
+        if metric and (metric, validation_set) != self._validated_by():  # compare by the new ones
+            scores = progress.best_scores if validation_set == self.callbacks.validation_set else {}
             progress.best_value = self._value(scores)
             progress.stale_validations = 0
             progress.validated_step = -1
@@ -168,7 +167,7 @@ class Trainer:
                     self._roll_back(error)
 
     def _train(self, group: ProcessGroup) -> str:
-        """Take steps until a limit is reached; return it.
+        """Take steps until a limit is reached; return the name of its setting, such as "train.max_steps".
 
         Raises:
             DivergedError: too many steps in a row were not finite.
@@ -289,7 +288,7 @@ class Trainer:
             TrainingError: there is no checkpoint, or there were too many rollbacks.
         """
         checkpoint = latest_checkpoint(self.callbacks.checkpoints)
-        if checkpoint is None or self.progress.rollbacks == MAX_ROLLBACKS or in_process_group():
+        if checkpoint is None or self.progress.rollbacks == MAX_ROLLBACKS or is_under_torchrun():
             again = "start anew" if checkpoint is None else "--resume from the last checkpoint"
             raise TrainingError(f"{error}; {rate_advice(self.config)}, then {again}")
         factor, rollbacks = self.progress.rate_factor / 2, self.progress.rollbacks + 1

@@ -22,7 +22,7 @@ from heedful.runtime.threads import return_free_memory
 from heedful.settings.run import Config
 from heedful.training.execution import Execution
 from heedful.training.parallel.choice import process_group_size
-from heedful.training.parallel.distributed import in_process_group
+from heedful.training.parallel.distributed import is_under_torchrun
 from heedful.training.step import accumulate_gradients, measure_nll
 
 _MIB = 1 << 20
@@ -173,7 +173,7 @@ def fitting_batch(
 
 def _ranks(device: torch.device) -> tuple[int, int]:
     """Return how many ranks of torchrun share a batch, and how many of them share this machine's memory."""
-    if not in_process_group():
+    if not is_under_torchrun():
         return 1, 1
     return dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"]) if device.type == "cpu" else 1
 
@@ -184,7 +184,7 @@ def _fixed_bytes(model: Transformer, config: Config) -> int:
     trained = sum(size for size, is_trained in sizes if is_trained)
     average = sum(size for size, _ in sizes) if config.train.ema_decay else 0
     others = 0
-    if not in_process_group():
+    if not is_under_torchrun():
         batch = config.batch.replace(tokens=MAX_TOKENS)
         others = process_group_size(config.replace(batch=batch.model_dump()), model)[0] - 1
     return 2 * trained + average + _KERNELS + others * (trained + _PROCESS + _KERNELS)

@@ -13,7 +13,7 @@ from heedful.runtime.native import native
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
-from heedful.training.parallel.distributed import DistributedGroup, in_process_group
+from heedful.training.parallel.distributed import DistributedGroup, is_under_torchrun
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess
 from heedful.training.parallel.shared_memory import (
     NoSharedMemoryError,
@@ -55,7 +55,7 @@ def start_process_group(
             f'train.kernels="compiled" needs the native library: {native().describe()}; '
             'or set train.kernels="auto"'
         )
-    if in_process_group():
+    if is_under_torchrun():
         rank = Rank(model, source, config, execution, size=dist.get_world_size())
         return DistributedGroup(rank, optimizer, average)
     size, threads = process_group_size(config, model)

@@ -137,7 +137,7 @@ def _check_environment() -> None:
         )
 
 
-def in_process_group() -> bool:
+def is_under_torchrun() -> bool:
     """Return whether this process has joined a group of torch.distributed."""
     return dist.is_available() and dist.is_initialized()
 
@@ -148,7 +148,7 @@ def leave_process_group() -> None:
     This joins the group's threads if nothing else refers to the group. They free tensors, which needs Python,
     and would abort the process if Python ended first.
     """
-    if in_process_group():
+    if is_under_torchrun():
         dist.destroy_process_group()
         gc.collect()  # FSDP's modules refer to the group, and to each other
 

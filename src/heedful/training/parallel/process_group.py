@@ -1,4 +1,4 @@
-"""Process groups: one process, one for each core of a machine, or those that torchrun started.
+"""Process groups: one process (here), one for each core (shared_memory.py), or torchrun's (distributed.py).
 
 Only rank 0 has a trainer, which plans each step, validates, logs and saves; the other ranks are its workers.
 Each rank computes the gradients of every n-th row of a batch, and these are summed before the update, so that
