@@ -18,13 +18,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import heedful.decoding.backends.cuda_graphs as cuda_graphs
 import heedful.decoding.backends.torch as backend
 from heedful.decoding.backends.cuda_graphs import (
-    GRAPHS_VARIABLE,
     GraphDecoder,
     can_be_graphs,
-    graphs_are_asked_for,
 )
 from heedful.decoding.backends.torch import ModelStep
-from heedful.errors import ConfigError, InputError
+from heedful.errors import InputError
 from heedful.model.transformer import Memory, Transformer
 from heedful.ops.fused import use_fused_ops
 
@@ -154,14 +152,3 @@ def test_models_whose_attention_sees_positions_are_computed_step_by_step(
         for _ in range(4):
             step(np.full(len(src), 5))
     assert replays == []
-
-
-def test_the_environment_asks_for_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(GRAPHS_VARIABLE, raising=False)
-    assert not graphs_are_asked_for()
-    for value, chosen in (("on", True), ("OFF", False)):
-        monkeypatch.setenv(GRAPHS_VARIABLE, value)
-        assert graphs_are_asked_for() is chosen
-    monkeypatch.setenv(GRAPHS_VARIABLE, "yes")
-    with pytest.raises(ConfigError, match="HEEDFUL_CUDA_GRAPHS=yes: must be on or off"):
-        graphs_are_asked_for()

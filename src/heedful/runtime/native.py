@@ -219,14 +219,19 @@ def functions_of(level: str) -> Functions:
 
 
 def chosen_bf16() -> str:
-    """Return what HEEDFUL_BF16 says: `on`, `off` or nothing.
+    """Return what HEEDFUL_BF16 says: see `on_or_off`."""
+    return on_or_off(BF16_VARIABLE)
+
+
+def on_or_off(variable: str) -> str:
+    """Return what a variable of the environment says: `on`, `off` or nothing.
 
     Raises:
         ConfigError: it says something else.
     """
-    chosen = os.environ.get(BF16_VARIABLE, "").strip().lower()
+    chosen = os.environ.get(variable, "").strip().lower()
     if chosen not in ("", "on", "off"):
-        raise ConfigError(f"{BF16_VARIABLE}={chosen}: must be on or off")
+        raise ConfigError(f"{variable}={chosen}: must be on or off")
     return chosen
 
 

@@ -6,7 +6,6 @@ which a mask hides; the next position is a tensor on the device; the rows of sen
 until few others are left.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -15,14 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.errors import ConfigError
 from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
 from heedful.model.layers import DecoderLayer
 from heedful.model.positions import AttentionPositions
 from heedful.model.transformer import Memory, Transformer
 
 Compute = Callable[[], Tensor]
-GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"
+GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"  # `on`; by default off, until a GPU has run them
 _POSITIONS = 64  # the capacity at first
 _SHRINK = 4  # rows move to smaller tensors when these have as many times their number
 
@@ -45,18 +43,6 @@ def record_cuda_graph(compute: Compute) -> Compute:
         return result
 
     return replay
-
-
-def graphs_are_asked_for() -> bool:
-    """Return what HEEDFUL_CUDA_GRAPHS says: on, or off, which is the default until a GPU has run them.
-
-    Raises:
-        ConfigError: it says something else.
-    """
-    chosen = os.environ.get(GRAPHS_VARIABLE, "").strip().lower()
-    if chosen not in ("", "on", "off"):
-        raise ConfigError(f"{GRAPHS_VARIABLE}={chosen}: must be on or off")
-    return chosen == "on"
 
 
 def can_be_graphs(model: Transformer) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.decoding.backends.cuda_graphs import GraphDecoder, can_be_graphs, graphs_are_asked_for
+from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE, GraphDecoder, can_be_graphs
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, SPARE, NextTokens, StepFunction, average_steps, best_first
@@ -24,6 +24,7 @@ from heedful.model.layers import DecoderLayer
 from heedful.model.transformer import Transformer
 from heedful.ops.kernels import torch_dtype
 from heedful.ops.recorder import AttentionRecorder, record_attention
+from heedful.runtime.native import on_or_off
 from heedful.settings.options import Precision
 from heedful.text.tokenizer import pad
 
@@ -250,7 +251,7 @@ class TorchBackend(Backend):
         self._models = models
         self._device = next(models[0].parameters()).device
         self.device = self._device.type
-        self._graphs = self.device == "cuda" and graphs_are_asked_for()
+        self._graphs = self.device == "cuda" and on_or_off(GRAPHS_VARIABLE) == "on"
         self._vocab_size = models[0].config.tgt_vocab_size
 
     @contextmanager
