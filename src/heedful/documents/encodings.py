@@ -58,12 +58,14 @@ def decode_text(data: bytes, *, syntax: Syntax | None) -> tuple[str, Callable[[s
     if "\0" in text:
         raise InputError("has NUL characters; this is no text")
 
+    is_markup = syntax in ("html", "xml")
+
     def encode(translation: str) -> bytes:
         own = name
         if syntax == "po":
             translation, own = _with_charset(translation, name)
         try:
-            return mark + translation.encode(own, errors="strict" if syntax is None else "xmlcharrefreplace")
+            return mark + translation.encode(own, errors="xmlcharrefreplace" if is_markup else "strict")
         except UnicodeEncodeError as error:
             char = translation[error.start]
             raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None

@@ -1,4 +1,4 @@
-"""Decoding steps as CUDA graphs: the hundreds of kernels of a step are launched by one call.
+"""Decoding steps as CUDA graphs: all kernels of a step are launched by one call.
 
 A graph repeats the same kernels with the same addresses. So nothing in it may depend on how many positions
 are written or how many rows are searched, and the caches are static: they have capacity for more positions,
