@@ -218,11 +218,6 @@ def functions_of(level: str) -> Functions:
     return functions
 
 
-def chosen_bf16() -> str:
-    """Return what HEEDFUL_BF16 says: see `on_or_off`."""
-    return on_or_off(BF16_VARIABLE)
-
-
 def on_or_off(variable: str) -> str:
     """Return what a variable of the environment says: `on`, `off` or nothing.
 
@@ -249,7 +244,7 @@ def why_no_bf16() -> str | None:
     Raises:
         ConfigError: HEEDFUL_BF16 is something else, or HEEDFUL_ISA names a level that is not possible.
     """
-    if chosen := chosen_bf16():
+    if chosen := on_or_off(BF16_VARIABLE):
         return None if chosen == "on" else f"{BF16_VARIABLE}=off forbids bf16"
     import torch  # as everything else here works without it
 

@@ -18,7 +18,7 @@ from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.steps import on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.runtime.native import chosen_bf16, cpu_has_bf16, native
+from heedful.runtime.native import BF16_VARIABLE, cpu_has_bf16, native, on_or_off
 from heedful.runtime.threads import return_free_memory
 from heedful.settings.options import Precision
 from heedful.storage.stored_model import StoredModel
@@ -66,7 +66,7 @@ def choose_backend(
     for name, value, known in (("precision", precision, PrecisionChoice), ("engine", engine, EngineChoice)):
         if value not in get_args(known):
             raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
-    chosen_bf16()  # a mistake in it is reported even where nothing depends on it
+    on_or_off(BF16_VARIABLE)  # a mistake in it is reported even where nothing depends on it
     reason = "engine='torch' is asked for"
     if engine != "torch":
         fastest = FASTEST.get(native().level or "", "float32") if precision == "auto" else precision
