@@ -29,7 +29,7 @@ from argos_packages import make_package, packed
 from safetensors.torch import load_file, save_file
 
 import marian_fixtures as marian
-from heedful.storage.model_files import read_pickled
+from heedful.storage.torch_weights import read_pickled
 
 OPENNMT = Path(__file__).resolve().parents[1] / "tests" / "golden" / "opennmt"
 MIB = 2**20

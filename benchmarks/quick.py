@@ -53,8 +53,7 @@ def write_material(directory: Path) -> None:
     from heedful.model.transformer import Transformer
     from heedful.settings.presets import preset
     from heedful.settings.run import TokenizerConfig
-    from heedful.storage.bundle import Bundle
-    from heedful.storage.model_files import save_bundle
+    from heedful.storage.bundle import Bundle, save_bundle
     from heedful.text import train_tokenizers
 
     book = phrase_book()

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.errors import InteropError
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import unique_weights
+from heedful.storage.torch_weights import unique_weights
 
 # What both have no setting for, or one that nobody here converted: the values that can be.
 _PLAIN: Mapping[str, Any] = {

@@ -14,8 +14,7 @@ from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.marian import export_marian
 from heedful.model.transformer import Transformer
 from heedful.settings.presets import preset
-from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle, save_bundle
 from heedful.text import SpecialTokens
 
 _EXPORTS = {

@@ -12,8 +12,7 @@ from ten_pairs import as_options
 from tiny_bundle import memorised, save_memorised
 
 from heedful.settings.loading import load_config
-from heedful.storage.bundle import file_sha256, load_bundle
-from heedful.storage.model_files import save_model
+from heedful.storage.bundle import file_sha256, load_bundle, save_model
 
 pytestmark = pytest.mark.by_class
 

@@ -10,7 +10,7 @@ from command_line import heedful
 from tiny_bundle import PAIRS, memorised
 
 from heedful.model.transformer import Transformer
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import save_bundle
 
 SOURCES = "".join(f"{source}\n" for source, _ in PAIRS).encode()
 

@@ -19,8 +19,7 @@ import pytest
 from tiny_bundle import SOURCES, save_untrained
 from translation_server import TranslationServer, translation_server
 
-from heedful.storage.bundle import load_bundle
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import load_bundle, save_bundle
 
 deepl = pytest.importorskip("deepl")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]

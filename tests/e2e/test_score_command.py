@@ -11,7 +11,7 @@ from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 
 from heedful.decoding.translator import Translator
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import save_bundle
 
 pytestmark = pytest.mark.by_class
 

@@ -12,7 +12,7 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.model.transformer import Transformer
 from heedful.settings.options import Precision
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import save_bundle
 
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
 BOTH = "--length-penalty 1 --length-normalization power"  # what both commands are asked for

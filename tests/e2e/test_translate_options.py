@@ -9,7 +9,7 @@ from tagged_bundle import nllb_like
 from tiny_bundle import SOURCES, TARGETS
 
 from heedful.decoding.translator import Translator
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import save_bundle
 
 
 def test_samples_come_from_a_seed(run: Path) -> None:

@@ -15,7 +15,7 @@ from heedful.decoding.backends.engine import engine_precisions
 from heedful.errors import MissingExtraError
 from heedful.runtime.native import native
 from heedful.settings.run import Config
-from heedful.storage.model_files import save_model
+from heedful.storage.bundle import save_model
 from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.by_class

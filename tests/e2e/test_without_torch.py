@@ -24,7 +24,7 @@ from heedful.cli.options import command_of
 from heedful.errors import install_hint
 from heedful.model.transformer import Transformer
 from heedful.runtime.native import native
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import save_bundle
 
 SUPPORT = Path(__file__).resolve().parent.parent / "support"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
-from heedful.storage.model_files import unique_weights
+from heedful.storage.torch_weights import unique_weights
 
 GOLDEN = Path(__file__).with_name("parameter_names.txt")
 PAPER = ModelConfig(

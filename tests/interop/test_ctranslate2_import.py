@@ -33,9 +33,8 @@ from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.ctranslate2.reading import read_ctranslate2
 from heedful.interop.huggingface.pretrained import ImportOptions
-from heedful.storage import model_files
 from heedful.storage.bundle import Bundle, load_bundle
-from heedful.storage.model_files import assign_weights, meta_model
+from heedful.storage.torch_weights import assign_weights, meta_model
 from heedful.verbs.import_ import Import, import_
 
 AREN = Path(__file__).parent.parent / "golden" / "aren-transliteration"
@@ -277,7 +276,7 @@ def test_weights_are_read_a_few_rows_at_a_time(
         return values
 
     monkeypatch.setattr(ModelFile, "rows", noted)
-    monkeypatch.setattr(model_files, "_BLOCK", 100)
+    monkeypatch.setattr("heedful.storage.bundle._BLOCK", 100)
     import_(Import(source=directory, output=tmp_path / "in-blocks"))
     files = [tmp_path / each / "model.safetensors" for each in ("whole", "in-blocks")]
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -11,8 +11,7 @@ from small_tokenizers import tagged_pair
 from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.settings.run import Config, LanguageConfig
-from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import save_bundle, save_model
+from heedful.storage.bundle import Bundle, save_bundle, save_model
 
 
 def refusal(outcome: Outcome) -> str:

@@ -15,7 +15,7 @@ from heedful.errors import InteropError
 from heedful.interop.fairseq import read_dictionary
 from heedful.interop.layouts import read_layout
 from heedful.model.transformer import Transformer
-from heedful.storage.model_files import assign_weights, meta_model
+from heedful.storage.torch_weights import assign_weights, meta_model
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:builtin type .*has no __module__ attribute:DeprecationWarning"

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from heedful.interop.conversion import DeferredTensor
-from heedful.storage import model_files
 from heedful.verbs.import_ import Import, import_
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -124,7 +123,7 @@ def test_large_weights_are_written_a_few_rows_at_a_time(
 ) -> None:
     source = Path(__file__).parent.parent / "golden" / "marian" / name
     import_(Import(source=source, output=tmp_path / "whole"))
-    monkeypatch.setattr(model_files, "_BLOCK", 100)
+    monkeypatch.setattr("heedful.storage.bundle._BLOCK", 100)
     with LiveNumbers() as numbers:
         import_(Import(source=source, output=tmp_path / "in-blocks"))
     files = [tmp_path / each / "model.safetensors" for each in ("whole", "in-blocks")]

@@ -22,7 +22,7 @@ from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import read_vocabulary
 from heedful.interop.marian_native import read_marian_native, read_shortlist
 from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import assign_weights, meta_model
+from heedful.storage.torch_weights import assign_weights, meta_model
 
 MARIAN = Path(__file__).parent.parent / "golden" / "marian"
 FIXTURES = ["post", "post-separate", "pre", "rms", "ssru", "ssru-pre"]

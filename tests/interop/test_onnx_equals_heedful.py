@@ -26,8 +26,7 @@ from heedful.interop.onnx.export import ComputedSinusoids, export_onnx, exportab
 from heedful.interop.onnx.runtime import OnnxBackend, OnnxSettings, OnnxTranslator, settings_of
 from heedful.model.positions import SinusoidalPositions, sinusoids
 from heedful.model.transformer import SINUSOIDS
-from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import Bundle, save_bundle
 
 SIZES = [(1, 1, 1), (1, 1, 7), (3, 5, 2), (2, 1, 3), (4, 29, 31), (1, 70, 3)]  # rows, source, target
 # Options that stand for many others: no other test here exports a model, which takes seconds.

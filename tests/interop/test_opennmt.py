@@ -27,7 +27,7 @@ from heedful import Translator, load_bundle
 from heedful.errors import InteropError
 from heedful.interop.layouts import recognise
 from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import read_pickled
+from heedful.storage.torch_weights import read_pickled
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "opennmt"
 MODELS = sorted(f"{path.parent.name}/{path.name}" for path in GOLDEN.glob("*/*") if path.is_dir())

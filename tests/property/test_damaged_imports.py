@@ -48,7 +48,7 @@ from heedful.interop.marian_files import MODEL_OPTIONS, parse_options
 from heedful.interop.vocabulary import read_tokenizers
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import Bundle, load_tokenizers, read_bundle
-from heedful.storage.model_files import assign_weights, meta_model, read_pickled
+from heedful.storage.torch_weights import assign_weights, meta_model, read_pickled
 from heedful.text import TokenizerPair
 from heedful.verbs.import_ import Import, import_
 

@@ -25,7 +25,7 @@ import torch.multiprocessing
 
 from heedful.cli.main import main
 from heedful.runtime.durable import put_in_place
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.events import EventLog
 from heedful.training.loop import Trainer

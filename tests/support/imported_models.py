@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from heedful.interop.layouts import read_layout
 from heedful.model.transformer import Transformer
-from heedful.storage.model_files import load_weights
+from heedful.storage.torch_weights import load_weights
 
 SRC_VOCAB, TGT_VOCAB = 17, 19
 SRC_LENGTHS, TGT_LENGTHS = (7, 2, 4), (3, 5, 4)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.layouts import read_directory
 from heedful.model.transformer import Transformer
-from heedful.storage.model_files import assign_weights, meta_model
+from heedful.storage.torch_weights import assign_weights, meta_model
 
 SIZES: dict[str, Any] = {
     "d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 3,

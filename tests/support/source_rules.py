@@ -64,8 +64,6 @@ LAZY_PARTS = {"cli/progress.py"} | {
     )
 }
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
-# Imports inside a function that close a cycle: a stored model is built by what also writes models.
-LATE_IMPORTS = {("heedful.storage.stored_model", "heedful.storage.model_files")}
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
 MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}
@@ -166,7 +164,7 @@ def no_module_cycles(sources: list[Source]) -> Iterator[str]:
     for name, source in known.items():
         for _, imported in imported_modules(source, source.nodes):
             target = imported if imported in known else imported.rpartition(".")[0]
-            if target in known and target != name and (name, target) not in LATE_IMPORTS:
+            if target in known and target != name:
                 imports[name].add(target)
     reached = {name: reachable(name, imports) for name in known}
     for name, source in known.items():

@@ -9,9 +9,8 @@ from torch.nn.functional import cross_entropy
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, TokenizerConfig
-from heedful.storage.bundle import Bundle
+from heedful.storage.bundle import Bundle, save_bundle
 from heedful.storage.calibration import Calibration, LogisticCurve
-from heedful.storage.model_files import save_bundle
 from heedful.text import train_tokenizers
 
 PAIRS = (

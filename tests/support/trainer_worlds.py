@@ -10,7 +10,7 @@ from small_models import prepared, small_config, small_model
 from heedful.data.batches import Batch, collate
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
-from heedful.storage.model_files import unique_weights
+from heedful.storage.torch_weights import unique_weights
 from heedful.training.events import Event
 from heedful.training.loop import Trainer, TrainerCallbacks
 

@@ -24,8 +24,8 @@ from heedful.decoding.alignment import Alignment
 from heedful.decoding.steps import softmax
 from heedful.errors import BundleError
 from heedful.settings.parsing import parse_json
-from heedful.storage.bundle import WEIGHTS_FILE, Bundle, add_file, bundle_file_names
-from heedful.storage.stored_model import StoredModel, embedding_names, utf_8_name
+from heedful.storage.bundle import WEIGHTS_FILE, Bundle, StoredModel, add_file, bundle_file_names
+from heedful.storage.weights_file import embedding_names, utf_8_name
 
 ALIGNER_FILE = "aligner.safetensors"  # of a bundle
 FORMAT_VERSION = 1

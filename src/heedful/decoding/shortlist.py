@@ -16,7 +16,7 @@ from heedful.errors import InputError
 from heedful.runtime.durable import put_file_in_place, why_not_written
 from heedful.settings.parsing import is_whole, parse_json
 from heedful.storage.bundle import Bundle
-from heedful.storage.stored_model import utf_8_name
+from heedful.storage.weights_file import utf_8_name
 from heedful.text import TokenizerPair
 
 FORMAT_VERSION = 1

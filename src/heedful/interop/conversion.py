@@ -19,7 +19,7 @@ from heedful.model.positions import sinusoids
 from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import is_whole, short
-from heedful.storage.model_files import HALF, check_tensors, meta_model, read_pickled, read_safetensors
+from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
 _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}

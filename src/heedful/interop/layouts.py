@@ -25,8 +25,7 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.interop.marian_files import is_marian
 from heedful.settings.parsing import shown
-from heedful.storage.bundle import FORMAT_VERSION, file_sha256
-from heedful.storage.model_files import save_weights
+from heedful.storage.bundle import FORMAT_VERSION, file_sha256, save_weights
 
 LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "abhishek-thread": worked_examples.read_abhishek_thread,

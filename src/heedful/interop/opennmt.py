@@ -35,7 +35,7 @@ from heedful.interop.vocabulary import read_bytes, unique_names
 from heedful.model.transformer import SINUSOIDS
 from heedful.settings.loading import validate
 from heedful.settings.parsing import is_whole, shown
-from heedful.storage.model_files import read_pickled
+from heedful.storage.torch_weights import read_pickled
 from heedful.text import SpecialIds, TokenizerPair
 
 LAYOUT, EOLE = "opennmt-py", "eole"

@@ -13,22 +13,45 @@ Nothing in it is code, and nothing is executed when it is read.
 
 import hashlib
 import json
+import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
 from heedful.errors import BundleError, ConfigError
-from heedful.runtime.durable import backup_path, put_file_in_place, why_not_written
+from heedful.runtime.durable import (
+    backup_path,
+    put_file_in_place,
+    put_in_place,
+    restore_backup,
+    why_not_written,
+    writing_at,
+)
 from heedful.settings.loading import validate
+from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.settings.run import Config
 from heedful.storage.calibration import Calibration
-from heedful.storage.stored_model import StoredModel
+from heedful.storage.weights_file import (
+    SafetensorsArrays,
+    check_fits,
+    embedding_names,
+    safetensors_shapes,
+    weight_shapes,
+)
 from heedful.text import TokenizerPair
+from heedful.text.pair import is_file_of_a_pair
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from heedful.model.transformer import Transformer
 
@@ -36,6 +59,7 @@ FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
+_BLOCK = 2**22  # weights that are written at a time
 
 
 @dataclass(frozen=True)
@@ -69,6 +93,53 @@ class Bundle:
         tags = self.config.languages.src_tag, self.config.languages.tgt_tag
         calibrated = self.calibration and (self.calibration.src_tag, self.calibration.tgt_tag)
         return self.calibration if calibrated == tags else None
+
+
+class StoredModel:
+    """The weights of a model in a safetensors file, which stays open."""
+
+    def __init__(self, file: Path, config: ModelConfig) -> None:
+        """Compare the file with a configuration, by its header alone: nothing is read or built before.
+
+        Raises:
+            BundleError: it cannot be read, or does not belong to the configuration.
+        """
+        self.config = config
+        self._file = file
+        try:
+            check_fits(weight_shapes(config), safetensors_shapes(file), file)
+            self._arrays = SafetensorsArrays(file)
+        except ValueError as error:
+            raise BundleError(f"{file}: {error}; copy the bundle again") from None
+
+    def weight(self, name: str) -> NDArray[np.float32]:
+        """Return a copy of a weight by its name in `weight_shapes`.
+
+        Raises:
+            BundleError: it cannot be read any more, or no two tokens differ in it.
+        """
+        try:
+            weight = self._arrays[name]
+        except ValueError as error:
+            raise BundleError(f"{self._file}: {error}; copy the bundle again") from None
+        if name in embedding_names(self.config) and _is_constant(weight):
+            raise BundleError(
+                f"{self._file}: {name}: every value is {weight.flat[0]:g}, so that all tokens are one; "
+                "this model was never trained, or its weights were lost; use another copy"
+            )
+        return weight
+
+    @cached_property
+    def model(self) -> "Transformer":
+        """The model in torch, in evaluation mode, with copies of the weights."""
+        from heedful.storage.torch_weights import model_from_arrays  # torch, for those who need it
+
+        return model_from_arrays(self.config, self.weight)
+
+
+def _is_constant(weight: NDArray[np.float32]) -> bool:
+    first = weight.flat[0]
+    return weight.size > 1 and bool((weight[0] == first).all()) and bool((weight == first).all())
 
 
 def resolve_bundle(path: Path | str) -> Path:
@@ -213,6 +284,125 @@ def load_model(path: Path | str, *, dtype: "torch.dtype | None" = None) -> "Tran
     _, config = _read_checked(path)
     model = StoredModel(path / WEIGHTS_FILE, config.model).model
     return model if dtype is None else model.to(dtype)
+
+
+def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
+    """Write the bundle as a whole, or not at all: under a temporary name first, then renamed.
+
+    Args:
+        bundle: what to write; its weights are stored in float32.
+        path: the directory to make; one that exists is replaced.
+        card: the text of the model card.
+
+    Raises:
+        BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
+    """
+    from heedful.storage.torch_weights import unique_weights
+
+    weights = unique_weights(bundle.model)
+    settings: dict[str, Any] = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
+    if bundle.calibration is not None:
+        settings["calibration"] = bundle.calibration.as_json()
+    _save(Path(path), weights, bundle.config, bundle.tokenizers, settings=settings, card=card)
+
+
+def save_model(model: "Transformer", config: Config, path: Path | str, *, card: str) -> None:
+    """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`."""
+    from heedful.storage.torch_weights import unique_weights
+
+    save_weights(unique_weights(model), config, None, path, card=card)
+
+
+def save_weights(
+    weights: "Mapping[str, Tensor]",
+    config: Config,
+    tokenizers: TokenizerPair | None,
+    path: Path | str,
+    *,
+    card: str,
+) -> None:
+    """Write a bundle of weights that may be read one at a time; otherwise as `save_bundle`.
+
+    Args:
+        weights: by the names of `weight_shapes`, a shared matrix under its first name; only one of them
+            need be in memory.
+        config: of the bundle.
+        tokenizers: None: the model works on ids.
+        path: the directory to make; one that exists is replaced.
+        card: the text of the model card.
+    """
+    settings = {"config": config.model_dump(), "scores": {}}
+    _save(Path(path), weights, config, tokenizers, settings=settings, card=card)
+
+
+def _save(
+    path: Path,
+    weights: "Mapping[str, Tensor]",
+    config: Config,
+    tokenizers: TokenizerPair | None,
+    *,
+    settings: Mapping[str, Any],
+    card: str,
+) -> None:
+    temporary = writing_at(path)
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        restore_backup(path)
+        temporary.mkdir(parents=True)
+        if tokenizers is not None:
+            tokenizers.save(temporary)
+        _write_weights(weights, config, temporary / WEIGHTS_FILE)
+        # A path that it names may be no UTF-8.
+        (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
+        files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
+        checksums = {name: file_sha256(temporary / name) for name in files} | {
+            "settings": settings_sha256(settings)
+        }
+        description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
+        (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        _keep_what_others_wrote(path, temporary)
+        put_in_place(temporary, path)
+    except BaseException as error:  # of a weight that is read only now, or of the keyboard, too
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not isinstance(error, OSError | SafetensorError):
+            raise
+        raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
+
+
+def _write_weights(weights: "Mapping[str, Tensor]", config: Config, file: Path) -> None:
+    """Write a safetensors file in float32, a tensor at a time: its own writer needs all of them at once."""
+    shapes = dict(sorted(weight_shapes(config.model).items()))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # numbers begin at multiples of 8
+    with file.open("wb") as written:
+        written.write(len(text).to_bytes(8, "little") + text)
+        for name, shape in shapes.items():
+            weight = weights[name]
+            assert weight.shape == shape, name
+            rows = max(_BLOCK * len(weight) // weight.numel(), 1)
+            for start in range(0, len(weight), rows):
+                part = weight[start : start + rows] if rows < len(weight) else weight
+                part = part.detach().cpu().float().contiguous()
+                written.write(part.numpy().astype("<f4", copy=False).data)
+                del part  # before the next is read
+            del weight
+
+
+def _keep_what_others_wrote(path: Path, temporary: Path) -> None:
+    """Bring files that a user put into a bundle into the one that takes its place."""
+    if not (path / CONFIG_FILE).is_file():
+        return
+    for other in path.iterdir():
+        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE} or is_file_of_a_pair(other.name)
+        if not is_own and not other.is_dir():
+            shutil.copy2(other, temporary, follow_symlinks=False)
+        elif not is_own:
+            shutil.copytree(other, temporary / other.name, symlinks=True)
 
 
 def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:

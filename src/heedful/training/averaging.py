@@ -10,7 +10,7 @@ from torch import Tensor
 from heedful.errors import CheckpointError
 from heedful.model.transformer import Transformer
 from heedful.storage.bundle import WEIGHTS_FILE
-from heedful.storage.model_files import load_weights, read_safetensors, unique_weights
+from heedful.storage.torch_weights import load_weights, read_safetensors, unique_weights
 
 
 def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:

@@ -97,7 +97,7 @@ def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> 
         MissingExtraError: a library that the source needs is not installed.
     """
     from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, recognise
-    from heedful.storage.model_files import save_weights
+    from heedful.storage.bundle import save_weights
     from heedful.verbs.loading import local_source
 
     settings = _sections(task)
@@ -210,7 +210,7 @@ def _padding(tokenizers: "TokenizerPair | None") -> dict[str, int]:
 
 def _card(task: Import, read: _Imported) -> str:
     from heedful.interop.layouts import DIRECTORY_LAYOUTS
-    from heedful.storage.stored_model import weight_shapes
+    from heedful.storage.weights_file import weight_shapes
     from heedful.verbs.card import front_matter, model_title
     from heedful.verbs.loading import hub_repo
 

@@ -191,7 +191,7 @@ def cpu_name() -> str:
 def _summarise_bundle(bundle: "BundleContents") -> BundleSummary:
     from heedful.decoding.aligner import ALIGNER_FILE, stored_aligner
     from heedful.storage.bundle import load_tokenizers
-    from heedful.storage.stored_model import weight_shapes
+    from heedful.storage.weights_file import weight_shapes
 
     parts: dict[str, int] = {}
     for name, shape in weight_shapes(bundle.config.model).items():  # which reading has compared with the file

@@ -320,8 +320,7 @@ def _bundle_writer(
 ) -> "Callable[[str, Transformer, Scores, int], None]":
     """Return a function that writes a bundle with its card; the first validation sets the signatures."""
     from heedful.ops.lora import without_adapters
-    from heedful.storage.bundle import Bundle
-    from heedful.storage.model_files import save_bundle
+    from heedful.storage.bundle import Bundle, save_bundle
     from heedful.verbs.card import model_card, shared_config
 
     config = shared_config(prepared.config)

@@ -21,7 +21,7 @@ from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import load_config, validate
 from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
-from heedful.storage.model_files import assign_weights, meta_model, unique_weights
+from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.execution import Execution

@@ -25,8 +25,7 @@ from heedful.decoding.translator import Translator
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig, TokenizerConfig
-from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import Bundle, save_bundle
 from heedful.text import HuggingFaceTokenizer, SpecialIds, SpecialTokens, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 

@@ -18,7 +18,7 @@ from heedful.decoding.strategies.sampling import Sampling
 from heedful.errors import InputError
 from heedful.runtime.threads import using_threads
 from heedful.settings.options import Precision
-from heedful.storage.model_files import meta_model
+from heedful.storage.torch_weights import meta_model
 
 pytestmark = pytest.mark.by_class
 

@@ -17,7 +17,7 @@ from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import EnsembleStep, StepFunction
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
-from heedful.storage.model_files import meta_model
+from heedful.storage.torch_weights import meta_model
 
 META = torch.device("meta")
 BATCH, LENGTH, VOCAB_SIZE = 5, 7, 17

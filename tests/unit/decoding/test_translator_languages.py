@@ -19,8 +19,7 @@ from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.storage.bundle import load_bundle
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import load_bundle, save_bundle
 from heedful.verbs.attention import attention_of
 
 pytestmark = pytest.mark.by_class

@@ -15,7 +15,7 @@ from heedful.model.attention import causal_mask
 from heedful.model.transformer import Transformer
 from heedful.ops.recorder import record_attention
 from heedful.settings.model import ModelConfig
-from heedful.storage.model_files import load_weights, unique_weights
+from heedful.storage.torch_weights import load_weights, unique_weights
 from heedful.training.execution import autocast
 
 B, S, T = 3, 7, 5

@@ -17,9 +17,16 @@ from tiny_bundle import save_memorised
 from heedful.errors import BundleError, HeedfulError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, TokenizerConfig
-from heedful.storage import model_files
-from heedful.storage.bundle import FORMAT_VERSION, Bundle, load_bundle, load_model, resolve_bundle
-from heedful.storage.model_files import load_weights, save_bundle, save_model
+from heedful.storage.bundle import (
+    FORMAT_VERSION,
+    Bundle,
+    load_bundle,
+    load_model,
+    resolve_bundle,
+    save_bundle,
+    save_model,
+)
+from heedful.storage.torch_weights import load_weights
 from heedful.text import TokenizerPair, train_tokenizers
 
 pytestmark = pytest.mark.by_class
@@ -335,7 +342,7 @@ def test_an_interruption_leaves_the_older_bundle(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(model_files, "put_in_place", interrupted)
+    monkeypatch.setattr("heedful.storage.bundle.put_in_place", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_bundle(make(tokenizers, seed=2), saved, card="")
     assert_same_weights(load_bundle(saved).model, make(tokenizers).model)

@@ -10,9 +10,8 @@ import pytest
 from tiny_bundle import CALIBRATION, memorised, save_memorised
 
 from heedful.errors import BundleError
-from heedful.storage.bundle import load_bundle, read_bundle, store_calibration
+from heedful.storage.bundle import load_bundle, read_bundle, save_bundle, store_calibration
 from heedful.storage.calibration import Calibration, LogisticCurve, part_features, sentence_features
-from heedful.storage.model_files import save_bundle
 
 
 def test_the_features_are_means_and_powers_of_probabilities() -> None:

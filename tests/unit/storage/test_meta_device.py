@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from small_models import assert_same_weights, small_config, small_model
 
 from heedful.model.transformer import Transformer
-from heedful.storage.model_files import (
+from heedful.storage.torch_weights import (
     assign_weights,
     check_tensors,
     meta_model,
@@ -20,7 +20,7 @@ from heedful.storage.model_files import (
     read_safetensors,
     unique_weights,
 )
-from heedful.storage.stored_model import safetensors_shapes, weight_shapes
+from heedful.storage.weights_file import safetensors_shapes, weight_shapes
 
 SRC, TGT_IN = torch.tensor([[5, 3, 0]]), torch.tensor([[2, 7]])
 

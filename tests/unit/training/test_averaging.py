@@ -8,7 +8,7 @@ from small_models import assert_same_weights, small_model
 from heedful.errors import BundleError
 from heedful.model.transformer import Transformer
 from heedful.storage.bundle import WEIGHTS_FILE
-from heedful.storage.model_files import unique_weights
+from heedful.storage.torch_weights import unique_weights
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
 
 

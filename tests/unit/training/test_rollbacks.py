@@ -10,7 +10,7 @@ from trainer_worlds import World, make
 
 from heedful.errors import BundleError, InputError, TrainingError
 from heedful.model.transformer import Transformer
-from heedful.storage.model_files import unique_weights
+from heedful.storage.torch_weights import unique_weights
 from heedful.training.checkpoint import latest_checkpoint
 from heedful.training.events import CheckpointEvent, SkippedEvent, StepEvent, ValidationEvent, WarningEvent
 from heedful.training.schedule import RECOVERY_STEPS, recovered_rate

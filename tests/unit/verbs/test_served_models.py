@@ -17,8 +17,7 @@ from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.service import TranslationService
-from heedful.storage.bundle import Bundle, load_bundle
-from heedful.storage.model_files import save_bundle
+from heedful.storage.bundle import Bundle, load_bundle, save_bundle
 from heedful.verbs.serve import Serve, load_models, load_served
 
 pytestmark = [

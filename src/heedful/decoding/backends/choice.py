@@ -21,7 +21,7 @@ from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.runtime.native import BF16_VARIABLE, cpu_has_bf16, native, on_or_off
 from heedful.runtime.threads import return_free_memory
 from heedful.settings.options import Precision
-from heedful.storage.stored_model import StoredModel
+from heedful.storage.bundle import StoredModel
 
 if TYPE_CHECKING:
     from heedful.decoding.backends.torch import TorchBackend

@@ -34,7 +34,7 @@ from heedful.runtime.native import (
 )
 from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import Precision
-from heedful.storage.stored_model import embedding_names, weight_shapes
+from heedful.storage.weights_file import embedding_names, weight_shapes
 
 Table = NDArray[np.float32]
 
@@ -139,7 +139,7 @@ class Engine:
 
         Args:
             config: of the model; `why_not` has nothing against it.
-            weight: gives each weight by its name (`storage/stored_model.py`).
+            weight: gives each weight by its name (`storage/weights_file.py`).
             precision: what matrices are multiplied in.
             level: of the native library; None: the one in use.
         """

@@ -24,7 +24,8 @@ from heedful.errors import InputError
 from heedful.runtime.native import Attention, Past, Shortlist
 from heedful.runtime.threads import num_threads
 from heedful.settings.options import Precision
-from heedful.storage.stored_model import StoredModel, weight_shapes
+from heedful.storage.bundle import StoredModel
+from heedful.storage.weights_file import weight_shapes
 
 if TYPE_CHECKING:
     from heedful.model.transformer import Transformer

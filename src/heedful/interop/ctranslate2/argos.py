@@ -30,7 +30,7 @@ from heedful.interop.ctranslate2.reading import (
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import read_bytes
 from heedful.settings.parsing import decode_text, shown
-from heedful.storage.stored_model import one_line
+from heedful.storage.weights_file import one_line
 from heedful.text.moses_tokenizer import read_merges
 
 LAYOUT = "argos"

@@ -16,7 +16,7 @@ from heedful.model.transformer import SINUSOIDS as FORMULAS
 from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
-from heedful.storage.stored_model import weight_shapes
+from heedful.storage.weights_file import weight_shapes
 
 # Its numbers of activations, as far as they are here.
 _ACTIVATIONS = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}

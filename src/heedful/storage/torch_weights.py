@@ -1,13 +1,7 @@
-"""Models of torch and files: bundles are written, weights copied or assigned, files of tensors read.
-
-Only here do storage and torch meet: bundles are read without it (`bundle.py`, `stored_model.py`).
-"""
+"""Weights in torch: those of models, copied or assigned, and those of files, read and checked."""
 
 import argparse
-import json
-import math
 import re
-import shutil
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -22,146 +16,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from heedful.errors import BundleError
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
-from heedful.runtime.durable import put_in_place, restore_backup, why_not_written, writing_at
 from heedful.runtime.threads import apply_threads
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
-from heedful.settings.run import Config
-from heedful.storage.bundle import (
-    CARD_FILE,
-    CONFIG_FILE,
-    FORMAT_VERSION,
-    WEIGHTS_FILE,
-    Bundle,
-    file_sha256,
-    settings_sha256,
-)
-from heedful.storage.stored_model import check_fits, one_line, utf_8_name, weight_shapes
-from heedful.text import TokenizerPair
-from heedful.text.pair import is_file_of_a_pair
+from heedful.storage.weights_file import check_fits, one_line, utf_8_name, weight_shapes
 
 HALF = (torch.float16, torch.bfloat16)
 _TYPES = (torch.float32, torch.float64, *HALF, torch.int64, torch.int32, torch.uint8, torch.bool)
 _MAX_NAME = 500  # characters
-_BLOCK = 2**22  # numbers that are written at a time
-
-
-def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
-    """Write the bundle as a whole, or not at all: under a temporary name first, then renamed.
-
-    Args:
-        bundle: what to write; its weights are stored in float32.
-        path: the directory to make; one that exists is replaced.
-        card: the text of the model card.
-
-    Raises:
-        BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
-    """
-    weights = unique_weights(bundle.model)
-    settings: dict[str, Any] = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
-    if bundle.calibration is not None:
-        settings["calibration"] = bundle.calibration.as_json()
-    _save(Path(path), weights, bundle.config, bundle.tokenizers, settings=settings, card=card)
-
-
-def save_model(model: Transformer, config: Config, path: Path | str, *, card: str) -> None:
-    """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`."""
-    save_weights(unique_weights(model), config, None, path, card=card)
-
-
-def save_weights(
-    weights: Mapping[str, Tensor],
-    config: Config,
-    tokenizers: TokenizerPair | None,
-    path: Path | str,
-    *,
-    card: str,
-) -> None:
-    """Write a bundle of weights that may be read one at a time; otherwise as `save_bundle`.
-
-    Args:
-        weights: by the names of `weight_shapes`, a shared matrix under its first name; only one of them
-            need be in memory.
-        config: of the bundle.
-        tokenizers: None: the model works on ids.
-        path: the directory to make; one that exists is replaced.
-        card: the text of the model card.
-    """
-    settings = {"config": config.model_dump(), "scores": {}}
-    _save(Path(path), weights, config, tokenizers, settings=settings, card=card)
-
-
-def _save(
-    path: Path,
-    weights: Mapping[str, Tensor],
-    config: Config,
-    tokenizers: TokenizerPair | None,
-    *,
-    settings: Mapping[str, Any],
-    card: str,
-) -> None:
-    temporary = writing_at(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        restore_backup(path)
-        temporary.mkdir(parents=True)
-        if tokenizers is not None:
-            tokenizers.save(temporary)
-        _write_weights(weights, config, temporary / WEIGHTS_FILE)
-        # A path that it names may be no UTF-8.
-        (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
-        files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
-        checksums = {name: file_sha256(temporary / name) for name in files} | {
-            "settings": settings_sha256(settings)
-        }
-        description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
-        (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        _keep_what_others_wrote(path, temporary)
-        put_in_place(temporary, path)
-    except BaseException as error:  # of a weight that is read only now, or of the keyboard, too
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not isinstance(error, OSError | SafetensorError):
-            raise
-        raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
-
-
-def _write_weights(weights: Mapping[str, Tensor], config: Config, file: Path) -> None:
-    """Write a safetensors file in float32, a tensor at a time: its own writer needs all of them at once."""
-    shapes = dict(sorted(weight_shapes(config.model).items()))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, shape in shapes.items():
-        start, end = end, end + 4 * math.prod(shape)
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # numbers begin at multiples of 8
-    with file.open("wb") as written:
-        written.write(len(text).to_bytes(8, "little") + text)
-        for name, shape in shapes.items():
-            weight = weights[name]
-            assert weight.shape == shape, name
-            rows = max(_BLOCK * len(weight) // weight.numel(), 1)
-            for start in range(0, len(weight), rows):
-                part = weight[start : start + rows] if rows < len(weight) else weight
-                part = part.detach().to("cpu", torch.float32).contiguous()
-                written.write(part.numpy().astype("<f4", copy=False).data)
-                del part  # before the next is read
-            del weight
-
-
-def _keep_what_others_wrote(path: Path, temporary: Path) -> None:
-    """Bring files that a user put into a bundle into the one that takes its place."""
-    if not (path / CONFIG_FILE).is_file():
-        return
-    for other in path.iterdir():
-        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE} or is_file_of_a_pair(other.name)
-        if not is_own and not other.is_dir():
-            shutil.copy2(other, temporary, follow_symlinks=False)
-        elif not is_own:
-            shutil.copytree(other, temporary / other.name, symlinks=True)
 
 
 def unique_weights(model: Transformer) -> dict[str, Tensor]:
