@@ -32,7 +32,7 @@ FURTHER = {
     "Attention": [
         "verbs.attention.attention_of",
         "analysis.attention_maps.AttentionMaps",
-        "ops.recorder.record_attention",
+        "ops.attention.record_attention",
     ],
 }
 INHERITED = {"search", "check"}  # the methods of every strategy, described at `Strategy`

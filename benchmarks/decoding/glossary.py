@@ -19,7 +19,7 @@ import sacrebleu
 from heedful.decoding.glossary import Entry, TermText, term_of, words_of
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.texts import Lines
+from heedful.decoding.texts import EncodedLines
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.runtime.threads import set_threads
@@ -58,7 +58,11 @@ def drawn_terms(
 
 
 def measured(
-    translator: Translator, lines: Lines, options: SearchOptions, references: Sequence[str], rounds: int
+    translator: Translator,
+    lines: EncodedLines,
+    options: SearchOptions,
+    references: Sequence[str],
+    rounds: int,
 ) -> tuple[list[Translation], dict[str, float]]:
     """Return translations, and their figures: BLEU, terms, and the least CPU seconds of some rounds."""
     seconds = []

@@ -71,7 +71,7 @@ def time_parts(
     model, config = rank.model, rank.config
     device = next(model.parameters()).device
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    own = partition_weights(trained, optimizer, rank.size)[rank.number]
+    own = partition_weights(trained, optimizer, rank.size)[rank.index]
     part = optimizer_of_shard(optimizer, list(own.values()))
     model.train()
     for plan in plans:
@@ -90,7 +90,7 @@ def time_parts(
             scale = gradient_scale(metrics, config.optimizer.clip_norm)
             apply_gradients(part, scale=scale, learning_rate=plan.learning_rate)
             if average is not None:
-                average.update(own, plan.number)
+                average.update(own, plan.step)
             model.zero_grad(set_to_none=True)
             watch.lap("optimizer")
         yield StepParts(**watch.seconds)

@@ -47,7 +47,7 @@ accumulate = Rank.accumulate
 
 def slowly(self, plan, **options):
     time.sleep(0.2)
-    if f"{self.number} {plan.number}" == os.environ.get("HANGS") and plan.number > 1:
+    if f"{self.index} {plan.step}" == os.environ.get("HANGS") and plan.step > 1:
         time.sleep(600)
     return accumulate(self, plan, **options)
 

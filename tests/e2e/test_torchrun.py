@@ -34,7 +34,7 @@ from heedful.training.parallel.process_group import Rank
 accumulate = Rank.accumulate
 
 def fail_later(self, plan, **options):
-    if self.number == 0 and plan.number == 2:
+    if self.index == 0 and plan.step == 2:
         raise TrainingError("broken on purpose")
     return accumulate(self, plan, **options)
 

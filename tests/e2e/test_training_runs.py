@@ -258,7 +258,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
     take = SingleProcess.step
 
     def step(self: SingleProcess, plan: StepPlan) -> StepMetrics:
-        if plan.number in steps:
+        if plan.step in steps:
             return StepMetrics(*3 * [float("nan")], 6)
         return take(self, plan)
 

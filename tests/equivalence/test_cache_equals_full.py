@@ -17,7 +17,8 @@ from heedful.decoding.backends.torch import ModelStep, TorchTokens
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.task import SearchTask
-from heedful.model.transformer import Memory, Transformer
+from heedful.model.attention import Memory
+from heedful.model.transformer import Transformer
 from heedful.ops.attention import AttentionImplementation, attention_implementation
 from heedful.settings.model import ModelConfig
 

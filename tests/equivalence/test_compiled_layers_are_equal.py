@@ -18,8 +18,7 @@ from torch._inductor import config as inductor
 from heedful.data.batches import BatchSource
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
-from heedful.ops.attention import AttentionImplementation, attention_implementation
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import AttentionImplementation, attention_implementation, record_attention
 from heedful.settings.run import Config
 from heedful.training import execution
 from heedful.training.execution import compile_layers, compiles

@@ -23,7 +23,8 @@ from heedful.decoding.backends.cuda_graphs import (
 )
 from heedful.decoding.backends.torch import ModelStep
 from heedful.errors import InputError
-from heedful.model.transformer import Memory, Transformer
+from heedful.model.attention import Memory
+from heedful.model.transformer import Transformer
 from heedful.ops.fused import use_fused_ops
 
 CAPACITY, STEPS = 6, 26  # beyond twice the first capacity

@@ -12,7 +12,8 @@ from trainer_worlds import make
 
 from heedful.data.batches import Batch, BatchSource, collate
 from heedful.errors import TrainingError
-from heedful.model.transformer import Memory, Transformer
+from heedful.model.attention import Memory
+from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.training import step as step_module
 from heedful.training.events import StepEvent, WarningEvent

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from heedful.model.attention import attention_weights
 from heedful.model.transformer import Transformer
 from heedful.ops import kernels, use_fused_ops
-from heedful.ops.attention import weigh
+from heedful.ops.attention import weights_by_kernel
 from heedful.ops.fused import FastDropout
 from heedful.ops.kernels import residual_norm
 from heedful.runtime.threads import using_threads
 from heedful.settings.model import ModelConfig
-from heedful.training.loss import projected_cross_entropy
+from heedful.training.loss import fused_linear_cross_entropy
 
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 
@@ -123,7 +123,7 @@ def test_weights_are_the_papers(dtype: torch.dtype, queries: int, keys: int, mas
     q, k = torch.randn(3, 2, queries, 8).to(dtype) * 3, torch.randn(3, 2, keys, 8).to(dtype) * 3
     grad = torch.randn(3, 2, queries, keys).to(dtype)
     ours, wide = [leaf(q), leaf(k)], [leaf(q.float()), leaf(k.float())]
-    found = weigh(*ours, mask)
+    found = weights_by_kernel(*ours, mask)
     found.backward(grad)
     wanted = attention_weights(*wide, mask)
     wanted.backward(grad.float())
@@ -145,7 +145,7 @@ def test_loss_and_its_gradients_are_the_formulas(dtype: torch.dtype) -> None:
         output.zero_grad()
         enabled = dtype == torch.bfloat16
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            loss = projected_cross_entropy(x, output, targets, smoothing=0.1, pad_id=0, kernels=wanted)
+            loss = fused_linear_cross_entropy(x, output, targets, smoothing=0.1, pad_id=0, kernels=wanted)
         loss.smoothed.backward()
         results.append([loss.smoothed.detach(), loss.nll, x.grad, output.weight.grad, output.bias.grad])
     for one, other in zip(*results, strict=True):
@@ -157,7 +157,7 @@ def test_extreme_logits_have_the_loss_of_torch() -> None:
     with torch.no_grad():
         output.weight.copy_(torch.tensor([[0.0, 0.0], [500.0, 0.0], [-500.0, 3.0], [20.0, 1.0]]))
     states, targets = torch.tensor([[1.0, 1.0], [-1.0, 2.0]]), torch.tensor([2, 1])
-    loss = projected_cross_entropy(states, output, targets, smoothing=0.0, pad_id=0, kernels=True)
+    loss = fused_linear_cross_entropy(states, output, targets, smoothing=0.0, pad_id=0, kernels=True)
     torch.testing.assert_close(loss.nll, F.cross_entropy(output(states), targets, reduction="sum"))
 
 
@@ -175,7 +175,7 @@ def test_a_model_has_the_gradients_that_it_has_without_kernels() -> None:
         model.zero_grad()
         use_fused_ops(model, kernels=wanted)
         states = model.decode(tgt, model.encode(src)).flatten(0, 1)
-        loss = projected_cross_entropy(
+        loss = fused_linear_cross_entropy(
             states, model.output, tgt.flatten(), smoothing=0.1, pad_id=0, kernels=wanted
         )
         loss.smoothed.backward()

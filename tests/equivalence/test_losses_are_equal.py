@@ -10,7 +10,7 @@ from naive_transformer import gradients, numbers
 from scalars import Number, differentiate, divide, exp, log, minus, times, total
 from torch import Tensor, nn
 
-from heedful.training.loss import projected_cross_entropy, smoothed_cross_entropy
+from heedful.training.loss import fused_linear_cross_entropy, smoothed_cross_entropy
 
 N, D, V, PAD = 7, 5, 11, 3
 SMOOTHINGS = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
@@ -64,7 +64,7 @@ def test_the_loss_is_torchs_with_the_share_of_padding_taken_out(smoothing: float
 
 
 def projected(smoothing: float) -> Callable[[Tensor, nn.Linear, Tensor], tuple[Tensor, Tensor]]:
-    return lambda states, output, ids: projected_cross_entropy(
+    return lambda states, output, ids: fused_linear_cross_entropy(
         states, output, ids, smoothing=smoothing, pad_id=PAD
     )
 

@@ -99,7 +99,9 @@ def test_attention_that_may_look_nowhere_equals_its_formula_with_an_empty_sum() 
 def test_an_encoder_layer_equals_its_formula(norm_first: bool, activation: str) -> None:
     feed_forward = FeedForward(D, F, activation=activation)
     layer = perturbed(
-        EncoderLayer(attention(), feed_forward, d_model=D, dropout=0.0, norm_first=norm_first, eps=0.01)
+        EncoderLayer(
+            attention(), feed_forward, norm=lambda: nn.LayerNorm(D, 0.01), dropout=0.0, norm_first=norm_first
+        )
     )
     x, coefficients = random(B, S, D), torch.randn(B, S, D, dtype=torch.float64)
     found = layer(x, MEMORY_MASK)
@@ -120,7 +122,7 @@ def test_an_encoder_layer_equals_its_formula(norm_first: bool, activation: str) 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_a_decoder_layer_equals_its_formula(norm_first: bool) -> None:
     parts = attention(), attention(d_k=2, d_v=5), FeedForward(D, F)
-    layer = perturbed(DecoderLayer(*parts, d_model=D, dropout=0.0, norm_first=norm_first))
+    layer = perturbed(DecoderLayer(*parts, norm=lambda: nn.LayerNorm(D), dropout=0.0, norm_first=norm_first))
     x, memory, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
     found = layer(x, memory, MEMORY_MASK)
     (found * coefficients).sum().backward()

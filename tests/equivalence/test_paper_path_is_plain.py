@@ -1,6 +1,7 @@
 """Where no option is given, a model is the paper's parts and computes nothing else, bit for bit."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -27,14 +28,14 @@ def inputs() -> tuple[Tensor, Tensor]:
 
 
 def built_by_hand() -> Transformer:
-    tokens = nn.Embedding(V, D)
+    tokens, norm = nn.Embedding(V, D), partial(nn.LayerNorm, D)
     encoder_layers = [
-        EncoderLayer(MultiHeadAttention(D, H), FeedForward(D, D_FF), d_model=D, dropout=0.1)
+        EncoderLayer(MultiHeadAttention(D, H), FeedForward(D, D_FF), norm=norm, dropout=0.1)
         for _ in range(LAYERS)
     ]
     decoder_layers = [
         DecoderLayer(
-            MultiHeadAttention(D, H), MultiHeadAttention(D, H), FeedForward(D, D_FF), d_model=D, dropout=0.1
+            MultiHeadAttention(D, H), MultiHeadAttention(D, H), FeedForward(D, D_FF), norm=norm, dropout=0.1
         )
         for _ in range(LAYERS)
     ]

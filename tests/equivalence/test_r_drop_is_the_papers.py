@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from heedful.data.batches import Batch
 from heedful.model.transformer import Transformer
 from heedful.settings.run import TrainConfig
-from heedful.training.loss import projected_cross_entropy
+from heedful.training.loss import fused_linear_cross_entropy
 from heedful.training.step import accumulate_gradients, batch_loss
 
 D, V, PAD = 5, 11, 0
@@ -42,7 +42,7 @@ def direct(states: Tensor, output: nn.Linear, ids: Tensor, *, smoothing: float, 
 
 def projected(states: Tensor, output: nn.Linear, ids: Tensor, *, smoothing: float, alpha: float) -> Losses:
     twice = ids.repeat_interleave(2)
-    return projected_cross_entropy(states, output, twice, smoothing=smoothing, pad_id=PAD, r_drop=alpha)
+    return fused_linear_cross_entropy(states, output, twice, smoothing=smoothing, pad_id=PAD, r_drop=alpha)
 
 
 def with_gradients(

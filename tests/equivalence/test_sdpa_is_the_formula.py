@@ -8,8 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from heedful.model.attention import MultiHeadAttention, attention_weights, causal_mask, padding_mask
 from heedful.ops import use_fused_ops
-from heedful.ops.attention import AttentionImplementation, attention_implementation, sdpa
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import AttentionImplementation, attention_implementation, record_attention, sdpa
 
 B, H, L, S, K, V = 2, 3, 5, 7, 11, 13
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import T5Config, T5ForConditionalGeneration
 
 from heedful.model.transformer import Transformer
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import record_attention
 from heedful.settings.model import ModelConfig
 
 B, S, T = 3, 37, 29  # longer than max_distance, so that every bucket is used

@@ -145,8 +145,8 @@ def test_multi_head_attention_equals_torchs(causal: bool) -> None:
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_an_encoder_layer_equals_torchs(norm_first: bool, activation: str) -> None:
     ours = EncoderLayer(
-        MultiHeadAttention(D, H), FeedForward(D, D_FF, activation=activation), d_model=D, dropout=0.0,
-        norm_first=norm_first, eps=0.01,
+        MultiHeadAttention(D, H), FeedForward(D, D_FF, activation=activation),
+        norm=lambda: nn.LayerNorm(D, 0.01), dropout=0.0, norm_first=norm_first,
     )  # fmt: skip
     theirs = nn.TransformerEncoderLayer(
         D, H, D_FF, dropout=0.0, activation=activation, layer_norm_eps=0.01, batch_first=True,
@@ -165,7 +165,7 @@ def test_an_encoder_layer_equals_torchs(norm_first: bool, activation: str) -> No
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_a_decoder_layer_equals_torchs(norm_first: bool) -> None:
     parts = MultiHeadAttention(D, H), MultiHeadAttention(D, H), FeedForward(D, D_FF)
-    ours = DecoderLayer(*parts, d_model=D, dropout=0.0, norm_first=norm_first)
+    ours = DecoderLayer(*parts, norm=lambda: nn.LayerNorm(D), dropout=0.0, norm_first=norm_first)
     theirs = nn.TransformerDecoderLayer(D, H, D_FF, dropout=0.0, batch_first=True, norm_first=norm_first)
     copy_weights(ours, theirs)
     x, their_x = twins(B, T, D)

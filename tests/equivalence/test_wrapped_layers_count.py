@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from heedful.decoding.backends.native import NativeBackend
 from heedful.model.transformer import Transformer
+from heedful.ops.attention import record_attention
 from heedful.ops.lora import add_adapters, merge_layers
-from heedful.ops.recorder import record_attention
 from heedful.settings.run import LoraConfig
 
 

@@ -55,7 +55,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
     ),
     "decoding: CUDA graphs": (
         "decoding/backends/cuda_graphs.py:_StaticKeys.__init__: torch.arange(tensors[0].shape[2], device=position.device)",
-        "decoding/backends/cuda_graphs.py:GraphDecoder._allocate: rows.to(old.memory_mask.device)",
+        "decoding/backends/cuda_graphs.py:GraphDecoder._allocate: rows.to(old.memory.mask.device)",
         "decoding/backends/cuda_graphs.py:GraphDecoder._allocate: torch.full((1,), self._length, device=rows.device)",
         "decoding/backends/cuda_graphs.py:GraphDecoder._allocate: torch.arange(len(rows), device=rows.device)",
     ),
@@ -64,11 +64,12 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "decoding/backends/torch.py:RestrictedStep.reorder: torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)",
     ),
     "command line: with a model": (
+        "storage/bundle.py:_write_weights: part.detach().cpu()",
         "storage/torch_weights.py:meta_model: torch.empty_like(buffer, device='cpu')",
         "verbs/loading.py:load_translator: each.model.to(device)",
     ),
     "decoding: positions, learned": (
-        "model/attention.py:DecoderCache.reorder: rows.to(self.memory_mask.device, non_blocking=True)",
+        "model/attention.py:DecoderCache.reorder: rows.to(self.memory.mask.device, non_blocking=True)",
         "ops/attention.py:sdpa: causal_mask(length, past=num_keys - length, device=queries_BHTK.device)",
     ),
     "run: resumed with an average that its checkpoints lack": (
@@ -92,7 +93,6 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "model/variants.py:relative_distances: torch.arange(num_keys, device=device)",
     ),
     "command line: train and resume": (
-        "storage/torch_weights.py:_write_weights: part.detach().to('cpu', torch.float32)",
         "verbs/training_setup.py:set_up_training: _build_model(config, base).to(execution.device)",
     ),
     "training: the steps of a benchmark": (

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from heedful.errors import InteropError
 from heedful.interop.conversion import Conversion, move_positions
 from heedful.interop.layouts import LAYOUTS
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import record_attention
 from heedful.settings.presets import PUBLISHED
 
 EACH = pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)

@@ -14,7 +14,7 @@ from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.task import SearchTask
 from heedful.model.positions import sinusoids
 from heedful.model.transformer import Transformer
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import record_attention
 from heedful.settings.model import ModelConfig
 from heedful.settings.presets import preset
 

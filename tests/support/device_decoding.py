@@ -29,7 +29,7 @@ from heedful.decoding.strategies.protocol import Greedy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
-from heedful.model.transformer import Memory, Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops.attention import attention_implementation
 from heedful.settings.options import Languages, Precision, Runtime
 from heedful.storage.bundle import Bundle
@@ -217,8 +217,7 @@ def _positions_case(name: str, changes: Mapping[str, Any]) -> None:
                 steps.append(model.decode_step(ids[:, number % 6], cache).cpu())
                 cache.reorder(torch.tensor([1, 0]))
             with attention_implementation(model, "sdpa"):  # several positions after those of the cache
-                memory = Memory(cache.memory_states, cache.memory_mask)
-                states = model.decoder(ids[:, :4], memory, cache=cache)
+                states = model.decoder(ids[:, :4], cache.memory, cache=cache)
         return {"logits": torch.stack(steps), "states": states.cpu()}
 
 

@@ -11,19 +11,19 @@ from structure import ROOT, figures
 
 # Where a change makes a figure better, it is written here anew.
 MOST = {
-    "modules": 213,
-    "lines of src": 52_469,
-    "lines of tests": 52_449,
+    "modules": 211,
+    "lines of src": 52_455,
+    "lines of tests": 52_440,
     "lines of tools": 2_145,
-    "share of modules with one importer and below 150 lines": 0.044,
+    "share of modules with one importer and below 150 lines": 0.027,
     "modules at the root": 4,
 }
 MEDIAN = 255  # lines of a module, at least
 # Of what a task runs through, with the native engine and one process.
 MOST_OF_A_TASK = {
-    "a line": {"functions": 227, "files": 39, "modules": 70},
+    "a line": {"functions": 227, "files": 38, "modules": 69},
     "a step": {"functions": 78, "files": 17},
-    "a request": {"functions": 166, "files": 32},
+    "a request": {"functions": 165, "files": 32},
 }
 
 

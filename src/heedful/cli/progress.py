@@ -118,7 +118,7 @@ class LiveDisplay(PlainDisplay):
 
 def _start_line(event: StartEvent) -> str:
     resumed = f"resuming from step {event.step:,}: " if event.step else ""
-    threads = f", {event.threads} threads" if event.device == "cpu" else ""
+    threads = f", {event.threads} thread{'s' if event.threads > 1 else ''}" if event.device == "cpu" else ""
     some = f", {event.num_trained:,} of them trained" if event.num_trained < event.num_parameters else ""
     return (
         f"{resumed}{event.num_parameters / 1e6:.1f}M parameters{some}, {event.num_pairs:,} pairs, "

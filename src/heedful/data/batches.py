@@ -1,4 +1,4 @@
-"""Collate pairs of ids into padded tensors."""
+"""Batches: an epoch in batches of similar length (5.1), corpora mixed, segmentations sampled, ids padded."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from heedful.text.tokenizer import pad
 
 @dataclass(frozen=True)
 class Batch:
-    """The tensors of one step, padded on the right.
+    """One micro-batch, padded on the right.
 
     Attributes:
         src: (B, S) int64, each sentence followed by eos, with a language tag if the model needs one.

@@ -33,9 +33,10 @@ class Candidates:
 
     Attributes:
         scores: what the search goes by: log-probabilities, less all penalties; -inf is impossible.
-        log_probs: the model's own; the same array where there is no penalty.
+        log_probs: before penalties: the model's own, renormalised if the options say so; the same array as
+            `scores` where there is no penalty.
         ids: the tokens.
-        nodes: of the terms of each row after each token, (rows, C, T), where outputs must contain terms.
+        nodes: of the terms of each row after each token, (rows, C, M), where outputs must contain terms.
         banks: (rows, C), by which a beam is shared then: see `TermAutomata.banks`.
         estimates: (rows, C), the log-probability of the terms that are missing after each token.
     """
@@ -88,7 +89,7 @@ class Constraints:
         *,
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
-        discounts: NDArray[np.float64] | None = None,
+        penalties: NDArray[np.float64] | None = None,
         nodes: NDArray[np.int64] | None = None,
     ) -> Candidates:
         """The `count` best tokens that may come next.
@@ -98,19 +99,19 @@ class Constraints:
             count: how many; fewer come back when V is smaller.
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
-            discounts: (rows, V), what each token costs besides, as far as the search chooses by it.
-            nodes: of the terms, (rows, T), as the candidates before had them; None: nothing is written yet.
+            penalties: (rows, V), what each token costs besides, as far as the search chooses by it.
+            nodes: of the M terms, (rows, M), as the candidates before had them; None: nothing is written yet.
 
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         suppressed = self._suppressed(written)
-        if discounts is None and not self._needs_all(written):
+        if penalties is None and not self._needs_all(written):
             values, ids = tokens.top(count, suppressed, renormalize=self._options.renormalize)
             own_values = values
         else:
             tokens = tokens.with_log_probs(tokens.log_probs())  # computed once
-            scores, own = self._scores(tokens.log_probs(), written, sentences, discounts=discounts)
+            scores, own = self._scores(tokens.log_probs(), written, sentences, penalties=penalties)
             values, ids = tokens.with_log_probs(scores).top(count, suppressed)
             own_values = values if own is scores else _values_of(own, ids)
         is_free = np.ones(len(written), dtype=bool)
@@ -131,8 +132,8 @@ class Constraints:
         added[~is_free] = NO_TOKEN
         rows = np.flatnonzero((added != NO_TOKEN).any(axis=1))
         if len(rows):
-            costs = None if discounts is None else discounts[rows]
-            of_rows = self._scores(tokens[rows].log_probs(), written[rows], sentences[rows], discounts=costs)
+            costs = None if penalties is None else penalties[rows]
+            of_rows = self._scores(tokens[rows].log_probs(), written[rows], sentences[rows], penalties=costs)
             candidates = self._with_added(candidates, rows, added[rows], of_rows, written)
         if written.shape[1] == 0 and self._options.forced_first_id is not None:
             after = np.repeat(nodes[:, None], candidates.ids.shape[1], axis=1)
@@ -272,7 +273,7 @@ class Constraints:
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
         *,
-        discounts: NDArray[np.float64] | None = None,
+        penalties: NDArray[np.float64] | None = None,
     ) -> tuple[Array, Array]:
         """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
         own, penalised = self._possible(log_probs, written, sentences), log_probs
@@ -281,9 +282,9 @@ class Constraints:
             rows = like(np.arange(len(written))[:, None], log_probs)
             penalised = copy_of(log_probs)
             penalised[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
-        if discounts is not None:
+        if penalties is not None:
             penalised = penalised - array_namespace(log_probs).astype(
-                like(discounts, log_probs), log_probs.dtype
+                like(penalties, log_probs), log_probs.dtype
             )
         return (own if penalised is log_probs else self._possible(penalised, written, sentences)), own
 
@@ -414,7 +415,7 @@ def _added_ids(
 
 
 def _nodes_after(terms: TermAutomata, nodes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the nodes after each candidate, (rows, C, T)."""
+    """Return the nodes after each candidate, (rows, C, M)."""
     num_rows, count = ids.shape
     after = np.zeros((num_rows, count, nodes.shape[1]), dtype=np.int64)
     has_terms = np.flatnonzero(nodes.any(axis=1))

@@ -21,8 +21,8 @@ from heedful.decoding.steps import NOT_NUMBERS
 from heedful.decoding.task import SearchTask, Source
 from heedful.errors import InputError, is_out_of_memory
 
-_FEW = 4  # batches of a thread: with more, it does not matter how long each takes
-_STEP = 8  # a step of any batch takes as long as for so many more sentences
+_BATCHES_PER_THREAD = 4  # with more, it does not matter how long each takes
+_STEP_OVERHEAD = 8  # of a batch, in sentences: a step takes as long as for so many more
 
 
 def schedule_batches(
@@ -41,19 +41,19 @@ def schedule_batches(
         size: the maximum number of sentences of a batch.
     """
     plans = [plan_batches(lengths, tokens=tokens, size=size)]
-    if threads > 1 and len(plans[0]) <= _FEW * threads:
-        for parts in range(threads, _FEW * threads + 1, threads):
+    if threads > 1 and len(plans[0]) <= _BATCHES_PER_THREAD * threads:
+        for parts in range(threads, _BATCHES_PER_THREAD * threads + 1, threads):
             plan = plan_batches(lengths, tokens=tokens, size=size, steps=steps, parts=parts)
             plans += [plan] if len(plan) <= parts else []  # without what is left over by the limits
-    return min(plans, key=lambda plan: _end(plan, steps, threads))
+    return min(plans, key=lambda plan: _makespan(plan, steps, threads))
 
 
-def _end(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: int) -> int:
+def _makespan(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: int) -> int:
     """Return how long the threads take for all batches, in steps of one sentence."""
     ends = [0] * threads
     for batch in batches:
         of_batch = [steps[i] for i in batch]
-        heapreplace(ends, ends[0] + sum(of_batch) + _STEP * max(of_batch))
+        heapreplace(ends, ends[0] + sum(of_batch) + _STEP_OVERHEAD * max(of_batch))
     return max(ends)
 
 

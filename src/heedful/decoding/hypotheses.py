@@ -21,8 +21,8 @@ class Hypothesis:
         log_prob: the sum of `token_log_probs`, in float64.
         score: `log_prob` divided by the length penalty of the number of token log-probabilities, plus the
             coverage penalty where there is one.
-        token_log_probs: the log-probability that the model gives each token, whatever else the search goes
-            by, and 0 where the options forced it; the last is the end token's if finished.
+        token_log_probs: the log-probability of each token before all penalties: the model's own, renormalised
+            if the options say so, and 0 where they forced it; the last is the end token's if finished.
         finished: whether the output has its end token; otherwise the length limit truncated it.
     """
 

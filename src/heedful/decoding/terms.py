@@ -107,10 +107,10 @@ def _table_of(forms: tuple[Form, ...]) -> _Table:
 class TermAutomata:
     """The terms of the sentences of a batch, as automata in a few arrays: T terms at most of a sentence.
 
-    A row has a node for each term of its sentence, (rows, T); a term that is not there is MET.
+    A row has a node for each term of its sentence, (rows, M); a term that is not there is MET.
 
     Attributes:
-        beginnings: the nodes of each sentence before its first token, (B, T).
+        beginnings: the nodes of each sentence before its first token, (B, M).
     """
 
     def __init__(self, terms: Sequence[Sequence[Term]]) -> None:
@@ -157,7 +157,7 @@ class TermAutomata:
         return np.where(self._num_terms > 0, np.maximum(beam_size, least), beam_size)
 
     def step(self, nodes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the nodes (N, T) after one more token of each row, (N,)."""
+        """Return the nodes (N, M) after one more token of each row, (N,)."""
         keys = (nodes << _FIRST_ID_BITS) + ids[:, None]
         at = np.minimum(self._keys.searchsorted(keys), len(self._keys) - 1)
         following = np.where(self._keys[at] == keys, self._targets[at], self._roots[nodes])
@@ -168,8 +168,8 @@ class TermAutomata:
         """Learn what the next tokens of terms cost, for the estimates.
 
         Args:
-            before: the nodes of each row, (N, T).
-            after: the nodes after each of its candidates, (N, C, T).
+            before: the nodes of each row, (N, M).
+            after: the nodes after each of its candidates, (N, C, M).
             scores: of the candidates, (N, C).
         """
         is_next = (self._parents[after] == self._as_parent[before][:, None]) & (after != MET)
@@ -200,7 +200,7 @@ class TermAutomata:
         return pending
 
     def needs(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many tokens, (...), are enough to write all missing terms of nodes (..., T).
+        """Return how many tokens, (...), are enough to write all missing terms of nodes (..., M).
 
         They are written one by one, one that is under way first, if that is shorter. It may go on with the
         word of one that is done, which then is missing again.
@@ -217,7 +217,7 @@ class TermAutomata:
         In the middle of a form it is the only one to go on with, unless all are asked for.
 
         Args:
-            nodes: (N, T).
+            nodes: (N, M).
             all_terms: which rows, (N,), may begin another term in the middle of one.
         """
         is_within = self._is_within[nodes]
@@ -236,7 +236,7 @@ class TermAutomata:
         """Return the bank of each row: a share of the beam is for those with the same number of terms.
 
         Args:
-            nodes: (N, T).
+            nodes: (N, M).
             sentences: (N,), the sentence of each row.
 
         Returns:

@@ -52,8 +52,8 @@ AttentionOf = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Lines to be searched, some of them in segments, since they are too long for the model.
+class EncodedLines:
+    """Lines as they are searched, some of them in segments, since they are too long for the model.
 
     Attributes:
         texts: the lines.
@@ -106,7 +106,7 @@ class TextCodec:
 
     def encode(
         self, texts: Sequence[str], prefixes: Sequence[str] | None, options: SearchOptions, *, first_line: int
-    ) -> Lines:
+    ) -> EncodedLines:
         """Tokenise texts, in segments where they are too long, and the beginnings of their translations.
 
         Args:
@@ -120,12 +120,12 @@ class TextCodec:
         """
         _check_texts("texts", texts)
         encoded = _encoded(self.tokenizers.src, texts)
-        beginnings = self._prefixes(prefixes, texts)
+        prefix_ids = self._prefixes(prefixes, texts)
         most = min(options.max_source_tokens or sys.maxsize, self.position_limit or sys.maxsize)
         num_special = len(self.special_tokens.source(()))
-        lines = Lines(texts)
+        lines = EncodedLines(texts)
         for number, (text, ids, beginning) in enumerate(
-            zip(texts, encoded, beginnings, strict=True), start=first_line
+            zip(texts, encoded, prefix_ids, strict=True), start=first_line
         ):
             segments, gaps, encoded_segments, prefix = [text], [""], [ids], beginning
             if options.max_source_tokens is not None and len(ids) + num_special > most:
@@ -141,11 +141,11 @@ class TextCodec:
             lines.gaps.append(gaps)
             of_line: list[Entry] = []
             for segment, ids_of_segment in zip(segments, encoded_segments, strict=True):
-                framed = self.special_tokens.source(ids_of_segment) if ids_of_segment else []
-                _check_length(f"line {number:,}", framed, self.position_limit)
+                src_ids = self.special_tokens.source(ids_of_segment) if ids_of_segment else []
+                _check_length(f"line {number:,}", src_ids, self.position_limit)
                 entries = options.glossary.applicable(segment) if options.glossary is not None else []
                 terms = [term for each in entries if (term := term_of(each, self.tokenizers.tgt))]
-                source = Source.of(framed, options, prefix=prefix, longest=self.position_limit, terms=terms)
+                source = Source.of(src_ids, options, prefix=prefix, longest=self.position_limit, terms=terms)
                 of_line += [each for each in entries if each not in of_line]
                 _check_prefix(number, prefix, source.limit - (options.forced_first_id is not None))
                 lines.segments.append(segment)
@@ -156,7 +156,7 @@ class TextCodec:
 
     def decode(
         self,
-        lines: Lines,
+        lines: EncodedLines,
         n_best_lists: Sequence[Sequence[Hypothesis]],
         options: SearchOptions,
         *,
@@ -279,7 +279,7 @@ class TextCodec:
     def _replace_unknown(
         self,
         texts: list[list[str]],
-        lines: Lines,
+        lines: EncodedLines,
         n_best_lists: Sequence[Sequence[Hypothesis]],
         attention_of: AttentionOf,
     ) -> dict[tuple[int, Sequence[int]], list[str]]:
@@ -311,7 +311,7 @@ class TextCodec:
     def _aligned(
         self,
         segments: Sequence[Translation],
-        lines: Lines,
+        lines: EncodedLines,
         unknown: Mapping[tuple[int, Sequence[int]], Sequence[str]],
         attention_of: AttentionOf,
         aligner: Aligner | None,
@@ -376,9 +376,9 @@ def attended_words(
             runs.append([token])
         last = end
     texts = [line[spans[run[0]][0] : spans[run[-1]][1]] for run in runs]
-    totals_UR = np.stack([weights_US[:, run].sum(axis=1) for run in runs], axis=1)
-    totals_UR[:, [not text.strip() for text in texts]] = -np.inf
-    chosen = [texts[run] for run in totals_UR.argmax(axis=1)]
+    totals_UG = np.stack([weights_US[:, run].sum(axis=1) for run in runs], axis=1)
+    totals_UG[:, [not text.strip() for text in texts]] = -np.inf
+    chosen = [texts[run] for run in totals_UG.argmax(axis=1)]
     return [f" {text.strip()}" if whole or text[:1].isspace() else text.strip() for text in chosen]
 
 
@@ -525,9 +525,9 @@ def chunks(
     """
     if chunk_lines < 1:
         raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
-    beginnings = without_line_ends(prefixes or ())
+    lines = without_line_ends(prefixes or ())
     while chunk := list(islice(items, chunk_lines)):
-        prefixes_of_chunk = None if prefixes is None else list(islice(beginnings, len(chunk)))
+        prefixes_of_chunk = None if prefixes is None else list(islice(lines, len(chunk)))
         if prefixes_of_chunk is not None and len(prefixes_of_chunk) < len(chunk):
             raise InputError(
                 f"line {first_line + len(prefixes_of_chunk):,}: has no prefix; give one for each line"

@@ -438,12 +438,12 @@ class Translator:
         check_one_for_each("prefixes", prefixes, "sources", sources)
         longest = self.codec.position_limit
         read = checked_ids("sources", sources, vocab_size=self._src_vocab_size, longest=longest)
-        beginnings = checked_ids(
+        prefix_ids = checked_ids(
             "prefixes", prefixes or [()] * len(read), vocab_size=self.generator.vocab_size
         )
         return [
             Source.of(ids, options, prefix=prefix, longest=longest)
-            for ids, prefix in zip(read, beginnings, strict=True)
+            for ids, prefix in zip(read, prefix_ids, strict=True)
         ]
 
     @property

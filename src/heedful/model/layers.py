@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position: (B, L, D) to (B, L, D)."""
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position (3.3, equation 2)."""
 
     def __init__(
         self, d_model: int, d_ff: int, *, activation: str = "relu", dropout: float = 0.0, bias: bool = True
@@ -32,17 +32,19 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return FFN(x)."""
+        """Return FFN(x): (B, L, D) to (B, L, D)."""
         y: Tensor = self.outer(self.dropout(self.hidden(x)))
         return y
 
     def hidden(self, x: Tensor) -> Tensor:
-        """Return max(0, x W_1 + b_1): (B, L, D) to (B, L, F)."""
+        """Return f(x W_1 + b_1), with f(x) = max(0, x) in the paper: (B, L, D) to (B, L, F)."""
         return self.activation(self.inner(x))
 
 
 class InputEmbedding(nn.Module):
-    """The input of the first layer of a stack. The token embedding may be shared with another stack.
+    """The input of a stack's first layer: scaled embeddings (3.4) plus positions (3.5), with dropout (5.4).
+
+    The token embedding may be shared with another stack.
 
     Not in the paper: a norm after the dropout; and word dropout (Gal & Ghahramani, 2016), which in training
     zeroes whole token embeddings, each occurrence independently, and leaves only the position. The others are
@@ -93,21 +95,18 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward."""
+    """Self-attention, then feed-forward (3.1)."""
 
     def __init__(
         self,
         self_attention: MultiHeadAttention,
         feed_forward: FeedForward,
         *,
-        d_model: int,
+        norm: Callable[[], nn.Module],
         dropout: float,
         norm_first: bool = False,
-        rms_norm: bool = False,
-        eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        norm = partial(nn.RMSNorm if rms_norm else nn.LayerNorm, d_model, eps)
         self.residual = Residual(dropout, norm_first=norm_first)
         self.self_attention = self_attention
         self.self_attention_norm = norm()
@@ -121,7 +120,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, then feed-forward.
+    """Masked self-attention, attention over the encoder's output, then feed-forward (3.1).
 
     Not in the paper: a recurrent unit in the place of self-attention, with the same arguments.
     """
@@ -132,14 +131,11 @@ class DecoderLayer(nn.Module):
         cross_attention: MultiHeadAttention,
         feed_forward: FeedForward,
         *,
-        d_model: int,
+        norm: Callable[[], nn.Module],
         dropout: float,
         norm_first: bool = False,
-        rms_norm: bool = False,
-        eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        norm = partial(nn.RMSNorm if rms_norm else nn.LayerNorm, d_model, eps)
         self.residual = Residual(dropout, norm_first=norm_first)
         self.self_attention = self_attention
         self.self_attention_norm = norm()

@@ -1,6 +1,6 @@
 """The position of a token: sinusoids (3.5), or learned vectors (Table 3, row E).
 
-Positions that attention sees by itself, and other sinusoids, are in `variants.py`.
+Positions that enter in attention, and other sinusoids, are in `variants.py`.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 class AttentionPositions(nn.Module):
-    """The positions that attention sees by itself; here, as in the paper, none."""
+    """Positions that enter in attention, as rotations or biases do; here, as in the paper, none."""
 
     def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
         """Return rotated queries or keys (B, H, L, d_k), the first of which stands at position `start`."""
@@ -39,7 +39,7 @@ class AttentionPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Nothing is added to the embedding: attention sees positions by itself."""
+    """Adds nothing to the embedding: positions enter in attention."""
 
     def forward(self, start: int | Tensor, length: int) -> float:
         """Return zero."""
@@ -59,7 +59,8 @@ class SinusoidalPositions(nn.Module):
     def forward(self, start: int | Tensor, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ...
 
-        Where `start` is a tensor (1,), it is that of one position for which the table is long enough.
+        In CUDA graphs (decoding/backends/cuda_graphs.py) `start` is a tensor (1,), for one position in
+        the table.
         """
         if isinstance(start, Tensor):
             return self.table[start]
@@ -81,7 +82,7 @@ class LearnedPositions(nn.Module):
     def forward(self, start: int | Tensor, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ...
 
-        Where `start` is a tensor (1,), it is that of one position which was learned.
+        In CUDA graphs `start` is a tensor (1,), for one position that was learned.
 
         Raises:
             InputError: the sequence is longer than the positions that were learned.

@@ -1,12 +1,12 @@
 """The Transformer (paper, Figure 1): an encoder, a decoder, and the matrix that turns states into logits."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from torch import Tensor, nn
 
-from heedful.model.attention import DecoderCache, LayerCache, MultiHeadAttention, padding_mask
+from heedful.model.attention import DecoderCache, LayerCache, Memory, MultiHeadAttention, padding_mask
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding
 from heedful.model.positions import (
     AttentionPositions,
@@ -31,14 +31,6 @@ SINUSOIDS: dict[str, Callable[[int, int], Tensor]] = {
     "concatenated": concatenated_sinusoids,
     **{name: OffsetSinusoids(offset) for name, offset in SINUSOID_OFFSETS.items()},
 }
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The encoder's output: states (B, S, D) and the mask (B, 1, 1, S) of those that are no padding."""
-
-    states: Tensor
-    mask: Tensor
 
 
 class Encoder(nn.Module):
@@ -146,12 +138,11 @@ class Transformer(nn.Module):
 
     def start_cache(self, memory: Memory) -> DecoderCache:
         """Return an empty cache for incremental decoding, to be filled by `decode_step`."""
-        return DecoderCache([LayerCache() for _ in self.decoder.layers], memory.states, memory.mask)
+        return DecoderCache([LayerCache() for _ in self.decoder.layers], memory)
 
     def decode_step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
         """Return the logits (B, V) of the token after the newest id of each row (B,)."""
-        memory = Memory(cache.memory_states, cache.memory_mask)
-        return self.project(self.decoder(ids[:, None], memory, cache=cache)[:, 0])
+        return self.project(self.decoder(ids[:, None], cache.memory, cache=cache)[:, 0])
 
 
 def _encoder_layers(config: ModelConfig) -> list[EncoderLayer]:
@@ -160,11 +151,9 @@ def _encoder_layers(config: ModelConfig) -> list[EncoderLayer]:
         EncoderLayer(
             _attention(config, positions),
             _feed_forward(config),
-            d_model=config.d_model,
+            norm=partial(_norm, config),
             dropout=config.dropout,
             norm_first=config.norm == "pre",
-            rms_norm=config.norm_kind == "rms",
-            eps=config.layer_norm_eps,
         )
         for positions in each
     ]
@@ -177,11 +166,9 @@ def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
             SSRU(config.d_model) if config.decoder_unit == "ssru" else _attention(config, positions),
             _attention(config, AttentionPositions()),  # distances to the source mean nothing
             _feed_forward(config),
-            d_model=config.d_model,
+            norm=partial(_norm, config),
             dropout=config.dropout,
             norm_first=config.norm == "pre",
-            rms_norm=config.norm_kind == "rms",
-            eps=config.layer_norm_eps,
         )
         for positions in each
     ]

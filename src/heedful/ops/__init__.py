@@ -1,7 +1,7 @@
 """Operations that are applied to a model from outside, independent of `model/`.
 
 `use_fused_ops` replaces modules by faster ones, `packed_states` (packing.py) leaves padding out,
-`record_attention` (recorder.py) records attention maps, and `add_adapters` (lora.py) adds low-rank adapters.
+`record_attention` (attention.py) records attention maps, and `add_adapters` (lora.py) adds low-rank adapters.
 """
 
 from heedful.ops.fused import use_fused_ops

@@ -1,13 +1,18 @@
-"""Scaled dot-product attention by torch's fused kernels or native ones; see `model/attention.py`."""
+"""Scaled dot-product attention by torch's fused kernels or native ones, and a recorder of attention maps.
+
+The formulas are in `model/attention.py`.
+"""
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttention, causal_mask
 from heedful.ops import kernels
@@ -65,8 +70,10 @@ class FusedAttention(ScaledDotProductAttention):
             length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
             if causal and length == num_keys:
                 mask, causal = causal_mask(length, device=queries_BHTK.device), False
-            if mask is not None and can_weigh(queries_BHTK, keys_BHSK, mask, bias):
-                heads_BHTV: Tensor = self.dropout(weigh(queries_BHTK, keys_BHSK, mask)) @ values_BHSV
+            if mask is not None and has_weights_kernel(queries_BHTK, keys_BHSK, mask, bias):
+                heads_BHTV: Tensor = (
+                    self.dropout(weights_by_kernel(queries_BHTK, keys_BHSK, mask)) @ values_BHSV
+                )
                 return heads_BHTV
         return super().forward(*heads, mask, causal=causal, bias=bias)
 
@@ -112,15 +119,15 @@ def sdpa(
         return F.scaled_dot_product_attention(
             queries_BHTK, keys_BHSK, values_BHSV, dropout_p=dropout, is_causal=causal
         )
-    lost = ~mask.any(dim=-1, keepdim=True)
+    fully_masked = ~mask.any(dim=-1, keepdim=True)
     heads_BHTV = F.scaled_dot_product_attention(
-        queries_BHTK, keys_BHSK, values_BHSV, attn_mask=mask | lost, dropout_p=dropout
+        queries_BHTK, keys_BHSK, values_BHSV, attn_mask=mask | fully_masked, dropout_p=dropout
     )
-    return heads_BHTV.masked_fill(lost, 0.0)
+    return heads_BHTV.masked_fill(fully_masked, 0.0)
 
 
-def can_weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tensor | None) -> bool:
-    """Return whether there is a kernel of `attention_weights` for these, whose mask is of the convention."""
+def has_weights_kernel(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tensor | None) -> bool:
+    """Return whether a kernel of `attention_weights` takes these; the mask must be (B or 1, 1, T or 1, S)."""
     rows, _, queries, _ = queries_BHTK.shape
     return (
         bias is None
@@ -135,7 +142,7 @@ def can_weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tenso
     )
 
 
-def weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor) -> Tensor:
+def weights_by_kernel(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor) -> Tensor:
     """Return the weights (B, H, T, S) of `attention_weights`, by a kernel."""
     scores_BHTS = queries_BHTK @ keys_BHSK.transpose(-2, -1)
     scale = 1.0 / math.sqrt(queries_BHTK.shape[-1])
@@ -170,3 +177,48 @@ class _MaskedSoftmax(torch.autograd.Function):
             "masked_softmax_backward", weights.dtype, grad_weights, weights, grad_scores, *sizes, ctx.scale
         )
         return grad_scores, None, None
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The weights (B, H, T, S) of one attention, named as in the weight file."""
+
+    name: str
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class AttentionRecorder:
+    """The maps of all recorded forward passes, in the order of computation."""
+
+    maps: list[AttentionMap] = field(default_factory=list)
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
+    """Record the attention maps of all forward passes inside the `with` block.
+
+    Attention is eager inside the block, so on a GPU outputs may differ by rounding.
+
+    Example:
+        with record_attention(model) as recorder:
+            model(src, tgt_in)
+        recorder.maps[-1].name  # 'decoder.layers.5.cross_attention'
+    """
+    recorder = AttentionRecorder()
+
+    def hook_into(name: str, attention: MultiHeadAttention) -> RemovableHandle:
+        def record(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            recorder.maps.append(AttentionMap(name, inputs[0].detach().clone()))
+
+        return attention.attention.dropout.register_forward_pre_hook(record)
+
+    hooks = [
+        hook_into(name, part) for name, part in model.named_modules() if isinstance(part, MultiHeadAttention)
+    ]
+    try:
+        with attention_implementation(model, "eager"):
+            yield recorder
+    finally:
+        for hook in hooks:
+            hook.remove()

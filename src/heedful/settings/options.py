@@ -111,7 +111,10 @@ def check_options(group: object) -> None:
 
 # Former names of values (CONTRIBUTING.md, "Versions"). A user's are accepted with a warning for one minor
 # version, those of a stored bundle for good.
-FORMER_VALUES: Mapping[str, Mapping[str, str]] = {"length_normalization": {"average": "power"}}
+FORMER_VALUES: Mapping[str, Mapping[str, str]] = {
+    "length_normalization": {"average": "power"},
+    "kernels": {"compiled": "native"},
+}
 LAST_ACCEPTED = "0.1"
 
 
@@ -183,7 +186,7 @@ class SharedOptions:
             log-probabilities, as beam search in transformers has it); above 1 repeats less, and 1 changes
             nothing.
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
-            attends to most (see `translations_of`); ids and numbers are as without it.
+            attends to most (see `TextCodec.decode`); ids and numbers are as without it.
         threads: how many of the backend's may compute; None: all. They change no output.
         cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
             run to their end.

@@ -314,7 +314,7 @@ class TrainConfig(Section):
     compile: Literal["auto", True, False] = Field(
         "auto", description="Compile the layers by torch.compile; auto: on a GPU, where it works."
     )
-    kernels: Literal["auto", "compiled", "torch"] = Field(
+    kernels: Literal["auto", "native", "torch"] = Field(
         "auto", description="Kernels on a CPU; auto: those of the native library where it is available."
     )
     threads: Count = Field(0, description="CPU threads; 0: as many as there are cores.")

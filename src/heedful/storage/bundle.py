@@ -299,11 +299,10 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
     """
     from heedful.storage.torch_weights import unique_weights
 
-    weights = unique_weights(bundle.model)
-    settings: dict[str, Any] = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
+    more: dict[str, Any] = {"scores": dict(bundle.scores)}
     if bundle.calibration is not None:
-        settings["calibration"] = bundle.calibration.as_json()
-    _save(Path(path), weights, bundle.config, bundle.tokenizers, settings=settings, card=card)
+        more["calibration"] = bundle.calibration.as_json()
+    save_weights(unique_weights(bundle.model), bundle.config, bundle.tokenizers, path, card=card, more=more)
 
 
 def save_model(model: "Transformer", config: Config, path: Path | str, *, card: str) -> None:
@@ -320,6 +319,7 @@ def save_weights(
     path: Path | str,
     *,
     card: str,
+    more: Mapping[str, Any] = {"scores": {}},
 ) -> None:
     """Write a bundle of weights that may be read one at a time; otherwise as `save_bundle`.
 
@@ -330,20 +330,9 @@ def save_weights(
         tokenizers: None: the model works on ids.
         path: the directory to make; one that exists is replaced.
         card: the text of the model card.
+        more: the settings besides the configuration.
     """
-    settings = {"config": config.model_dump(), "scores": {}}
-    _save(Path(path), weights, config, tokenizers, settings=settings, card=card)
-
-
-def _save(
-    path: Path,
-    weights: "Mapping[str, Tensor]",
-    config: Config,
-    tokenizers: TokenizerPair | None,
-    *,
-    settings: Mapping[str, Any],
-    card: str,
-) -> None:
+    path, settings = Path(path), {"config": config.model_dump(), **more}
     temporary = writing_at(path)
     shutil.rmtree(temporary, ignore_errors=True)
     try:

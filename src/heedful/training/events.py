@@ -55,11 +55,11 @@ class StepEvent(Event):
     """Means over the steps since the last event of this kind."""
 
     kind: ClassVar[str] = "step"
-    epoch: int
+    epoch: int  # of the next micro-batch, from 0; what is shown counts from 1
     loss: float  # smoothed, per target token
     nll: float  # per target token; perplexity is its exponential
     learning_rate: float
-    gradient_norm: float
+    gradient_norm: float  # L2, of the mean gradient before clipping
     tokens_per_second: float  # real target tokens, over the time of the steps alone
     progress: float
 
@@ -122,7 +122,7 @@ class EndEvent(Event):
 
     kind: ClassVar[str] = "end"
     reason: str
-    epoch: int
+    epoch: int  # as in StepEvent
     best_step: int
     steps_taken: int  # since the start or the resumption; 0: there was nothing to do
     warning: str = ""  # what kept the run from learning, and what to do

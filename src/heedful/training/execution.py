@@ -21,8 +21,6 @@ from heedful.runtime.native import cpu_has_bf16, why_no_bf16
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import TrainConfig
 
-Precision = TrainingPrecision
-
 _TIMED_SIZE = 128  # rows and columns of the timed matrices: a few milliseconds if bfloat16 is emulated
 
 
@@ -38,7 +36,7 @@ class Execution:
     """
 
     device: torch.device
-    precision: Precision
+    precision: TrainingPrecision
     kernels: bool
     compiles: bool
 
@@ -63,7 +61,7 @@ class Execution:
         return torch.compiler.set_stance("force_eager") if self.compiles else nullcontext()
 
 
-def resolve_precision(setting: Literal["auto", Precision], device: torch.device) -> Precision:
+def resolve_precision(setting: Literal["auto", TrainingPrecision], device: torch.device) -> TrainingPrecision:
     """Return the precision of a setting; "auto" is bf16 if the device has instructions for it."""
     if setting != "auto":
         return setting
@@ -77,7 +75,7 @@ def has_bf16(device: torch.device) -> bool:
     return device.type == "cpu" and cpu_has_bf16()
 
 
-def emulation_warning(precision: Precision, device: torch.device) -> str | None:
+def emulation_warning(precision: TrainingPrecision, device: torch.device) -> str | None:
     """Return a warning if a CPU emulates bf16 and is slower for it, else None."""
     if precision != "bf16" or device.type != "cpu" or (reason := why_no_bf16()) is None:
         return None
@@ -101,7 +99,7 @@ def _time_matmul(dtype: torch.dtype) -> float:
     return min(seconds)
 
 
-def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+def autocast(precision: TrainingPrecision, device: torch.device) -> AbstractContextManager[object]:
     """Return a context in which forward passes multiply matrices in that precision."""
     if precision == "float32":
         return nullcontext()
@@ -109,7 +107,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 @contextmanager
-def float32_matmul_precision(precision: Precision, device: torch.device) -> Iterator[None]:
+def float32_matmul_precision(precision: TrainingPrecision, device: torch.device) -> Iterator[None]:
     """Set how a GPU multiplies float32 matrices inside the block; a CPU is not affected.
 
     With float32 they are exactly that, whatever the caller has set; with bf16 they may be TensorFloat-32,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from signal import SIGTERM, Signals
 
@@ -82,7 +81,7 @@ class TrainerCallbacks:
 
 
 MAX_SKIPPED = 3  # steps in a row, before a rollback
-MAX_ROLLBACKS = 4  # if halving the rate this often does not help, the cause is another
+MAX_ROLLBACKS = 4  # if halving the rate this often does not help, the learning rate is not the cause
 
 
 class DivergedError(Exception):
@@ -187,8 +186,7 @@ class Trainer:
                 continue  # the time is over, which is a limit
             with self._saved_on_error():
                 self._record(plan, metrics, time.monotonic() - started)
-                for act in self._due():
-                    act()
+                self._run_due()
             self._stop_if_asked()
         if self.progress.step == 0:  # no weight has changed, so none may be saved as trained
             raise TrainingError(no_step_finished(self.config))
@@ -262,16 +260,16 @@ class Trainer:
         self._emit(SkippedEvent, loss=loss, gradient_norm=norm, rate=plan.learning_rate, pairs=pairs)
         progress.skipped += 1
         if progress.skipped == MAX_SKIPPED:
-            raise DivergedError(plan.number)
+            raise DivergedError(plan.step)
 
-    def _due(self) -> Iterator[Callable[[], None]]:
-        """Yield what is due after a step; each is decided when those before it are done."""
-        yield lambda: self._notify(self._steps.due(self._now()))
+    def _run_due(self) -> None:
+        """Log, validate and save what is due after a step."""
+        self._notify(self._steps.due(self._now()))
         due = self.schedule.due(self._now())
         if due.validation:
-            yield self._validate_latest
+            self._validate_latest()
         if (due.checkpoint or self._safety_checkpoint_is_due()) and not self.progress.skipped:
-            yield partial(self._checkpoint, is_regular=due.checkpoint)
+            self._checkpoint(is_regular=due.checkpoint)
 
     def _run_overdue(self) -> None:
         """After a resumption, do the validation and checkpoint of its step if the run ended before them."""

@@ -1,6 +1,6 @@
 """The loss (5.4): cross-entropy against a smoothed target, summed over the real target tokens.
 
-`smoothed_cross_entropy` is the formula. `projected_cross_entropy` computes the same from the decoder's
+`smoothed_cross_entropy` is the formula. `fused_linear_cross_entropy` computes the same from the decoder's
 states, in chunks that stay in the CPU's cache, and the gradient in the same pass: the logits of a whole batch
 (B x T x V in float32) never exist.
 """
@@ -20,14 +20,17 @@ _ROWS_MULTIPLE = 64  # of every matrix multiplication here: kernels for repeated
 
 
 class Loss(NamedTuple):
-    """Sums over tokens: the smoothed loss, which is minimised, and the negative log-likelihood."""
+    """Scalar sums over tokens: the smoothed loss, which is minimised, and the negative log-likelihood.
+
+    R-Drop's divergence is part of the smoothed loss. The negative log-likelihood has no gradient.
+    """
 
     smoothed: Tensor
     nll: Tensor
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float, pad_id: int) -> Loss:
-    """Compare predictions with q = (1 - ε) on the target plus ε spread evenly over the vocabulary.
+    """Return the cross-entropy against q: (1 - ε) on the target, plus ε spread evenly over the vocabulary.
 
     Padding gets no share of ε, so every other token gets ε / (V - 1); no target is padding.
 
@@ -39,11 +42,11 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float,
     """
     log_probs = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     nll = -log_probs.gather(1, targets[:, None]).sum()
-    evenly = -(log_probs.sum() - log_probs[:, pad_id].sum()) / (logits.shape[1] - 1)
-    return Loss((1.0 - smoothing) * nll + smoothing * evenly, nll.detach())
+    uniform = -(log_probs.sum() - log_probs[:, pad_id].sum()) / (logits.shape[1] - 1)
+    return Loss((1.0 - smoothing) * nll + smoothing * uniform, nll.detach())
 
 
-def projected_cross_entropy(
+def fused_linear_cross_entropy(
     states: Tensor,
     output: nn.Linear,
     targets: Tensor,
@@ -96,10 +99,10 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         device = states.device.type
         narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
         wide = torch.promote_types(narrow, torch.float32)
-        matrix, rows = weight.to(narrow), _fill_up(states.to(narrow))
+        matrix, rows = weight.to(narrow), _pad_rows(states.to(narrow))
         shift = None if bias is None else bias.to(narrow)
         chunk_rows = _CHUNK_ROWS if device == "cpu" else _CHUNK_ROWS_ON_GPU
-        num_rows, evenly = states.shape[0], smoothing / (weight.shape[0] - 1)
+        num_rows, uniform = states.shape[0], smoothing / (weight.shape[0] - 1)
         grad_states = torch.empty_like(rows)
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
         grad_weight: Tensor | None = None
@@ -117,18 +120,20 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                     grad_weight = product.to(wide) if grad_weight is None else add(grad_weight, product)
                 if grad_bias is not None:
                     grad_bias += grad_logits.sum(dim=0, dtype=wide)
-            counted = torch.full_like(weight[:, 0], evenly, dtype=wide)
-            counted[pad_id] = 0.0
-            state_sum, mean_row = rows.sum(dim=0, dtype=wide), counted @ matrix.to(wide)
-            even_logits = state_sum @ mean_row
+            uniform_weights = torch.full_like(weight[:, 0], uniform, dtype=wide)
+            uniform_weights[pad_id] = 0.0
+            state_sum, mean_row = rows.sum(dim=0, dtype=wide), uniform_weights @ matrix.to(wide)
+            uniform_logits = state_sum @ mean_row
             if bias is not None:
-                even_logits += num_rows * (counted @ bias.to(wide))
+                uniform_logits += num_rows * (uniform_weights @ bias.to(wide))
             if grad_weight is not None:
-                grad_weight = grad_weight.addr_(counted, state_sum, alpha=-1.0).to(weight.dtype)
+                grad_weight = grad_weight.addr_(uniform_weights, state_sum, alpha=-1.0).to(weight.dtype)
             if grad_bias is not None:
-                grad_bias.sub_(counted, alpha=num_rows)
+                grad_bias.sub_(uniform_weights, alpha=num_rows)
         nll, log_norms, divergence = sums.unbind()
-        smoothed = (1.0 - smoothing) * nll + smoothing * log_norms - even_logits + 0.5 * r_drop * divergence
+        smoothed = (
+            (1.0 - smoothing) * nll + smoothing * log_norms - uniform_logits + 0.5 * r_drop * divergence
+        )
         ctx.save_for_backward((grad_states[:num_rows] - mean_row).to(states.dtype), grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
@@ -142,7 +147,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 class _Settings(NamedTuple):
-    """The arguments of `projected_cross_entropy` that are no tensors."""
+    """The arguments of `fused_linear_cross_entropy` that are no tensors."""
 
     smoothing: float
     pad_id: int
@@ -191,7 +196,7 @@ def _add_divergence(logits: Tensor, probs: Tensor, weight: float) -> Tensor:
     return (mean_p - mean_q).sum()
 
 
-def _fill_up(rows: Tensor) -> Tensor:
+def _pad_rows(rows: Tensor) -> Tensor:
     """Pad with rows of zeros up to the next multiple; no row at all, to the first."""
     missing = -rows.shape[0] % _ROWS_MULTIPLE if len(rows) else _ROWS_MULTIPLE
     return F.pad(rows, (0, 0, 0, missing))

@@ -20,7 +20,7 @@ def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: 
       in that shape. Where the fraction is below 1, this is called warm-up-stable-decay, WSD (Hu et al.,
       2024, "MiniCPM"); 1-sqrt falls steeply first (Hägele et al., 2024).
 
-    All but the paper's rise in a line, over `warmup_steps` or over the first `warmup_fraction` of the run.
+    All others warm up linearly, over `warmup_steps` or over the first `warmup_fraction` of the run.
 
     Args:
         config: the schedule.
@@ -87,7 +87,7 @@ class Moment:
 
     @property
     def epochs(self) -> float:
-        """How often the training text was passed, a part of it included."""
+        """Passes over the training data so far, with the part of the one that goes on."""
         return self.progress.epoch + self.progress.next_batch / self.epoch_length
 
 

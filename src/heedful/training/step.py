@@ -19,9 +19,10 @@ from heedful.data.batches import Batch
 from heedful.errors import TrainingError, is_out_of_memory
 from heedful.model.transformer import Transformer
 from heedful.ops.packing import can_pack, packed_states
+from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config, TrainConfig
-from heedful.training.execution import Precision, autocast, float32_matmul_precision
-from heedful.training.loss import Loss, projected_cross_entropy, smoothed_cross_entropy
+from heedful.training.execution import autocast, float32_matmul_precision
+from heedful.training.loss import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
 
 Batches = Callable[[], Iterator[Batch]]  # each call returns a new iterator over the micro-batches of a step
 
@@ -84,21 +85,20 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
     of those in Liang et al., so that they can be compared with training without R-Drop.
     """
     passes = 2 if settings.r_drop else 1
-    src, tgt_in = batch.src.repeat(passes, 1), batch.tgt_in.repeat(passes, 1)
     pad_id = model.config.tgt_pad_id
-    real = batch.tgt_out != pad_id
-    if (
-        src.is_cuda and settings.compile is False and can_pack(model)
-    ):  # compiled layers would be compiled anew
-        states = packed_states(model, src, tgt_in, real.repeat(passes, 1))
+    is_real = batch.tgt_out != pad_id
+    src, tgt_in, chosen = (each.repeat(passes, 1) for each in (batch.src, batch.tgt_in, is_real))
+    # Each packed batch has attention modules of its own, for which layers would be compiled again.
+    if src.is_cuda and settings.compile is False and can_pack(model):
+        states = packed_states(model, src, tgt_in, chosen)
     else:
-        states = model.decode(tgt_in, model.encode(src))[real.repeat(passes, 1)]
-    loss = projected_cross_entropy(
-        states.view(passes, -1, states.shape[1])
-        .transpose(0, 1)
-        .flatten(0, 1),  # passes of a token side by side
+        states = model.decode(tgt_in, model.encode(src))[chosen]
+    if passes == 2:  # the two of a token side by side
+        states = torch.stack(states.chunk(2), dim=1).flatten(0, 1)
+    loss = fused_linear_cross_entropy(
+        states,
         model.output,
-        batch.tgt_out[real].repeat_interleave(passes),
+        batch.tgt_out[is_real].repeat_interleave(passes),
         smoothing=settings.label_smoothing,
         pad_id=pad_id,
         r_drop=settings.r_drop,
@@ -114,7 +114,7 @@ def train_step(
     *,
     config: Config,
     learning_rate: float,
-    precision: Precision,
+    precision: TrainingPrecision,
 ) -> StepMetrics:
     """Update the weights once, unless loss or gradient is not finite.
 
@@ -137,7 +137,7 @@ def accumulate_gradients(
     micro_batches: Iterable[Batch],
     settings: TrainConfig,
     *,
-    precision: Precision,
+    precision: TrainingPrecision,
     discard: Callable[[], object] | None = None,
     forward: ForwardPass | None = None,
 ) -> Sums:
@@ -177,7 +177,7 @@ def accumulate_gradients(
 
 
 def _accumulate(
-    batches: Iterator[Batch], forward: ForwardPass, precision: Precision, device: torch.device
+    batches: Iterator[Batch], forward: ForwardPass, precision: TrainingPrecision, device: torch.device
 ) -> Sums:
     """Add the gradients of all batches to those of the weights; return the sums.
 
@@ -231,7 +231,9 @@ def apply_gradients(optimizer: torch.optim.Optimizer, *, scale: float, learning_
     optimizer.step()
 
 
-def measure_nll(model: Transformer, batches: Iterable[Batch], *, precision: Precision) -> dict[str, float]:
+def measure_nll(
+    model: Transformer, batches: Iterable[Batch], *, precision: TrainingPrecision
+) -> dict[str, float]:
     """Return the negative log-likelihood per target token, in nats, and its exponential, the perplexity.
 
     Neither is smoothed, and every token counts the same, whichever batch it is in.

@@ -100,7 +100,7 @@ class TrainingBenchmark:
         batches: the text of the batches.
         device: "cpu" or "cuda".
         precision: of matrix multiplications, "float32" or "bf16".
-        kernels: "compiled" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
+        kernels: "native" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
         native: the level of the native library, and why it is not a higher one.
         processes: the number of processes of each step.
         threads: of each process.
@@ -317,7 +317,7 @@ class _TrainingBench:
             metrics = group.step(plan)
             if not metrics.is_finite:
                 raise TrainingError(
-                    f"step {plan.number}: the loss or its gradient is not finite; "
+                    f"step {plan.step}: the loss or its gradient is not finite; "
                     f"{rate_advice(self._run.config)}"
                 )
             taken.append(metrics)
@@ -330,8 +330,8 @@ class _TrainingBench:
 
         run, size = self._run, self._processes
         ranks = [
-            Rank(run.model, run.source, run.config, run.execution, number=number, size=size)
-            for number in range(size)
+            Rank(run.model, run.source, run.config, run.execution, index=index, size=size)
+            for index in range(size)
         ]
         total = 0
         for plan in self._counted:
@@ -349,7 +349,7 @@ class _TrainingBench:
             return "torch.compile"
         with using_threads(self._threads):
             there_are = kernels_apply_to(next(self._run.model.parameters()))
-        return "compiled" if there_are and execution.kernels else "torch"
+        return "native" if there_are and execution.kernels else "torch"
 
     def _report(self, what: str) -> None:
         self._done += 1

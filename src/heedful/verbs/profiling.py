@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.ops.attention import attention_implementation
 from heedful.ops.kernels import torch_dtype
 from heedful.runtime.threads import using_threads
-from heedful.training.execution import Precision
+from heedful.settings.options import TrainingPrecision
 from heedful.training.parallel.process_group import Rank, StepPlan
 
 # (M, K, N) of typical matrix multiplications in training; a GPU needs larger ones to be fully used.
@@ -22,7 +22,7 @@ _OPERATIONS_PER_TIMING = 1e9, 1e12  # on a CPU and on a GPU
 class MatmulRate:
     """Measures the rate of matrix multiplications, over all calls of `measure`."""
 
-    def __init__(self, precision: Precision, device: torch.device, *, threads: int) -> None:
+    def __init__(self, precision: TrainingPrecision, device: torch.device, *, threads: int) -> None:
         """Create the matrices.
 
         Args:

@@ -31,9 +31,9 @@ from heedful.settings.options import (
 if TYPE_CHECKING:
     from heedful.data.batches import BatchSource
     from heedful.model.transformer import Transformer
+    from heedful.settings.options import TrainingPrecision
     from heedful.settings.run import Config
     from heedful.training import EndEvent, Event, Scores, Trainer
-    from heedful.training.execution import Precision
     from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
     from heedful.verbs.training_setup import Listener, Notices, PreparedRun
 
@@ -345,9 +345,9 @@ def _bundle_writer(
 class NllValidator:
     """Measures nll and perplexity on a fixed set of batches."""
 
-    def __init__(self, source: "BatchSource", precision: "Precision") -> None:
+    def __init__(self, source: "BatchSource", precision: "TrainingPrecision") -> None:
         self._batches = list(source.batches(epoch=0))
-        self._precision: Precision = precision
+        self._precision: TrainingPrecision = precision
 
     def __call__(self, model: "Transformer") -> dict[str, float]:
         """Return nll and perplexity."""

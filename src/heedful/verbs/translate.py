@@ -304,10 +304,10 @@ def _translate_lines(task: Translate) -> None:
             from heedful.verbs.resumable import open_resumable, settings_of
 
             texts: list[Iterable[str]] = [lines, *([] if prefixes is None else [prefixes])]
-            settings = settings_of(translator, options, _layout(task))
+            settings = settings_of(translator, options, _output_settings(task))
             out = stack.enter_context(open_resumable(journaled, texts, settings, resume=task.resume))
-            done, (rest, *beginnings) = out.start.lines, out.inputs.lines
-            prefixes = beginnings[0] if beginnings else None
+            done, (rest, *rest_of_prefixes) = out.start.lines, out.inputs.lines
+            prefixes = rest_of_prefixes[0] if rest_of_prefixes else None
             translate = partial(translate, prefixes=prefixes, chunk_lines=chunk_lines, first_line=done + 1)
             translations = stack.enter_context(through(rest, translate))
             translations = _with_checkpoints(translations, out, lines)
@@ -394,7 +394,7 @@ def _translated_units(
 
             stored = Path(f"{task.output}.translations")
             texts = [repr(each.document.parts) for each in units]
-            settings = settings_of(translator, options, {"document": True, **_layout(task)})
+            settings = settings_of(translator, options, {"document": True, **_output_settings(task)})
             out = stack.enter_context(
                 open_resumable(stored, [texts], settings, resume=task.resume, keep=False)
             )
@@ -448,7 +448,7 @@ def _is_file(output: Path) -> bool:
     return output != _STDIN and is_replaceable(output)
 
 
-def _layout(task: Translate) -> dict[str, object]:
+def _output_settings(task: Translate) -> dict[str, object]:
     """Return what the task says about the output besides the search."""
     from heedful.storage.bundle import file_sha256
 
@@ -514,7 +514,7 @@ def _translate_shards(task: Translate) -> None:
         output=task.output if "://" in task.output else str(Path(task.output).absolute()),
         load=partial(load, own),
         shown=partial(shown, task=own),
-        layout=_layout(task),
+        layout=_output_settings(task),
         column=task.column or "text",
         with_scores=task.scores,
     )

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from heedful.cli.errors import report_errors
+from heedful.cli.main import report_errors
 from heedful.errors import ConfigError, CorpusError, Terminated
 
 

@@ -26,7 +26,7 @@ from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import record_attention
 from heedful.settings.options import Precision
 from heedful.storage.bundle import Bundle
 

@@ -20,7 +20,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.sampling import Sampling
 from heedful.decoding.task import Source
-from heedful.decoding.texts import Lines, TextCodec, attended_words
+from heedful.decoding.texts import EncodedLines, TextCodec, attended_words
 from heedful.decoding.translator import Translator
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
@@ -87,7 +87,7 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
 
     spelled = partial(
         codec.decode,
-        Lines(lines, lines, [Source(ids, (), 9) for ids in sources], [[""]] * 3),
+        EncodedLines(lines, lines, [Source(ids, (), 9) for ids in sources], [[""]] * 3),
         [[each] for each in hypotheses],
         attention_of=attention_of,
     )

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from heedful.errors import InputError
 from heedful.model.attention import causal_mask
 from heedful.model.transformer import Transformer
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import record_attention
 from heedful.settings.model import ModelConfig
 from heedful.storage.torch_weights import load_weights, unique_weights
 from heedful.training.execution import autocast

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 from heedful.ops import kernels, use_fused_ops
-from heedful.ops.attention import can_weigh, weigh
+from heedful.ops.attention import has_weights_kernel, weights_by_kernel
 from heedful.ops.fused import FastDropout
 from heedful.ops.kernels import residual_norm
 from heedful.runtime import native as native_library
 from heedful.runtime.threads import using_threads
-from heedful.training.loss import projected_cross_entropy, smoothed_cross_entropy
+from heedful.training.loss import fused_linear_cross_entropy, smoothed_cross_entropy
 
 
 def applied() -> bool:
@@ -43,7 +43,7 @@ def test_without_the_library_torch_computes() -> None:
 
 @pytest.mark.usefixtures("without_library")
 def test_kernels_that_must_be_native_need_the_library() -> None:
-    result = heedful("bench", "train", "--preset", "tiny", "--steps", 1, "--set", "train.kernels=compiled")
+    result = heedful("bench", "train", "--preset", "tiny", "--steps", 1, "--set", "train.kernels=native")
     assert result.code == 2
     assert "needs the native library: no native library: it was left out" in result.err
 
@@ -61,13 +61,13 @@ def normed(x: Tensor) -> Tensor:
 
 def weighed(x: Tensor) -> Tensor:
     heads_BHLK = x.view(2, 1, 3, 8)
-    return weigh(heads_BHLK, heads_BHLK, torch.ones(1, 1, 3, 3, dtype=torch.bool).tril())
+    return weights_by_kernel(heads_BHLK, heads_BHLK, torch.ones(1, 1, 3, 3, dtype=torch.bool).tril())
 
 
 def loss_of(x: Tensor) -> Tensor:
     torch.manual_seed(3)
     targets = torch.arange(6) + 1
-    return projected_cross_entropy(
+    return fused_linear_cross_entropy(
         x, nn.Linear(8, 9), targets, smoothing=0.1, pad_id=0, kernels=True
     ).smoothed
 
@@ -102,7 +102,7 @@ def test_sizes_and_ids_that_cannot_be_are_one_line(dtype: torch.dtype) -> None:
             kernels.call("masked_softmax", dtype, x, x, rows, 1, 1, width, 0, 0, 1.0)
     for target in (9, -1, 10**12):
         with pytest.raises(InputError, match="loss_rows: an id is outside of the vocabulary"):
-            projected_cross_entropy(
+            fused_linear_cross_entropy(
                 torch.zeros(2, 8, requires_grad=True), nn.Linear(8, 9), torch.tensor([1, target]),
                 smoothing=0.1, pad_id=0, kernels=True,
             )  # fmt: skip
@@ -111,9 +111,9 @@ def test_sizes_and_ids_that_cannot_be_are_one_line(dtype: torch.dtype) -> None:
 @pytest.mark.usefixtures("in_use")
 def test_targets_of_another_integer_type_are_the_same_targets() -> None:
     states, output, targets = torch.randn(6, 8), nn.Linear(8, 9), torch.arange(6) + 1
-    wanted = projected_cross_entropy(states, output, targets, smoothing=0.1, pad_id=0, kernels=True)
+    wanted = fused_linear_cross_entropy(states, output, targets, smoothing=0.1, pad_id=0, kernels=True)
     for other in (targets.int(), torch.stack([targets, targets], dim=1)[:, 0]):
-        found = projected_cross_entropy(states, output, other, smoothing=0.1, pad_id=0, kernels=True)
+        found = fused_linear_cross_entropy(states, output, other, smoothing=0.1, pad_id=0, kernels=True)
         assert found == wanted
 
 
@@ -136,8 +136,8 @@ def test_norms_of_other_shapes_and_types_are_left_to_torch() -> None:
 def test_masks_of_other_shapes_and_types_have_no_kernel() -> None:
     queries, keys = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8)
     fits = torch.ones(2, 1, 3, 5, dtype=torch.bool)
-    assert can_weigh(queries, keys, fits, None)
-    assert can_weigh(queries, keys, fits[:1, :, :1], None)
+    assert has_weights_kernel(queries, keys, fits, None)
+    assert has_weights_kernel(queries, keys, fits[:1, :, :1], None)
     others = [
         fits.float(),
         fits[..., :1],
@@ -147,7 +147,7 @@ def test_masks_of_other_shapes_and_types_have_no_kernel() -> None:
         fits[0],
         fits.expand(2, 4, 3, 5),
     ]
-    assert not any(can_weigh(queries, keys, mask, None) for mask in others)
+    assert not any(has_weights_kernel(queries, keys, mask, None) for mask in others)
     attention = MultiHeadAttention(8, 2)
     use_fused_ops(attention, kernels=True)
     x, context = torch.randn(2, 3, 8), torch.randn(2, 5, 8)

@@ -3,7 +3,7 @@ import torch
 
 from heedful.model.attention import attention_weights
 from heedful.model.transformer import Transformer
-from heedful.ops.recorder import record_attention
+from heedful.ops.attention import record_attention
 from heedful.settings.model import ModelConfig
 
 B, H, T, S = 2, 3, 5, 7

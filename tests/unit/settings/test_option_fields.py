@@ -196,6 +196,7 @@ def test_batches_of_automatic_size_are_zero_until_it_is_found(tmp_path: Path) ->
         validate({"batch": {"tokens": "many"}})
 
 
+SECTIONS = {"length_normalization": "decode", "kernels": "train"}
 FORMER = [(key, *names) for key, values in FORMER_VALUES.items() for names in values.items()]
 
 
@@ -204,12 +205,18 @@ def test_a_former_name_of_a_value_is_accepted_with_a_warning(
     tmp_path: Path, key: str, former: str, present: str
 ) -> None:
     expected = f'^{key}="{former}" is called "{present}" now; '
+    section = SECTIONS[key]
     with pytest.warns(RenamedWarning, match=expected):
-        config = loaded(tmp_path, f'[decode]\n{key} = "{former}"\n')
-    assert getattr(config.decode, key) == present
-    with pytest.warns(RenamedWarning, match=expected) as warned:
-        assert SearchOptions(**{key: former}) == SearchOptions(**{key: present})
-    assert warned[0].filename == __file__  # the line that has to change
+        config = loaded(tmp_path, f'[{section}]\n{key} = "{former}"\n')
+    assert getattr(getattr(config, section), key) == present
+    assert validate({section: {key: former}}, is_stored=True) == config  # without a warning
+
+
+def test_python_is_warned_of_a_former_name_in_the_line_that_has_it() -> None:
+    with pytest.warns(RenamedWarning, match='^length_normalization="average" is called "power"') as warned:
+        former = SearchOptions(length_normalization="average")  # type: ignore[arg-type]
+    assert former == SearchOptions(length_normalization="power")
+    assert warned[0].filename == __file__
 
 
 def test_a_former_name_is_accepted_until_the_next_minor_version() -> None:

@@ -47,7 +47,7 @@ def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
     plans = [StepPlan(n, tuple(places[start : start + 3]), 0.1) for n, start in enumerate(range(0, 30, 3))]
     model, config = small_model(), settings()
     execution = prepared(model, config)
-    in_line, ahead = (Rank(model, source, config, execution, number=1, size=2) for _ in range(2))
+    in_line, ahead = (Rank(model, source, config, execution, index=1, size=2) for _ in range(2))
     ahead.prefetch(2)
     num_tokens = []
     with closing(ahead):

@@ -9,7 +9,7 @@ from machine_class import as_class, skip_here
 from heedful.runtime.native import Native
 from heedful.training import execution as module
 from heedful.training.execution import (
-    Precision,
+    TrainingPrecision,
     autocast,
     emulation_warning,
     float32_matmul_precision,
@@ -115,7 +115,7 @@ def test_products_are_taken_in_the_precision_and_weights_stay_as_they_are() -> N
 
 @pytest.mark.parametrize(("precision", "wanted"), [("bf16", "high"), ("float32", "highest")])
 def test_products_of_float32_on_a_gpu_are_settled_for_the_step_alone(
-    precision: Precision, wanted: str
+    precision: TrainingPrecision, wanted: str
 ) -> None:
     """Whatever the program around has set, and it finds that again; a CPU's are never touched."""
     before = torch.get_float32_matmul_precision()

@@ -53,8 +53,8 @@ def spoil(world: World, steps: set[int]) -> list[float]:
 
         def step(plan: Any, **options: Any) -> StepMetrics:  # noqa: ANN401
             rates.append(plan.learning_rate)
-            if plan.number in left:
-                left.discard(plan.number)
+            if plan.step in left:
+                left.discard(plan.step)
                 return StepMetrics(float("nan"), float("nan"), float("nan"), 6)
             return take(plan, **options)
 

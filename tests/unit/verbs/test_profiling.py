@@ -35,8 +35,7 @@ def ranks_of(source: BatchSource, config: Config, *, size: int = 1) -> list[Rank
     torch.manual_seed(1)
     model = Transformer.from_config(config.model)
     return [
-        Rank(model, source, config, prepared(model, config), number=number, size=size)
-        for number in range(size)
+        Rank(model, source, config, prepared(model, config), index=index, size=size) for index in range(size)
     ]
 
 

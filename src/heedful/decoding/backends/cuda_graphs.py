@@ -7,6 +7,7 @@ until few others are left.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -14,10 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
+from heedful.model.attention import (
+    DecoderCache,
+    KeyValueCache,
+    LayerCache,
+    Memory,
+    MultiHeadAttention,
+    Projection,
+)
 from heedful.model.layers import DecoderLayer
 from heedful.model.positions import AttentionPositions
-from heedful.model.transformer import Memory, Transformer
+from heedful.model.transformer import Transformer
 
 Compute = Callable[[], Tensor]
 GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"  # `on`; by default off, until a GPU has run them
@@ -46,7 +54,7 @@ def record_cuda_graph(compute: Compute) -> Compute:
 
 
 def can_be_graphs(model: Transformer) -> bool:
-    """Return whether decoding steps can be graphs: attention must not see positions by itself."""
+    """Return whether decoding steps can be graphs: in attention, no positions may enter."""
     attention = [cast("DecoderLayer", layer).self_attention for layer in model.decoder.layers]
     return all(
         isinstance(each, MultiHeadAttention) and type(each.positions) is AttentionPositions
@@ -116,7 +124,7 @@ class GraphDecoder:
     def _allocate(self, rows: Tensor, capacity: int) -> None:
         """Move rows of the caches, (R,) on the CPU, to static tensors of their size."""
         model, old = self._model, self._cache
-        rows = rows.to(old.memory_mask.device)
+        rows = rows.to(old.memory.mask.device)
         if model.config.positions == "learned":
             capacity = min(capacity, model.config.max_positions)
         self._embeddings = model.decoder.embedding.positions(0, capacity)  # a graph refers to these
@@ -129,7 +137,7 @@ class GraphDecoder:
             memory = KeyValueCache()
             memory.tensors = tuple(each[rows] for each in cache.memory.tensors)
             layers.append(LayerCache(target, memory))
-        self._cache = DecoderCache(layers, old.memory_states, old.memory_mask[rows])
+        self._cache = DecoderCache(layers, replace(old.memory, mask=old.memory.mask[rows]))
         self._cache.length = position
         self._capacity = capacity
         self._targets = [each for layer in layers for each in layer.target.tensors]
@@ -162,7 +170,7 @@ class GraphDecoder:
         self._rows[: len(rows)].copy_(rows, non_blocking=True)
         self._reorder_targets()
         if not stay:
-            _reorder([*self._memories, self._cache.memory_mask], self._rows)
+            _reorder([*self._memories, self._cache.memory.mask], self._rows)
 
 
 def _reorder(tensors: Sequence[Tensor], rows: Tensor) -> Tensor:

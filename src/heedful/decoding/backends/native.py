@@ -274,7 +274,7 @@ class ForcedEngineStep(StepFunction):
 
     @override
     def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
-        """The ids are known."""
+        """Return what may follow the next token of the reference, whatever `last_ids` are."""
         tokens, self._latest = self._tokens[self._rows], self._rows
         self._rows = self._rows + 1
         return tokens

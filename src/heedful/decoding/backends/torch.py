@@ -22,8 +22,8 @@ from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer
 from heedful.model.transformer import Transformer
+from heedful.ops.attention import AttentionRecorder, record_attention
 from heedful.ops.kernels import torch_dtype
-from heedful.ops.recorder import AttentionRecorder, record_attention
 from heedful.runtime.native import on_or_off
 from heedful.settings.options import Precision
 from heedful.text.tokenizer import pad
@@ -208,7 +208,7 @@ class ForcedStep(StepFunction):
 
     @override
     def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
-        """The ids are known."""
+        """Return what may follow the next token of the reference, whatever `last_ids` are."""
         if not self._ready:
             num_rows = len(self._rows)
             num_positions = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))

@@ -122,7 +122,7 @@ class Beam:
 
     def __init__(self, task: SearchTask, strategy: BeamSearch, terms: TermAutomata | None) -> None:
         options, num_sentences = task.options, len(task.max_lengths)
-        self.nodes: NDArray[np.int64] | None = None  # (B * W, T), of the terms of each row
+        self.nodes: NDArray[np.int64] | None = None  # (B * W, M), of the terms of each row
         self._widths = np.full(num_sentences, strategy.beam_size)  # the slots of each sentence
         if terms is not None:
             self._widths = terms.widths(strategy.beam_size)
@@ -328,7 +328,7 @@ class DiverseBeamSearch(BeamSearch):
                 sentences = group.sentences_of_rows()
                 candidates = constraints.candidates(
                     tokens[np.arange(first, first + len(sentences))], size + 1, written=group.written,
-                    sentences=sentences, discounts=costs[sentences], nodes=group.nodes,
+                    sentences=sentences, penalties=costs[sentences], nodes=group.nodes,
                 )  # fmt: skip
                 rows, ids = group.advance(candidates, coverage[first : first + len(sentences)])
                 moves.append((first + rows, ids))

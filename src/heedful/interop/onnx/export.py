@@ -19,7 +19,14 @@ from typing_extensions import override
 from heedful.errors import InteropError, MissingExtraError, install_hint
 from heedful.interop.exporting import refuse_recurrent, write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, OnnxSettings, settings_of
-from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
+from heedful.model.attention import (
+    DecoderCache,
+    KeyValueCache,
+    LayerCache,
+    Memory,
+    MultiHeadAttention,
+    Projection,
+)
 from heedful.model.layers import DecoderLayer
 from heedful.model.positions import (
     AttentionPositions,
@@ -147,7 +154,7 @@ class DecoderStepGraph(nn.Module):
             layers.append(LayerCache(FunctionalCache(*pasts[i : i + 2]), KeyValueCache()))
             layers[-1].memory.tensors = tuple(memories[i : i + 2])
         no_states = source_mask.new_empty(0)  # not needed: their keys and values are inputs
-        cache = DecoderCache(layers, no_states, source_mask[:, None, None])
+        cache = DecoderCache(layers, Memory(no_states, source_mask[:, None, None]))
         cache.length = layers[0].target.length
         log_probs = self.model.decode_step(ids, cache).log_softmax(dim=-1)
         return log_probs, *(tensor for layer in layers for tensor in layer.target.tensors)

@@ -48,11 +48,11 @@ def start_process_group(
         is_interrupted: whether to end a step before its update; torchrun's processes do not ask.
 
     Raises:
-        ConfigError: the settings need shared memory or compiled kernels, which are missing here.
+        ConfigError: the settings need shared memory or native kernels, which are missing here.
     """
-    if config.train.kernels == "compiled" and native().level is None:
+    if config.train.kernels == "native" and native().level is None:
         raise ConfigError(
-            f'train.kernels="compiled" needs the native library: {native().describe()}; '
+            f'train.kernels="native" needs the native library: {native().describe()}; '
             'or set train.kernels="auto"'
         )
     if is_under_torchrun():
@@ -80,8 +80,8 @@ def describe(group: ProcessGroup, execution: Execution) -> str:
     if execution.device.type != "cpu":
         return f"{processes} on {execution.device.type}{layers}"
     threads = f"{group.threads} thread{'s' if group.threads > 1 else ''}"
-    compiled = group.threads == 1 and execution.kernels and native().level is not None
-    kernels = f", with native kernels ({native().level})" if compiled else ""
+    uses_native = group.threads == 1 and execution.kernels and native().level is not None
+    kernels = f", with native kernels ({native().level})" if uses_native else ""
     return f"{processes} of {threads}{kernels}{layers}"
 
 

@@ -44,10 +44,10 @@ class DataLoader(Protocol):
 class InlineLoader:
     """Makes batches on demand."""
 
-    def __init__(self, source: BatchSource, *, number: int = 0, size: int = 1) -> None:
-        """Take every `size`-th row of each batch, from `number` on."""
+    def __init__(self, source: BatchSource, *, rank: int = 0, size: int = 1) -> None:
+        """Take the rows of a rank: every `size`-th of each batch, from row `rank` on."""
         self._source = source
-        self._number = number
+        self._rank = rank
         self._size = size
         self._planned: tuple[int, list[Indices]] = (-1, [])
 
@@ -59,7 +59,7 @@ class InlineLoader:
         indices = self._plan(epoch)[index]
         if self._size == 1:
             return self._source.batch(indices, epoch)
-        own = indices[self._number :: self._size]
+        own = indices[self._rank :: self._size]
         batch = self._source.batch(own if len(own) else indices[:1], epoch)
         if len(own):
             return batch
@@ -127,9 +127,9 @@ class PrefetchingLoader:
     def _start(self, epoch: int, index: int) -> None:
         context = get_context("spawn")
         self._turn = 0
-        for number in range(self._workers):
+        for first in range(self._workers):
             ours, theirs = context.Pipe(duplex=False)
-            arguments = (theirs, self._loader, (epoch, index), number, self._workers)
+            arguments = (theirs, self._loader, (epoch, index), first, self._workers)
             process = context.Process(target=_make, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -149,12 +149,12 @@ class PrefetchingLoader:
 
 
 def _make(
-    pipe: "Connection[Any, Any]", loader: InlineLoader, start: tuple[int, int], number: int, stride: int
+    pipe: "Connection[Any, Any]", loader: InlineLoader, start: tuple[int, int], first: int, stride: int
 ) -> None:
     """Send every `stride`-th batch until the reader is gone; sending blocks while the pipe is full."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the trainer decides
     try:
-        for at in islice(loader.positions(*start), number, None, stride):
+        for at in islice(loader.positions(*start), first, None, stride):
             pipe.send((at, _as_arrays(loader.batch(*at))))
     except BrokenPipeError:
         return

@@ -232,8 +232,8 @@ def _new_rank(setup: _Setup, device: torch.device) -> Rank:
     model = Transformer.from_config(config.model).to(device, setup.dtype)
     choose_trained_weights(model, config)
     execution.apply(model)
-    number, size = dist.get_rank(), dist.get_world_size()
-    return Rank(model, setup.source, config, execution, number=number, size=size)
+    index, size = dist.get_rank(), dist.get_world_size()
+    return Rank(model, setup.source, config, execution, index=index, size=size)
 
 
 class _Stepper:
@@ -254,7 +254,7 @@ class _Stepper:
     def step(self, plan: StepPlan) -> StepMetrics:
         """Take a step on rank 0."""
         with self._connected():
-            self._step = plan.number
+            self._step = plan.step
             self._enter(Phase.FORWARD)
             _broadcast(plan)
             return self._take(plan)
@@ -293,7 +293,7 @@ class _Stepper:
     def _take(self, plan: StepPlan) -> StepMetrics:
         """Take a step; all ranks get the same sums, so they decide the same."""
         rank, wrapped = self._rank, self._wrapped
-        self._step = plan.number
+        self._step = plan.step
         self._enter(Phase.FORWARD)
         sums = rank.accumulate(plan, forward=self._forward, discard=wrapped.discard)
         self._enter(Phase.UPDATE)
@@ -311,7 +311,7 @@ class _Stepper:
             scale = rank.size * gradient_scale(metrics, rank.config.optimizer.clip_norm)
             apply_gradients(wrapped.optimizer, scale=scale, learning_rate=plan.learning_rate)
             if wrapped.average is not None:
-                wrapped.average.update(dict(rank.model.named_parameters()), plan.number)
+                wrapped.average.update(dict(rank.model.named_parameters()), plan.step)
         wrapped.optimizer.zero_grad(set_to_none=True)
         self._enter(Phase.DONE)
         return metrics
@@ -344,7 +344,7 @@ class _Stepper:
             self._has_failed = not _is_of_the_network(error)
             if self._has_failed:
                 raise
-            if heartbeat is not None and (heartbeat.explain() is not None or self._rank.number > 0):
+            if heartbeat is not None and (heartbeat.explain() is not None or self._rank.index > 0):
                 self._give_up(heartbeat, error)
             raise TrainingError(f"{GROUP_IS_BROKEN} ({str(error).splitlines()[0]})") from error
         except BaseException:
@@ -571,7 +571,7 @@ def _broadcast(message: object) -> object:
 
 def _heartbeat(group: str, rank: Rank) -> Heartbeat | None:
     """Start the heartbeat over the job's store; None for a group of one."""
-    return None if rank.size == 1 else Heartbeat(_store(group), rank.number, rank.size)
+    return None if rank.size == 1 else Heartbeat(_store(group), rank.index, rank.size)
 
 
 def _store(prefix: str) -> "Store":

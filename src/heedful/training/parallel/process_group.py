@@ -35,12 +35,12 @@ class StepPlan:
     """One optimiser step, as planned by rank 0.
 
     Attributes:
-        number: of the step, counted from 1.
+        step: its number, counted from 1.
         batches: its micro-batches, each an epoch and an index into the epoch's plan.
         learning_rate: of this step.
     """
 
-    number: int
+    step: int
     batches: tuple[tuple[int, int], ...]
     learning_rate: float
 
@@ -60,10 +60,10 @@ class PlannedBatches:
         Raises:
             StepInterruptedError: the step is interrupted.
         """
-        identity = f"{self.rank.config.train.seed} {self.plan.number} {self.rank.number}".encode()
+        identity = f"{self.rank.config.train.seed} {self.plan.step} {self.rank.index}".encode()
         torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
-        for number, (epoch, index) in enumerate(self.plan.batches):
-            if number and self.rank.is_interrupted():
+        for i, (epoch, index) in enumerate(self.plan.batches):
+            if i and self.rank.is_interrupted():
                 raise StepInterruptedError
             yield self.rank.loader.batch(epoch, index)
 
@@ -105,11 +105,11 @@ class Rank:
         config: Config,
         execution: Execution,
         *,
-        number: int = 0,
+        index: int = 0,
         size: int = 1,
         is_interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Compute with a model, to which `execution` has been applied.
+        """Compute with a model, to which `execution` has been applied, as rank `index` of `size` ranks.
 
         `is_interrupted` says, between the micro-batches of a step, whether to end it without an update.
         """
@@ -117,17 +117,17 @@ class Rank:
         self.source = source
         self.config = config
         self.execution = execution
-        self.number = number
+        self.index = index
         self.size = size
         self.is_interrupted = is_interrupted
-        self.loader: DataLoader = InlineLoader(source, number=number, size=size)
+        self.loader: DataLoader = InlineLoader(source, rank=index, size=size)
 
     def prefetch(self, workers: int | None = None) -> None:
         """Let worker processes make the batches from now on; by default `num_workers`."""
         if workers is None:
             workers = num_workers(self.source, self.execution.device)
         if workers:
-            inline = InlineLoader(self.source, number=self.number, size=self.size)
+            inline = InlineLoader(self.source, rank=self.index, size=self.size)
             self.loader = PrefetchingLoader(inline, workers=workers)
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class SingleProcess:
             precision=self._rank.execution.precision,
         )
         if self._average is not None and metrics.is_finite:
-            self._average.update(dict(self._rank.model.named_parameters()), plan.number)
+            self._average.update(dict(self._rank.model.named_parameters()), plan.step)
         return metrics
 
     def gather(self) -> None:

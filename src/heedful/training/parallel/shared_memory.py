@@ -56,12 +56,12 @@ class Update:
     Attributes:
         scale: to multiply the summed gradients by.
         learning_rate: of the step.
-        number: of the step.
+        step: its number.
     """
 
     scale: float
     learning_rate: float
-    number: int
+    step: int
 
 
 class SharedMemoryGroup:
@@ -75,7 +75,7 @@ class SharedMemoryGroup:
         """Start the workers.
 
         Args:
-            rank: number 0 of the group.
+            rank: rank 0 of the group.
             optimizer: over all trained weights.
             average: the moving average, or None.
             threads: of each process.
@@ -91,9 +91,9 @@ class SharedMemoryGroup:
         context = multiprocessing.get_context("spawn")
         self._workers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
         atexit.register(self.close)  # or the program would wait for its workers, and they for a message
-        for number in range(1, rank.size):
+        for index in range(1, rank.size):
             ours, theirs = context.Pipe()
-            arguments = (theirs, rank.source, rank.config, rank.execution, number, rank.size, memory, threads)
+            arguments = (theirs, rank.source, rank.config, rank.execution, index, rank.size, memory, threads)
             process = context.Process(target=_run_worker, args=arguments, daemon=True)
             with block_signals():
                 process.start()
@@ -113,7 +113,7 @@ class SharedMemoryGroup:
             metrics = step_metrics(sums, squared)
             if metrics.is_finite:
                 scale = gradient_scale(metrics, self._shard.rank.config.optimizer.clip_norm)
-                update = Update(scale, plan.learning_rate, plan.number)
+                update = Update(scale, plan.learning_rate, plan.step)
                 self._send(update)
                 self._shard.update(update)
                 self._receive()
@@ -159,7 +159,7 @@ def _run_worker(
     source: BatchSource,
     config: Config,
     execution: Execution,
-    number: int,
+    index: int,
     size: int,
     memory: "SharedMemory",
     threads: int,
@@ -170,7 +170,7 @@ def _run_worker(
     choose_trained_weights(model, config)
     attach_model(model, memory)
     execution.apply(model)
-    rank = Rank(model, source, config, execution, number=number, size=size)
+    rank = Rank(model, source, config, execution, index=index, size=size)
     optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
     attach_state(optimizer, memory)
     average = None
@@ -213,14 +213,14 @@ class Shard:
         self._average = average
         trained = trained_weights(rank.model)
         shards = partition_weights(trained, optimizer, rank.size)
-        self._weights = shards[rank.number]
+        self._weights = shards[rank.index]
         self._optimizer = optimizer_of_shard(optimizer, list(self._weights.values()))
         self._outgoing: dict[Tensor, Tensor] = {}  # buffers for this rank's gradients of the others' weights
         self._incoming: list[tuple[Tensor, Tensor]] = []  # a weight of its own, and another rank's gradient
         for sender, vector in enumerate(memory.gradients):
             names = names_sent_by(sender, shards)
             buffers = zip(names, views(vector, (trained[name] for name in names)), strict=True)
-            if sender == rank.number:
+            if sender == rank.index:
                 self._outgoing = {trained[name]: buffer for name, buffer in buffers}
             else:
                 self._incoming += [
@@ -248,7 +248,7 @@ class Shard:
         """Update this rank's own weights, and their average."""
         apply_gradients(self._optimizer, scale=update.scale, learning_rate=update.learning_rate)
         if self._average is not None:
-            self._average.update(self._weights, update.number)
+            self._average.update(self._weights, update.step)
 
     def handle(self, message: object) -> object:
         """Handle a message of rank 0: return the sums, then the sum of squares, then nothing."""
@@ -312,7 +312,7 @@ def partition_weights(
 
 def names_sent_by(sender: int, shards: Sequence[Mapping[str, Tensor]]) -> list[str]:
     """Return the weights whose gradients a rank sends: those that other ranks update."""
-    return [name for number, shard in enumerate(shards) if number != sender for name in shard]
+    return [name for rank, shard in enumerate(shards) if rank != sender for name in shard]
 
 
 @dataclass(frozen=True)
