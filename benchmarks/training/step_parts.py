@@ -26,7 +26,7 @@ from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPlan
 from heedful.training.parallel.shared_memory import partition_weights
 from heedful.training.step import (
-    Sums,
+    LossSums,
     apply_gradients,
     batch_loss,
     gradient_scale,
@@ -76,7 +76,7 @@ def time_parts(
     model.train()
     for plan in plans:
         with using_threads(threads), float32_matmul_precision(rank.execution.precision, device):
-            watch, sums = _Stopwatch(device), Sums()
+            watch, sums = _Stopwatch(device), LossSums()
             for batch in PlannedBatches(rank, plan):
                 on_device = batch.to(device)
                 watch.lap("data")
@@ -85,7 +85,7 @@ def time_parts(
                 watch.lap("forward")
                 torch.autograd.backward(loss.smoothed)
                 watch.lap("backward")
-                sums += Sums(float(loss.smoothed.detach()), float(loss.nll), batch.num_tgt_tokens)
+                sums += LossSums(float(loss.smoothed.detach()), float(loss.nll), batch.num_tgt_tokens)
             metrics = step_metrics(sums, squared_norm(own.values()))
             scale = gradient_scale(metrics, config.optimizer.clip_norm)
             apply_gradients(part, scale=scale, learning_rate=plan.learning_rate)

@@ -19,12 +19,12 @@ import heedful.decoding.backends.cuda_graphs as cuda_graphs
 import heedful.decoding.backends.torch as backend
 from heedful.decoding.backends.cuda_graphs import (
     GraphDecoder,
-    can_be_graphs,
 )
 from heedful.decoding.backends.torch import ModelStep
 from heedful.errors import InputError
 from heedful.model.attention import Memory
 from heedful.model.transformer import Transformer
+from heedful.ops.attention import has_plain_self_attention
 from heedful.ops.fused import use_fused_ops
 
 CAPACITY, STEPS = 6, 26  # beyond twice the first capacity
@@ -146,7 +146,7 @@ def test_models_whose_attention_sees_positions_are_computed_step_by_step(
     changes: dict[str, Any], replays: list[int]
 ) -> None:
     model = option_model(**changes).eval()
-    assert not can_be_graphs(model)
+    assert not has_plain_self_attention(model.decoder)
     src, _ = option_inputs()
     with torch.inference_mode():
         step = ModelStep(model, src, graphs=True)

@@ -11,7 +11,8 @@ from torch import Tensor
 from heedful.data.batches import Batch, collate
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
-from heedful.ops.packing import can_pack, packed_states
+from heedful.ops.attention import has_plain_self_attention
+from heedful.ops.packing import packed_states
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import TrainConfig
@@ -72,7 +73,9 @@ def test_states_and_gradients_are_those_of_padded_batches(name: str) -> None:
 def test_models_whose_attention_knows_positions_are_not_packed(name: str) -> None:
     changes = EVERY.get(name, {"decoder_unit": "ssru"})
     model = Transformer.from_config(option_config(**changes))
-    assert can_pack(model) == (changes.get("positions") not in IN_ATTENTION and name != "ssru")
+    assert has_plain_self_attention(model) == (
+        changes.get("positions") not in IN_ATTENTION and name != "ssru"
+    )
 
 
 def test_layers_compute_no_padding() -> None:

@@ -12,12 +12,12 @@ from heedful.model.positions import AttentionPositions
 
 
 def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor:
-    """Allow attention to every position that is not padding: (B, S) ids to (B, 1, 1, S)."""
+    """Allow attention to every position that is not padding: (B, S) ids to (B, 1, 1, S) (3.2.3)."""
     return (ids_BS != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int, *, past: int = 0, device: torch.device | None = None) -> Tensor:
-    """Allow each position to attend to itself and those before it (3.1): (1, 1, T, past + T).
+    """Allow each position to attend to itself and those before it (3.1, 3.2.3): (1, 1, T, past + T).
 
     Args:
         length: T, the number of queries.

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttention, causal_mask
+from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.model.positions import AttentionPositions
 from heedful.ops import kernels
 from heedful.ops.kernels import Context, differentiable_once
 
@@ -94,6 +96,19 @@ def attention_implementation(model: nn.Module, implementation: AttentionImplemen
     finally:
         for part, usual in zip(parts, own, strict=True):
             part.attention = usual.train(part.training)
+
+
+def has_plain_self_attention(part: nn.Module) -> bool:
+    """Return whether all self-attention in a part of a model is the paper's, where no positions enter.
+
+    Then it does not matter where a token stands in a tensor, as long as the mask is right.
+    """
+    return all(
+        isinstance(layer.self_attention, MultiHeadAttention)
+        and type(layer.self_attention.positions) is AttentionPositions
+        for layer in part.modules()
+        if isinstance(layer, EncoderLayer | DecoderLayer)
+    )
 
 
 def sdpa(

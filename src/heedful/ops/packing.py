@@ -19,7 +19,6 @@ from torch import Tensor
 
 from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer
-from heedful.model.positions import AttentionPositions
 from heedful.model.transformer import Transformer
 
 
@@ -134,21 +133,11 @@ def _has_window_size() -> bool:
     return "window_size" in signature(varlen_attn).parameters
 
 
-def can_pack(model: Transformer) -> bool:
-    """Return whether a model's attention uses no positions: in a row they would count across sentences."""
-    return all(
-        isinstance(layer.self_attention, MultiHeadAttention)
-        and type(layer.self_attention.positions) is AttentionPositions
-        for layer in model.modules()
-        if isinstance(layer, EncoderLayer | DecoderLayer)
-    )
-
-
 def packed_states(model: Transformer, src: Tensor, tgt_in: Tensor, is_real: Tensor) -> Tensor:
     """Return the decoder's states (N, D) at the N positions where `is_real`, (B, T), is True.
 
     Args:
-        model: for which `can_pack` holds.
+        model: for which `has_plain_self_attention` holds.
         src: (B, S) source ids.
         tgt_in: (B, T) target ids, shifted to the right.
         is_real: which tokens of the expected output are no padding.

@@ -54,7 +54,7 @@ class MovingAverage:
         self.weights = {name: weights[name].to(own.device) for name, own in self.weights.items()}
 
     def update(self, latest: Mapping[str, Tensor], step: int) -> None:
-        """Update the average of some or all weights; the decay is smaller in the first steps."""
+        """Update the average of some or all weights; the decay warms up, as in TensorFlow's average."""
         decay = min(self.decay, (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_([self.weights[name] for name in latest], list(latest.values()), 1.0 - decay)

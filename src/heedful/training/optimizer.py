@@ -17,7 +17,8 @@ from heedful.ops.lora import add_adapters, inner_linear_layers
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config, OptimizerConfig
 
-# p(x) = a x + b x³ + c x⁵, one after the other; test_muon.py computes them anew.
+# p(x) = a x + b x³ + c x⁵, one after the other, each the best for what the one before leaves (Amsel et al.,
+# 2025, "The Polar Express"); test_muon.py computes them anew.
 _OPTIMAL = (
     (8.219101105846393, -23.40195672053617, 17.1581989432209),
     (4.00487605914897, -2.9223467745083926, 0.5491185267263446),
@@ -30,7 +31,7 @@ _BLOCK = 128  # rows of the smallest blocks of a symmetric product; smaller ones
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon with Nesterov momentum and decoupled weight decay, for matrices only.
+    """Muon (Jordan et al., 2024) with Nesterov momentum and decoupled weight decay, for matrices only.
 
     Each matrix moves by lr · 0.2 · sqrt(max(rows, columns)) times the orthogonal update, so that its elements
     move about as far as under Adam and one learning rate serves both (Liu et al., 2025, "Muon is scalable for

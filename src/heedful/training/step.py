@@ -18,7 +18,8 @@ from torch import Tensor
 from heedful.data.batches import Batch
 from heedful.errors import TrainingError, is_out_of_memory
 from heedful.model.transformer import Transformer
-from heedful.ops.packing import can_pack, packed_states
+from heedful.ops.attention import has_plain_self_attention
+from heedful.ops.packing import packed_states
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config, TrainConfig
 from heedful.training.execution import autocast, float32_matmul_precision
@@ -30,8 +31,8 @@ _VALIDATED_ROWS = 512  # whose logits are computed at once
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Sums over real target tokens: smoothed loss, negative log-likelihood, and their number.
+class LossSums:
+    """LossSums over real target tokens: smoothed loss, negative log-likelihood, and their number.
 
     `num_halvings` counts how often a batch did not fit into memory.
     """
@@ -41,8 +42,8 @@ class Sums:
     num_tgt_tokens: int = 0
     num_halvings: int = 0
 
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(
+    def __add__(self, other: "LossSums") -> "LossSums":
+        return LossSums(
             self.smoothed + other.smoothed,
             self.nll + other.nll,
             self.num_tgt_tokens + other.num_tgt_tokens,
@@ -56,7 +57,7 @@ class StepMetrics:
 
     loss: float
     nll: float
-    gradient_norm: float
+    gradient_norm: float  # L2, of the mean gradient before clipping
     num_tgt_tokens: int
     num_halvings: int = 0
 
@@ -89,7 +90,7 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
     is_real = batch.tgt_out != pad_id
     src, tgt_in, chosen = (each.repeat(passes, 1) for each in (batch.src, batch.tgt_in, is_real))
     # Each packed batch has attention modules of its own, for which layers would be compiled again.
-    if src.is_cuda and settings.compile is False and can_pack(model):
+    if src.is_cuda and settings.compile is False and has_plain_self_attention(model):
         states = packed_states(model, src, tgt_in, chosen)
     else:
         states = model.decode(tgt_in, model.encode(src))[chosen]
@@ -140,7 +141,7 @@ def accumulate_gradients(
     precision: TrainingPrecision,
     discard: Callable[[], object] | None = None,
     forward: ForwardPass | None = None,
-) -> Sums:
+) -> LossSums:
     """Add the gradients of the loss, summed over real target tokens, to those of the weights.
 
     If a batch does not fit into memory, all gradients are discarded, since some of that batch's may be among
@@ -178,7 +179,7 @@ def accumulate_gradients(
 
 def _accumulate(
     batches: Iterator[Batch], forward: ForwardPass, precision: TrainingPrecision, device: torch.device
-) -> Sums:
+) -> LossSums:
     """Add the gradients of all batches to those of the weights; return the sums.
 
     Raises:
@@ -198,7 +199,7 @@ def _accumulate(
             smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
             num_tgt_tokens += batch.num_tgt_tokens
             batch = following
-        return Sums(float(smoothed), float(nll), num_tgt_tokens)
+        return LossSums(float(smoothed), float(nll), num_tgt_tokens)
 
 
 def squared_norm(weights: Iterable[Tensor]) -> float:
@@ -207,7 +208,7 @@ def squared_norm(weights: Iterable[Tensor]) -> float:
     return float(torch.nn.utils.get_total_norm(gradients)) ** 2
 
 
-def step_metrics(sums: Sums, squared_norm: float) -> StepMetrics:
+def step_metrics(sums: LossSums, squared_norm: float) -> StepMetrics:
     """Return the metrics of a step from the sums over all its tokens."""
     tokens = sums.num_tgt_tokens
     return StepMetrics(
@@ -246,7 +247,7 @@ def measure_nll(
             total += _nll_of(model, batch.to(device))
             num_tokens += batch.num_tgt_tokens
     nll = total / num_tokens
-    return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}
+    return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}  # float64 ends soon after
 
 
 def _nll_of(model: Transformer, batch: Batch) -> float:

@@ -231,27 +231,27 @@ def _trainer_of(
     )
 
 
-def _validation_set(run: "PreparedRun") -> str:
+def _validation_set(prepared: "PreparedRun") -> str:
     """Return an identifier of the validation data: only scores on the same data are compared."""
-    return f"{run.valid_source.store.fingerprint}, {run.config.valid.decode_sentences} decoded"
+    return f"{prepared.valid_source.store.fingerprint}, {prepared.config.valid.decode_sentences} decoded"
 
 
-def fingerprint_of(run: "PreparedRun") -> str:
+def fingerprint_of(prepared: "PreparedRun") -> str:
     """Return a hash of what may not change when a run is resumed; limits and reporting may."""
-    defaults = type(run.config.model)().model_dump(include=_SINCE_THE_FIRST_RUNS)
-    model = run.config.model.model_dump()
+    defaults = type(prepared.config.model)().model_dump(include=_SINCE_THE_FIRST_RUNS)
+    model = prepared.config.model.model_dump()
     fixed = [
         {key: value for key, value in model.items() if key not in defaults or value != defaults[key]},
-        run.config.batch.model_dump(),
-        run.config.optimizer.name,
-        run.config.train.seed,
-        run.config.tokenizer.sampling,
-        run.tokenizers.fingerprint(),
-        run.source.store.fingerprint,
-        run.origin.sha256 if run.origin else None,
-        run.config.lora.model_dump(),
-        run.config.train.freeze,
-        *([run.source.mixture.counts()] if run.source.mixture else []),
+        prepared.config.batch.model_dump(),
+        prepared.config.optimizer.name,
+        prepared.config.train.seed,
+        prepared.config.tokenizer.sampling,
+        prepared.tokenizers.fingerprint(),
+        prepared.source.store.fingerprint,
+        prepared.origin.sha256 if prepared.origin else None,
+        prepared.config.lora.model_dump(),
+        prepared.config.train.freeze,
+        *([prepared.source.mixture.counts()] if prepared.source.mixture else []),
     ]
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
@@ -359,9 +359,9 @@ class NllValidator:
 class DecodingValidator:
     """Translates validation sentences greedily and scores them; stores the signatures of the scores."""
 
-    def __init__(self, run: "PreparedRun") -> None:
-        self._run = run
-        pairs = _decodable(run)[: run.config.valid.decode_sentences]
+    def __init__(self, prepared: "PreparedRun") -> None:
+        self._prepared = prepared
+        pairs = _decodable(prepared)[: prepared.config.valid.decode_sentences]
         self._sources = [src for src, _ in pairs]
         self._references = [tgt for _, tgt in pairs]
         self.signatures: dict[str, str] = {}
@@ -373,9 +373,9 @@ class DecodingValidator:
         from heedful.evaluation.metrics import evaluate_texts
         from heedful.storage.bundle import Bundle
 
-        config = self._run.config
+        config = self._prepared.config
         translator = Translator(
-            Bundle(config, self._run.tokenizers, model), precision=self._run.execution.precision
+            Bundle(config, self._prepared.tokenizers, model), precision=self._prepared.execution.precision
         )
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
         outputs = translator.translate(self._sources, options=SearchOptions.from_config(greedy))
@@ -384,15 +384,18 @@ class DecodingValidator:
         return report.scores
 
 
-def _decodable(run: "PreparedRun") -> list[tuple[str, str]]:
+def _decodable(prepared: "PreparedRun") -> list[tuple[str, str]]:
     """Return the validation pairs whose source is not longer than learned positions allow."""
     from heedful.text import SpecialTokens
 
-    pairs = list(zip(run.valid.src, run.valid.tgt, strict=True))
-    if run.config.model.positions != "learned":
+    pairs = list(zip(prepared.valid.src, prepared.valid.tgt, strict=True))
+    if prepared.config.model.positions != "learned":
         return pairs
-    special_tokens, end = SpecialTokens.of(run.config, run.tokenizers), run.config.model.max_positions
-    encode = run.tokenizers.src.encode
+    special_tokens, end = (
+        SpecialTokens.of(prepared.config, prepared.tokenizers),
+        prepared.config.model.max_positions,
+    )
+    encode = prepared.tokenizers.src.encode
     return [pair for pair in pairs if len(special_tokens.source(encode(pair[0]))) <= end]
 
 

@@ -15,16 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.model.attention import (
-    DecoderCache,
-    KeyValueCache,
-    LayerCache,
-    Memory,
-    MultiHeadAttention,
-    Projection,
-)
+from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, Memory, Projection
 from heedful.model.layers import DecoderLayer
-from heedful.model.positions import AttentionPositions
 from heedful.model.transformer import Transformer
 
 Compute = Callable[[], Tensor]
@@ -51,15 +43,6 @@ def record_cuda_graph(compute: Compute) -> Compute:
         return result
 
     return replay
-
-
-def can_be_graphs(model: Transformer) -> bool:
-    """Return whether decoding steps can be graphs: in attention, no positions may enter."""
-    attention = [cast("DecoderLayer", layer).self_attention for layer in model.decoder.layers]
-    return all(
-        isinstance(each, MultiHeadAttention) and type(each.positions) is AttentionPositions
-        for each in attention
-    )
 
 
 class _Replayed:
@@ -107,7 +90,7 @@ class GraphDecoder:
         """Begin with a row for each source of the memory.
 
         Args:
-            model: one that `can_be_graphs`.
+            model: whose decoder `has_plain_self_attention`.
             memory: the encoder's output.
             record: as `record_cuda_graph` does.
         """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE, GraphDecoder, can_be_graphs
+from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE, GraphDecoder
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, SPARE, NextTokens, StepFunction, average_steps, best_first
@@ -22,7 +22,7 @@ from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer
 from heedful.model.transformer import Transformer
-from heedful.ops.attention import AttentionRecorder, record_attention
+from heedful.ops.attention import AttentionRecorder, has_plain_self_attention, record_attention
 from heedful.ops.kernels import torch_dtype
 from heedful.runtime.native import on_or_off
 from heedful.settings.options import Precision
@@ -168,7 +168,7 @@ class ModelStep(StepFunction):
         """
         self._device = src.device
         memory = model.encode(src)
-        if graphs and can_be_graphs(model):
+        if graphs and has_plain_self_attention(model.decoder):
             decoder = GraphDecoder(model, memory)
             self._decode, self._reorder = decoder.decode_step, decoder.reorder
         else:

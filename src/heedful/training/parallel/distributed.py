@@ -37,8 +37,8 @@ from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer, choose_trained_weights
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
+    LossSums,
     StepMetrics,
-    Sums,
     apply_gradients,
     batch_loss,
     gradient_scale,
@@ -305,7 +305,7 @@ class _Stepper:
         dist.all_reduce(numbers)
         smoothed, nll, num_tokens, num_halvings, squared = numbers.tolist()
         # Both wrappers leave the mean of the ranks' gradients, each of which is a sum over tokens.
-        sums = Sums(smoothed, nll, round(num_tokens), round(num_halvings))
+        sums = LossSums(smoothed, nll, round(num_tokens), round(num_halvings))
         metrics = step_metrics(sums, rank.size**2 * squared)
         if metrics.is_finite:
             scale = rank.size * gradient_scale(metrics, rank.config.optimizer.clip_norm)

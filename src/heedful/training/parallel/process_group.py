@@ -20,9 +20,9 @@ from heedful.training.execution import Execution
 from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
 from heedful.training.step import (
     ForwardPass,
+    LossSums,
     StepInterruptedError,
     StepMetrics,
-    Sums,
     accumulate_gradients,
     train_step,
 )
@@ -140,7 +140,7 @@ class Rank:
         *,
         discard: Callable[[], object] | None = None,
         forward: ForwardPass | None = None,
-    ) -> Sums:
+    ) -> LossSums:
         """Add the gradients of this rank's rows, summed over tokens, to those of the weights.
 
         Args:

@@ -34,8 +34,8 @@ from heedful.training.optimizer import (
 )
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
+    LossSums,
     StepMetrics,
-    Sums,
     apply_gradients,
     gradient_scale,
     squared_norm,
@@ -230,7 +230,7 @@ class Shard:
         hooked: list[Any] = list(self._outgoing)  # torch has not typed this method
         self._hooks = [weight.register_post_accumulate_grad_hook(self._send) for weight in hooked]
 
-    def accumulate(self, plan: StepPlan) -> Sums:
+    def accumulate(self, plan: StepPlan) -> LossSums:
         """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
         self._discard_gradients()
         return self.rank.accumulate(plan, discard=self._discard_gradients)
