@@ -117,6 +117,19 @@ def test_deepls_own_client_translates_documents(
             client.translate_document_get_status(handle)
 
 
+def test_a_document_is_given_whole_and_once_and_head_takes_nothing(server: TranslationServer) -> None:
+    reply = multipart(server, "/v2/document", f"{ENGLISH}\n".encode(), {"target_lang": "DE"})
+    handle = reply.json
+    path = f"/v2/document/{handle['document_id']}"
+    key = f"?document_key={handle['document_key']}"
+    while server.ask("GET", path + key).json["status"] != "done":
+        time.sleep(0.05)
+    assert server.ask("HEAD", f"{path}/result{key}").status == 200
+    whole = server.ask("GET", f"{path}/result{key}", headers={"Range": "bytes=0-1"})
+    assert (whole.status, whole.body.decode()) == (200, f"{GERMAN}\n")
+    assert server.ask("GET", f"{path}/result{key}").status == 404
+
+
 def test_a_document_may_go_through_another_language_and_use_a_glossary(server: TranslationServer) -> None:
     with closing(deepl.DeepLClient("a key", server_url=server.url)) as client:
         cats = client.create_glossary("cats", "EN", "DE", {"cat": "Kater"})
@@ -124,7 +137,8 @@ def test_a_document_may_go_through_another_language_and_use_a_glossary(server: T
         def translated(**options: object) -> str:
             stream = io.BytesIO()
             handle = client.translate_document_upload(ENGLISH, filename="a.md", **options)
-            assert client.translate_document_wait_until_done(handle).done
+            status = client.translate_document_wait_until_done(handle)
+            assert status.done, status.error_message
             client.translate_document_download(handle, stream)
             return stream.getvalue().decode()
 

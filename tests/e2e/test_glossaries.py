@@ -2,13 +2,14 @@
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command_line import assert_one_clear_line, heedful, text
 from tiny_bundle import PAIRS, save_memorised
-from translation_server import translation_server
+from translation_server import Reply, translation_server
 
 LINES = [source for source, _ in PAIRS]
 
@@ -222,6 +223,18 @@ def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> N
         stored = server.post("/v2/glossaries", cats).json["glossary_id"]
         assert "Kater" in server.post("/translate", asked | {"glossary": stored}).json["translatedText"]
         assert server.post("/translate", asked | {"glossary": "none"}).status == 404
+
+        def add(words: Iterable[object]) -> Reply:
+            entries = "\n".join(f"{word}\tx" for word in words)
+            dictionary = {"source_lang": "en", "target_lang": "de", "entries": entries}
+            body = json.dumps({"dictionaries": [dictionary]}).encode()
+            return server.ask("PATCH", f"/v3/glossaries/{stored}", body, {"Content-Type": "application/json"})
+
+        for start in range(1, 100_000, 11_111):
+            assert add(range(start, start + 11_111)).status == 200  # 99,999 beside "cat"
+        reply = add(["y"])
+        assert reply.status == 400
+        assert "all glossaries would have 100,001, above 100,000" in reply.json["message"]
 
 
 def test_a_server_without_a_file_says_so(bundle: Path) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import signal
 import socket
 import sys
 import time
@@ -387,7 +388,8 @@ def test_too_many_at_once_are_told_to_come_back(bundle: Path) -> None:
         assert server.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).status == 200
 
 
-def test_sigterm_lets_what_has_begun_end(bundle: Path) -> None:
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_lets_what_has_begun_end(which: signal.Signals, bundle: Path) -> None:
     with translation_server(f"en-de={bundle}") as server:
         lines = [f"the cat sees the dog {number}" for number in range(120)]
         body = json.dumps({"q": lines, "source": "en", "target": "de", "alternatives": 3}).encode()
@@ -395,7 +397,8 @@ def test_sigterm_lets_what_has_begun_end(bundle: Path) -> None:
             client.sendall(as_request(body))
             while not any(characters(server)):
                 time.sleep(0.001)
-            assert server.terminate() == 0
+            server.process.send_signal(which)
+            assert server.process.wait(600) == 0
             answer = b"".join(iter(lambda: client.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 200")
         assert len(json.loads(answer.split(b"\r\n\r\n", 1)[1])["translatedText"]) == 120

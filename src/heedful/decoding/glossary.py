@@ -134,6 +134,11 @@ class Glossary:
     def __hash__(self) -> int:
         return hash(self._digest)
 
+    def prepared(self) -> Self:
+        """Return the glossary, ready for use: the first lookup in a large one would take seconds."""
+        _ = self._digest, self._by_first_word
+        return self
+
     @cached_property
     def _digest(self) -> str:
         return hashlib.sha256(repr(self.entries).encode("utf-8", "surrogatepass")).hexdigest()

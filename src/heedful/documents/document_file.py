@@ -60,10 +60,11 @@ def read_html(text: str) -> Template:
     return units.template([units.document(parse_document(text, html_rules()))])
 
 
+MARKDOWN = (".md", ".markdown")
 READERS: Mapping[str, Reader] = {
     **dict.fromkeys((".txt", ".text"), read_lines),
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
-    **dict.fromkeys((".md", ".markdown"), read_markdown),
+    **dict.fromkeys(MARKDOWN, read_markdown),
     ".srt": read_subtitles,
     ".vtt": partial(read_subtitles, escaped=True),
     ".json": read_json,

@@ -187,6 +187,7 @@ class _Inline:
         self._open: list[tuple[int, int]] = []  # codes, and where their text begins
         self._breaks: list[str] = []
         self._at = 0
+        self._number, self._counted = 0, 0  # of line ends, before a place in the content
         self._plain: set[str] = set()  # special characters that are not escaped
         self._tokens = token.children or []
         self._last_closing = {
@@ -253,7 +254,8 @@ class _Inline:
             self._at = self._content.index("\n", self._at) + 1
         elif kind in ("softbreak", "hardbreak"):
             end = self._content.index("\n", self._at) + 1
-            between = self._between[self._content.count("\n", 0, self._at)]
+            self._number += self._content.count("\n", self._counted, self._at)
+            between, self._counted = self._between[self._number], self._at
             self._breaks.append(self._content[self._at : end - 1] + between)
             self._coded.line_break()
             self._at = end

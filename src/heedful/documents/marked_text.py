@@ -120,9 +120,7 @@ _CANDIDATE = re.compile(
 )
 # Behind a number, a percent sign is one (100%sure), unless this is all of the word.
 _BEHIND_NUMBER = re.compile(r"\d[ \u00a0\u202f]?\Z")
-_CONVERSION = re.compile(
-    rf"% {_FLAGS} (?: hh? | ll? | [jztL] )?+ [diouxXeEfFgGaAcsSpnrv@] (?! {_LETTER} )", re.VERBOSE
-)
+_CONVERSION = re.compile(rf"% {_FLAGS} (?: hh? | ll? | [jztL] )?+ [A-Za-z@] (?! {_LETTER} )", re.VERBOSE)
 _IS_WORD = re.compile(_WORD)
 # What braces hold: a name, with an index, arguments or a format; a keyword of Svelte.
 _FIELD = re.compile(

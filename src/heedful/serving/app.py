@@ -47,7 +47,7 @@ from heedful.serving.refusals import (
     RequestTimeoutError,
     TextTooLongError,
 )
-from heedful.serving.server import CLOSING, report_accept_errors
+from heedful.serving.server import CLOSING, WITHOUT_BODY, report_accept_errors
 
 _DEEPL = ("/v2/", "/v3/")
 _INTERNAL = "Internal error; its reason is in the server's log"
@@ -83,7 +83,7 @@ class MetricsMiddleware:
         status = 500
         method = scope["method"]
         if method == "HEAD":
-            scope = {**scope, "method": "GET"}
+            scope = {**scope, "method": "GET", WITHOUT_BODY: True}
 
         async def send_observed(message: Message) -> None:
             nonlocal status

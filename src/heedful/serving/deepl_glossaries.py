@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +29,7 @@ from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 
 _BODY_BYTES = 10 * 2**20  # of a glossary, as DeepL's
 _MOST = 1000  # glossaries of a client
+_MOST_ENTRIES = 100_000  # of all of them; to read so many takes a second
 _TSV = "text/tab-separated-values"
 _NEEDS_FILE = "glossaries are stored in a file; start the server with --glossaries FILE"
 
@@ -141,6 +142,7 @@ class _Endpoints:
             if sum(each.owner == owner for each in glossaries.values()) >= _MOST:
                 raise InvalidError(f"Too many glossaries: there are {_MOST:,}; delete one")
             glossaries[stored.id] = stored
+            _check_number_of_entries(glossaries, owner)
             return stored
 
         return await asyncio.to_thread(self.store.change, add)
@@ -153,6 +155,7 @@ class _Endpoints:
         def change(glossaries: dict[str, StoredGlossary]) -> StoredGlossary:
             stored = owned(glossaries, owner, glossary_id)
             work(stored)
+            _check_number_of_entries(glossaries, owner)
             return stored
 
         return await asyncio.to_thread(self.store.change, change)
@@ -176,6 +179,16 @@ class _Endpoints:
         if len(stored.dictionaries) != 1:
             raise NoSuchGlossaryError("Glossary not found: v2 has glossaries of one pair; ask /v3/glossaries")
         return stored
+
+
+def _check_number_of_entries(glossaries: Mapping[str, StoredGlossary], owner: str) -> None:
+    own = [
+        dictionary for each in glossaries.values() if each.owner == owner for dictionary in each.dictionaries
+    ]
+    if (number := sum(len(each.entries) for each in own)) > _MOST_ENTRIES:
+        raise InvalidError(
+            f"Too many entries: all glossaries would have {number:,}, above {_MOST_ENTRIES:,}; delete some"
+        )
 
 
 def router(gateway: Gateway) -> APIRouter:

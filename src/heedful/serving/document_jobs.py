@@ -26,10 +26,11 @@ import psutil
 from pydantic import TypeAdapter
 
 from heedful.decoding.glossary import Glossary
-from heedful.documents.document_file import DocumentFile, read_document, translate_units
+from heedful.documents.document_file import MARKDOWN, DocumentFile, read_document, translate_units
 from heedful.documents.marked_text import MarkedText
 from heedful.documents.projection import Output, Outputs
 from heedful.errors import HeedfulError, InputError
+from heedful.runtime.durable import why_not_written
 from heedful.serving.access import fingerprint
 from heedful.serving.languages import Pair
 from heedful.serving.model_queue import Turn
@@ -39,6 +40,7 @@ from heedful.serving.refusals import (
     TextTooLongError,
     TooManyRequestsError,
     UnavailableError,
+    not_stored,
 )
 from heedful.serving.service import Job, TranslationService
 from heedful.settings.parsing import parse_json
@@ -370,13 +372,12 @@ class DocumentJobs:
                 self._check_share(
                     number,
                     what="you have {} documents on the server",
-                    advice="download them, or try again later",
+                    advice="try again later; those of /v2/document are removed when they are downloaded",
                 )
                 await asyncio.to_thread(self.store.add, state, request.file)
         except OSError as error:
             self.store.remove(state)
-            _log.error("a document cannot be stored: %s", error.strerror)
-            raise UnavailableError("the document cannot be stored; try again later", retry_after=60) from None
+            raise not_stored(error) from None
         task = asyncio.ensure_future(self._run(state, request))
         self._tasks[state.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(state.id))
@@ -394,6 +395,9 @@ class DocumentJobs:
             raise
         except (HeedfulError, RefusedError) as error:
             message = str(error).replace(str(self.store.source(state)), state.name)
+            done = replace(run.state, status="error", error=message)
+        except OSError as error:
+            message = f"the translation cannot be stored: {why_not_written(error)}"
             done = replace(run.state, status="error", error=message)
         except Exception as error:
             where = "".join(traceback.format_tb(error.__traceback__))  # its message may be of the document
@@ -454,10 +458,15 @@ class _Run:
         self.state = replace(
             self.state, status="translating", characters=self._characters, seconds_remaining=remaining
         )
-        self._store.write(self.state)
+        with suppress(OSError):  # of a full disk, which the translation may not need
+            self._store.write(self.state)
 
     def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
         limits, service, state = self._limits, self._service, self.state
+        is_markdown = self._store.source(state).suffix in MARKDOWN
+        if is_markdown and self._store.source(state).stat().st_size > 2 * limits.document_characters:
+            most = 2 * limits.document_characters  # it is parsed as a whole, and a line may take kilobytes
+            raise TextTooLongError(f"the document has more than {most:,} bytes of Markdown; split it")
         document = read_document(
             self._store.source(state),
             columns=request.columns,

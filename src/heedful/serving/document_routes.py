@@ -37,6 +37,7 @@ from heedful.serving.gateway import (
     validated,
 )
 from heedful.serving.refusals import InvalidError, NoSuchDocumentError, UnauthorizedError, UnavailableError
+from heedful.serving.server import WITHOUT_BODY
 
 _LONGEST_NAME = 150  # characters of a file's name
 _NOT_READY = "Document not ready: its translation is not done yet"
@@ -283,9 +284,8 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
                 )
                 glossary = deepl.glossary_of(parameters, gateway, client)
                 if glossary is not None and document.source not in (None, document.target):
-                    gateway.service.terms(
-                        catalogue.required_route(document.source, document.target), glossary
-                    )
+                    route = catalogue.required_route(document.source, document.target)
+                    await asyncio.to_thread(gateway.service.terms, route, glossary)
                 key = secrets.token_hex(32).upper()
                 state, _ = await jobs.submit(replace(document, glossary=glossary, key=key))
         return DocumentHandle(document_id=state.id, document_key=key)
@@ -325,6 +325,10 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
         if state.status != "done":
             raise UnavailableError(_NOT_READY, retry_after=_POLL_SECONDS)
         store = _jobs(gateway).store
+        if request.scope.get(WITHOUT_BODY):  # HEAD changes nothing (RFC 9110, 9.2.1)
+            return _file(store.result(state), state.name)
+        # A document that can be had once is given whole, whatever part is asked for.
+        request.scope["headers"] = [each for each in request.scope["headers"] if each[0] != b"range"]
         folder = store.claim(state)
         removal = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
         return _file(folder / store.result(state).name, state.name, then=removal)

@@ -33,6 +33,7 @@ from heedful.serving.refusals import (
     RequestTimeoutError,
     UnauthorizedError,
     UnavailableError,
+    not_stored,
 )
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
 from heedful.settings.parsing import parse_json
@@ -361,6 +362,8 @@ async def _form(
     except (HTTPException, MultiPartException, ValueError, KeyError, AssertionError) as error:
         detail = getattr(error, "detail", None) or getattr(error, "message", None) or error
         raise InvalidError(f"Invalid form: {detail}") from None
+    except OSError as error:
+        raise not_stored(error) from None
 
 
 def _collected(items: Iterable[tuple[str, str]], repeated: frozenset[str]) -> Fields:

@@ -78,7 +78,7 @@ class GlossaryStore:
         self._path, self._changing = path, threading.Lock()
         self._stamp: tuple[int, ...] | None = None
         self._glossaries: dict[str, StoredGlossary] = {}
-        self._terms: dict[tuple[str, str, str], Glossary] = {}  # by id and pair
+        self._terms: dict[tuple[str, str, str], tuple[dict[str, str], Glossary]] = {}  # by id and pair
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
         self._lock = filelock.FileLock(path.with_name(f"{path.name}.lock"), timeout=_LOCK_SECONDS)
@@ -107,21 +107,18 @@ class GlossaryStore:
             return owned(self._glossaries, owner, glossary_id)
 
     def terms(self, owner: str, glossary_id: str, pair: Pair) -> Glossary:
-        """Return the terms of a glossary for a pair of languages.
+        """Return the terms of a glossary for a pair of languages. Those of a large one take seconds at first.
 
         Raises:
             NoSuchGlossaryError: the client has no such glossary, or it has no terms for them.
         """
-        stored, (source, target) = (
-            self.get(owner, glossary_id),
-            (base_language(pair.src), base_language(pair.tgt)),
-        )
-        entries = stored.dictionary(source, target).entries
-        with self._changing:
-            key = (glossary_id, source, target)
-            if key not in self._terms:
-                self._terms[key] = Glossary.of(entries)
-            return self._terms[key]
+        key = (glossary_id, base_language(pair.src), base_language(pair.tgt))
+        entries = self.get(owner, glossary_id).dictionary(*key[1:]).entries
+        known, terms = self._terms.get(key, (None, None))
+        if terms is None or known != entries:
+            terms = Glossary.of(entries).prepared()
+            self._terms[key] = entries, terms
+        return terms
 
     def change(self, work: Callable[[dict[str, StoredGlossary]], T]) -> T:
         """Change the glossaries by their ids, and write them; an error changes nothing.
@@ -141,6 +138,8 @@ class GlossaryStore:
                 with self._changing:
                     self._refresh()
                 return result
+        except filelock.Timeout:
+            raise UnavailableError("the glossaries are being changed; try again", retry_after=5) from None
         except OSError as error:
             message = f"the glossaries cannot be written: {why_not_written(error)}"
             raise UnavailableError(message, retry_after=60) from None
@@ -167,7 +166,7 @@ class GlossaryStore:
             content = self._path.read_bytes()
             stored = _GlossaryFile.model_validate(parse_json(content)).glossaries
             self._glossaries, self._stamp = {each.id: each for each in stored}, stamp
-            self._terms.clear()
+            self._terms = {key: terms for key, terms in self._terms.items() if key[0] in self._glossaries}
 
 
 def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -> StoredGlossary:

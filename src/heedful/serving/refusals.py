@@ -1,5 +1,9 @@
 """Requests that are refused: the reason, for the client, and its status code."""
 
+import logging
+
+_log = logging.getLogger("heedful.serving")
+
 
 class RefusedError(Exception):
     """A request that is not answered with a translation; the message is for the client."""
@@ -66,6 +70,12 @@ class UnavailableError(RefusedError):
     """A translation that was not done in time, or a server that is going down."""
 
     status = 503
+
+
+def not_stored(error: OSError) -> UnavailableError:
+    """Log why a document cannot be stored; return what its client is told."""
+    _log.error("a document cannot be stored: %s", error.strerror)
+    return UnavailableError("the document cannot be stored; try again later", retry_after=60)
 
 
 class NoSuchLayerError(RefusedError):

@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 from heedful.errors import InputError
 
 CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last
+WITHOUT_BODY = "heedful.without_body"  # in the scope of a HEAD request
 _VERSION = b"HTTP/1.1 "  # with which every answer begins, to clients of HTTP/1.0 too
 _GONE_SECONDS = 0.2  # between two looks at whether a client that sends no more is still there
 _LINGERING_BYTES = 2**26  # that are read of a request that is refused
@@ -441,13 +442,17 @@ def check_proxy(address: str) -> None:
 
 
 def run(app: FastAPI | str, options: ServerOptions) -> None:
-    """Answer requests until SIGTERM or SIGINT, then those that came before.
+    """Answer requests until SIGTERM, SIGINT or, in one process, SIGHUP, then those that came before.
+
+    Several processes are started anew by SIGHUP.
 
     Args:
         app: the application; for several processes the name of a function that makes one in each.
         options: how to listen.
     """
     signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has shut down
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # which nohup ignores
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     max_connections, backlog = connection_limits(*_files())
     uvicorn.run(
         app,
@@ -485,6 +490,7 @@ def log_config(*, requests: bool) -> dict[str, Any]:
         "loggers": {
             "uvicorn": on_stderr,
             "heedful.serving": on_stderr,
+            "heedful.decoding": {**on_stderr, "level": "ERROR"},  # its warnings are of what a client sends
             "heedful.serving.access": {"level": "INFO" if requests else "WARNING"},
         },
     }

@@ -200,7 +200,7 @@ class TranslationService:
         return fixed, code
 
     def terms(self, route: Route, glossary: Callable[[Pair], Glossary] | None) -> Glossary | None:
-        """Return the terms of a route.
+        """Return the terms of a route; those of a large glossary take seconds at first.
 
         Raises:
             RefusedError: there are none, or it is by way of another language.
@@ -212,7 +212,7 @@ class TranslationService:
             raise InvalidError(
                 f"from {source} to {target} is by way of {route.pivot}: no glossary can be used"
             )
-        return glossary(route.legs[0])
+        return glossary(route.legs[0]).prepared()
 
     @property
     def models(self) -> list[ServedModel]:
@@ -243,7 +243,10 @@ class TranslationService:
         if source == target:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
-        job = Job(route, turn, self.terms(route, request.glossary), request.alternatives)
+        glossary = None
+        if request.glossary is not None:
+            glossary = await asyncio.to_thread(self.terms, route, request.glossary)
+        job = Job(route, turn, glossary, request.alternatives)
         outputs, sentences = await self._translate_sentences(segments, job)
         most = max(map(len, outputs), default=1)
         # The n-th translation of a text is made of the n-th ones of its sentences.

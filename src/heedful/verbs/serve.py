@@ -60,7 +60,7 @@ class Access:
     """Access control."""
 
     keys: Annotated[
-        Path | None, Option("API keys; each request needs one of them.", _ACCESS, metavar="FILE")
+        Path | None, Option("API keys; each translation needs one of them.", _ACCESS, metavar="FILE")
     ] = None
     make_key: Annotated[
         str | None, Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME")

@@ -403,6 +403,7 @@ def test_untranslated_elements_stand_where_they_stood() -> None:
         ("%d\u4ef6\u306e\u30d5\u30a1\u30a4\u30eb \u6f22\u5b57%1$s\u6f22\u5b57 %s\u043e", "%d %1$s %s"),
         ("%zu of %lld (%p), %-5.2f%% of %*d, %'d, %@cat, %2$@", "%zu %lld %p %-5.2f %% %*d %'d %@ %2$@"),
         ("the %1$ss cat, %dMB, %dx%d", "%1$ss %dMB %dx %d"),  # with the rest of the word
+        ("3 %Y old, at 3 %H:%M", "%Y %H %M"),
         ("100%sure, 100 %sicher, 100%ige, 5 % der", ""),
         # strftime, Qt, boost, Ruby, Symfony
         ("%Y-%m-%d at %H:%M", "%Y %m %d %H %M"),

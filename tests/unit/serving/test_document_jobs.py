@@ -1,6 +1,7 @@
 """Documents that are translated one by one, between the texts of other requests."""
 
 import asyncio
+import errno
 import io
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from document_files import docx_file
 from small_services import RuleTranslator, rule_model
 
+from heedful.documents.document_file import DocumentFile
 from heedful.serving import document_jobs
 from heedful.serving.document_jobs import DocumentJobs, DocumentRequest, DocumentState, documents_directory
 from heedful.serving.limits import Limits
@@ -196,6 +198,40 @@ def test_a_document_that_cannot_be_translated_says_why(
         assert str(tmp_path) not in done.error
         assert not world.jobs.store.source(state).exists()
         assert world.counted == []
+
+    world.run(work)
+
+
+def test_long_markdown_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    world = World(tmp_path, document_characters=100)
+
+    async def work() -> None:
+        _, task = await world.jobs.submit(world.request("x$$\n" * 51, name="a.MD"))
+        assert (await task).error == "the document has more than 200 bytes of Markdown; split it"
+
+    world.run(work)
+
+
+def test_a_full_disk_costs_no_translation_and_is_named_where_it_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def work() -> None:
+        write = world.jobs.store.write
+        monkeypatch.setattr(
+            world.jobs.store,
+            "write",
+            lambda state: full() if state.status == "translating" else write(state),
+        )
+        state, task = await world.jobs.submit(world.request(lines(3)))
+        assert (await task).status == "done"
+        assert world.jobs.store.result(state).read_text() == lines(3).upper()
+        monkeypatch.setattr(DocumentFile, "write", full)
+        _, task = await world.jobs.submit(world.request(lines(3)))
+        expected = "the translation cannot be stored: no space left on device; free some space"
+        assert (await task).error.lower() == expected
 
     world.run(work)
 

@@ -72,6 +72,16 @@ def test_a_client_sees_its_own_glossaries_only(tmp_path: Path) -> None:
         store.terms("ann", "1", Pair("de", "en"))
 
 
+def test_terms_are_read_anew_when_they_change_and_only_then(tmp_path: Path) -> None:
+    store, pair = GlossaryStore(tmp_path / "g.json"), Pair("en", "de-AT")
+    add(store, stored("a", dog="Hund"))
+    terms = store.terms("", "a", pair)
+    add(store, stored("b", dog="Köter"))
+    assert store.terms("", "a", pair) is terms
+    add(store, stored("a", dog="Dackel"))
+    assert store.terms("", "a", pair).entries[0].targets[0].text == "Dackel"
+
+
 def test_an_error_changes_nothing(tmp_path: Path) -> None:
     store = GlossaryStore(tmp_path / "glossaries.json")
     add(store, stored("1", dog="Hund"))
@@ -148,7 +158,7 @@ def test_a_lock_that_another_process_keeps_stops_changes_alone(
     store = GlossaryStore(tmp_path / "glossaries.json")
     add(store, stored("1", dog="Hund"))
     with filelock.FileLock(tmp_path / "glossaries.json.lock"):
-        with pytest.raises(UnavailableError, match="cannot be written"):
+        with pytest.raises(UnavailableError, match="are being changed; try again"):
             add(store, stored("2", cat="Katze"))
         assert [each.id for each in store.of("")] == ["1"]
     add(store, stored("2", cat="Katze"))
