@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,6 +170,71 @@ def test_what_is_done_stays_and_training_waits_for_the_rest(folder: Path) -> Non
     assert train(folder).code == 0
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_refused_resumption_leaves_the_output_as_it_was(run: Path, folder: Path) -> None:
+    """Also where all shards are done."""
+    assert prepare(folder).code == 0
+    before = contents(folder / "out")
+    for setting, message in {
+        "tokenizer.kind=unigram": "tokenizer=",
+        "tokenizer.vocab_size=140": "tokenizer=",
+        "data.max_length=20": "max_length=256, not 20",
+    }.items():
+        other = prepare(folder, "--resume", "--set", setting)
+        assert_one_clear_line(other, 1, f"out: was written with {message}")
+        assert contents(folder / "out") == before
+    other = prepare(
+        folder, "--resume", "--set", "tokenizer.vocab_size=60", "--set", f"tokenizer.bundle={run}"
+    )
+    assert_one_clear_line(other, 1, "out: was written with ")
+    with (folder / "in" / "b.tsv").open("ab") as shard:
+        shard.write(b"one\tmore\n")
+    assert_one_clear_line(prepare(folder, "--resume"), 1, "in/b.tsv: has changed since it was prepared")
+    assert contents(folder / "out") == before
+
+
+def test_a_vocabulary_without_shards_has_the_settings_that_trained_it(folder: Path) -> None:
+    """A first start may fail when its vocabulary is trained; what the ids depend on besides may change."""
+    failed = prepare(folder, "--set", "data.max_length=1")
+    assert failed.err.endswith("data.max_length=1 tokens; raise data.max_length\n"), failed
+    before = contents(folder / "out")
+    for resume in ([], ["--resume"]):
+        other = prepare(folder, *resume, "--set", "tokenizer.kind=char")
+        assert_one_clear_line(other, 1, 'out: was written with tokenizer={"kind":"bpe"')
+        assert contents(folder / "out") == before
+    assert prepare(folder, "--resume").code == 0
+    assert prepare(folder, output="whole").code == 0
+    assert contents(folder / "out") == contents(folder / "whole")
+
+
+def test_what_is_lost_of_the_output_is_written_again(folder: Path) -> None:
+    assert prepare(folder).code == 0
+    out, before = folder / "out", contents(folder / "out")
+    store = out / "a.tsv.arrow"
+    store.write_bytes(before[store.name][:-100])
+    damaged = "a.tsv.arrow: not a complete store of ids; delete it and run heedful prepare --resume"
+    assert_one_clear_line(train(folder), 1, damaged)
+    assert prepare(folder, "--resume").err == "shards prepared: 1; 2 were done before\n"
+    assert contents(out) == before
+    store.unlink()
+    missing = "a.tsv.arrow: there is no such store of ids; heedful prepare --resume writes it again"
+    assert_one_clear_line(train(folder), 1, missing)
+    shutil.rmtree(out / "tokenizer")
+    assert_one_clear_line(train(folder), 1, "out: has no tokenizer; heedful prepare --resume writes it again")
+    assert prepare(folder, "--resume").code == 0
+    assert contents(out) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text")
+def test_a_name_that_is_not_utf8_is_refused(folder: Path) -> None:
+    (folder / "in" / os.fsdecode(b"d\xff.tsv")).write_bytes(b"a\tb\n")
+    message = f"{folder / 'in'}/d\\xff.tsv: the file's name is not UTF-8; rename it"
+    assert_one_clear_line(prepare(folder), 1, message)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -217,6 +283,9 @@ def test_texts_that_cannot_be_prepared_are_refused(folder: Path) -> None:
     assert not (folder / "out").exists()
     assert_one_clear_line(prepare(folder, "--on", "mars"), 2, "--on mars: must be here or ray")
     assert_one_clear_line(heedful("prepare", "-o", folder / "out"), 2, "give --pairs, or --src and --tgt")
+    assert_one_clear_line(prepare(folder, text=("--pairs", "")), 2, "--pairs: the path is empty")
+    no_output = heedful("prepare", "--pairs", folder / "in", "-o", "")
+    assert_one_clear_line(no_output, 1, "'': the path is empty; give that of a directory")
 
 
 # Runs a command on a cluster of its own with so many CPUs.

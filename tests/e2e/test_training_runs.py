@@ -288,6 +288,24 @@ def test_the_sentences_of_a_skipped_step_are_in_a_file_that_the_warning_names(
     assert found == [[step, pair, ENGLISH[int(pair)], GERMAN[int(pair)]] for step, pair, *_ in found]
 
 
+def test_a_run_whose_weights_are_no_numbers_leaves_no_bundle(tmp_path: Path) -> None:
+    """And none when it is resumed after its end."""
+    rate = {"schedule.name": "constant", "schedule.peak": 1e6, "schedule.warmup_steps": 0}
+    settings = SETTINGS | rate | {"train.max_steps": 2, "optimizer.weight_decay": 1e6}
+    run = tmp_path / "run"
+    arguments = ["train", *write_pairs(tmp_path), *as_options(settings), "--output", str(run)]
+    for resumed in ([], ["--resume"]):
+        outcome = heedful(*arguments, *resumed)
+        assert outcome.code == 1
+        assert outcome.out == ""
+        assert outcome.err.splitlines()[-1] == (
+            "error: step 2: the loss is not finite; lower schedule.peak=1e+06 or set optimizer.clip_norm=1, "
+            "then start anew"
+        )
+        assert not (run / "best").exists()
+        assert not (run / "last").exists()
+
+
 def test_a_run_that_goes_on_forgets_the_rows_of_steps_that_it_takes_again(
     arguments: list[str], spoiled: set[int], tmp_path: Path
 ) -> None:

@@ -127,6 +127,27 @@ def test_a_parquet_file_needs_the_column(run: Path, shards: Path, options: list[
     assert_one_clear_line(translate(run, shards, *options, only="*.parquet"), 1, "in/c.parquet", message)
 
 
+def test_a_parquet_file_has_the_column_once(run: Path, shards: Path) -> None:
+    texts = pa.array(SOURCES)
+    pq.write_table(pa.Table.from_arrays([texts, texts], ["text", "text"]), shards / "c.parquet")
+    outcome = translate(run, shards, only="c.parquet")
+    assert_one_clear_line(outcome, 1, "in/c.parquet: has the column 'text' twice; rename one of them")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text")
+def test_a_name_that_is_not_utf8_is_refused(run: Path, shards: Path) -> None:
+    (shards / os.fsdecode(b"d\xff.txt")).write_bytes(text(SOURCES))
+    message = f"{shards}/d\\xff.txt: the file's name is not UTF-8; rename it"
+    assert_one_clear_line(translate(run, shards), 1, message)
+
+
+def test_an_empty_path_is_no_directory(run: Path, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shards)
+    for paths, option in ((("-i", "", "-o", "out"), "--input"), (("-i", "a.txt", "-o", ""), "--output")):
+        assert_one_clear_line(heedful("translate", run, *paths), 2, f"{option}: the path is empty; give one")
+    assert not (shards / "out").exists()
+
+
 def test_what_is_translated_already_is_not_overwritten(run: Path, shards: Path) -> None:
     assert translate(run, shards, "--scores", only="c.parquet").code == 0
     assert pq.read_schema(shards.parent / "out" / "c.parquet").names == ["id", "text", "translation", "score"]

@@ -306,18 +306,25 @@ def _no_table(path: Path) -> str:
 
 def _find(name: str, schema: pa.Schema, key: str) -> list[str]:
     """Return the column of a key, or its field of the struct `translation`, which is usual in `datasets`."""
+    names, path = schema.names, [key]
     types = {field.name: field.type for field in schema}
-    path = [key]
     if key not in types and pa.types.is_struct(types.get("translation", pa.null())):
+        _check_once(name, names, "translation")
+        names, path = [field.name for field in types["translation"]], ["translation", key]
         types = {field.name: field.type for field in types["translation"]}
-        path = ["translation", key]
     if key not in types:
         has = ", ".join(map(shown, list(types)[:5])) or "none"
         raise CorpusError(f"{name}: no column {key!r} (it has {has}); set data.src_key and data.tgt_key")
+    _check_once(name, names, key)
     kind = types[key].value_type if pa.types.is_dictionary(types[key]) else types[key]
     if kind not in (pa.string(), pa.large_string(), pa.string_view()):
         raise CorpusError(f"{name}: column {key!r} is of type {types[key]}, not text; name another one")
     return path
+
+
+def _check_once(name: str, columns: Sequence[str], column: str) -> None:
+    if columns.count(column) > 1:
+        raise CorpusError(f"{name}: has the column {column!r} twice; rename one of them")
 
 
 def _texts(name: str, number: int, batch: pa.RecordBatch, key: str, *, path: list[str]) -> list[str]:

@@ -489,7 +489,16 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, int]:
     try:
         return _mapped(path)
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise CorpusError(f"{path}: not a complete store of ids; delete it and it is rebuilt") from error
+        raise CorpusError(f"{path}: {_unusable(path)}") from error
+
+
+def _unusable(path: Path) -> str:
+    """Return what is wrong with a store, and what to do."""
+    if _HASH.fullmatch(path.stem):  # of the cache
+        return "not a complete store of ids; delete it and it is rebuilt"
+    if not path.exists():
+        return "there is no such store of ids; heedful prepare --resume writes it again"
+    return "not a complete store of ids; delete it and run heedful prepare --resume"
 
 
 def _mapped(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, int]:

@@ -73,7 +73,7 @@ class UnavailableError(RefusedError):
 
 
 def not_stored(error: OSError) -> UnavailableError:
-    """Log why a document cannot be stored; return what its client is told."""
+    """Log why a document cannot be stored; return the answer for its client."""
     _log.error("a document cannot be stored: %s", error.strerror)
     return UnavailableError("the document cannot be stored; try again later", retry_after=60)
 

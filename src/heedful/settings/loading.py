@@ -13,7 +13,7 @@ from heedful.settings.model import ModelConfig
 from heedful.settings.options import FORMER_VALUES, present_value
 from heedful.settings.parsing import decode_text, parse_toml, read_limited, short, shown
 from heedful.settings.presets import PRESETS
-from heedful.settings.run import Config
+from heedful.settings.run import Config, CorpusConfig
 
 Settings = dict[str, Any]
 
@@ -168,13 +168,29 @@ def _first_mistake(error: ValidationError) -> str:
     *sections, name = (str(part) for part in first["loc"]) if first["loc"] else ("",)
     key = ".".join([*sections, name])
     if first["type"] == "extra_forbidden":
-        known = type(getattr(Config(), sections[0])).model_fields if sections else Config.model_fields
-        return f"unknown key {shown(key)}{suggestion(name, known)}"
-    message = first["msg"].removeprefix("Value error, ")
+        return f"unknown key {shown(key)}{suggestion(name, _known_keys(sections))}"
+    message = _in_words_of_toml(first["type"], sections, name) or first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return message
     message = message[0].lower() + message[1:]
     return f"{key}={_as_json(first['input'])}: {message}"
+
+
+def _known_keys(sections: Sequence[str]) -> Mapping[str, Any]:
+    """Return the fields of a section, of a corpus in `data.corpora`, or of all settings."""
+    if sections[1:2] == ["corpora"]:
+        return CorpusConfig.model_fields
+    return type(getattr(Config(), sections[0])).model_fields if sections else Config.model_fields
+
+
+def _in_words_of_toml(mistake: str, sections: Sequence[str], name: str) -> str | None:
+    """Return the type that a value should have, if it is a table or a list."""
+    is_corpora = "corpora" in (*sections[1:2], *([name] if sections == ["data"] else []))
+    if mistake == "model_type":
+        return f"input should be a table, {'[[data.corpora]]' if is_corpora else f'[{name}]'}"
+    if mistake == "tuple_type":
+        return "input should be a list" + " of tables, [[data.corpora]]" * is_corpora
+    return None
 
 
 def _as_json(value: object) -> str:

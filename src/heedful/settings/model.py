@@ -17,6 +17,9 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+# Factors of weights and gradients: more than any use needs, and their products are valid in float32.
+PositiveFactor = Annotated[float, Field(gt=0.0, le=1e6)]
+NonNegativeFactor = Annotated[float, Field(ge=0.0, le=1e6)]
 
 
 # Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.

@@ -15,12 +15,15 @@ from heedful.settings.model import (
     SHARED_EMBEDDINGS,
     Count,
     ModelConfig,
+    NonNegativeFactor,
     NonNegativeFloat,
     Positive,
+    PositiveFactor,
     PositiveFloat,
     Probability,
     Section,
     Seed,
+    VocabSize,
     Whole,
     check_id,
 )
@@ -56,7 +59,7 @@ class TokenizerConfig(Section):
     kind: Literal["bpe", "unigram", "char", "word", "byte"] = Field(
         "bpe", description="Algorithm of the tokenizer; byte: the bytes of UTF-8, as in ByT5."
     )
-    vocab_size: Positive = Field(
+    vocab_size: Annotated[VocabSize, Field(gt=0)] = Field(
         8000, description="Size of the vocabulary, special tokens included; an upper limit for char and word."
     )
     joint: bool = Field(default=True, description="Share one vocabulary between source and target.")
@@ -124,7 +127,7 @@ class DataConfig(Section):
         1.0,
         description="Corpora without weights have shares in proportion to size^(1/temperature).",
     )
-    max_length: Positive = Field(
+    max_length: Annotated[int, Field(gt=0, le=2**24)] = Field(
         256,
         description="Maximum length of source and target in tokens, the end token included; longer pairs are "
         "left out.",
@@ -184,7 +187,9 @@ class BatchConfig(Section):
         None, description="Size of a micro-batch in the first epoch; it doubles with each, until tokens."
     )
     accumulation: Positive = Field(1, description="Micro-batches of one step.")
-    bucket_width: Positive = Field(4, description="Lengths are rounded up to a multiple of this.")
+    bucket_width: Annotated[int, Field(gt=0, le=2**12)] = Field(
+        4, description="Lengths are rounded up to a multiple of this."
+    )
 
     @field_validator("tokens", mode="before")
     @classmethod
@@ -206,8 +211,8 @@ class OptimizerConfig(Section):
     )
     beta1: Probability = Field(0.9, description="Adam's decay rate of the mean of gradients (5.3).")
     beta2: Probability = Field(0.98, description="Adam's decay rate of the mean of their squares (5.3).")
-    eps: PositiveFloat = Field(1e-9, description="Number added to Adam's denominator (5.3).")
-    weight_decay: NonNegativeFloat = Field(
+    eps: PositiveFactor = Field(1e-9, description="Number added to Adam's denominator (5.3).")
+    weight_decay: NonNegativeFactor = Field(
         0.0, description="Decoupled weight decay (AdamW); the paper has none."
     )
     clip_norm: NonNegativeFloat = Field(
@@ -231,16 +236,16 @@ class ScheduleConfig(Section):
         description="Fraction of the run, up to its nearest limit, in which the rate rises; it replaces "
         "warmup_steps unless a later --set sets these; none: warmup_steps.",
     )
-    peak: PositiveFloat | None = Field(
+    peak: PositiveFactor | None = Field(
         None, description="Highest learning rate; the paper's schedule has none, all others need it."
     )
-    scale: PositiveFloat = Field(1.0, description="Factor of the paper's learning rate.")
+    scale: PositiveFactor = Field(1.0, description="Factor of the paper's learning rate.")
     decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0,
         description="Last fraction of the run, in which linear, cosine and 1-sqrt fall; below 1 they are "
         "warm-up-stable-decay (WSD).",
     )
-    floor: NonNegativeFloat = Field(
+    floor: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         0.0, description="Learning rate at the end of the decay, as a share of the peak."
     )
 
@@ -288,7 +293,7 @@ class TrainConfig(Section):
         "of a base model.",
     )
     label_smoothing: Probability = Field(0.1, description="Label smoothing (5.4).")
-    r_drop: NonNegativeFloat = Field(
+    r_drop: NonNegativeFactor = Field(
         0.0, description="Alpha of R-Drop; above 0 each batch is passed twice, in twice the memory."
     )
     ema_decay: Probability = Field(
@@ -347,7 +352,7 @@ class LoraConfig(Section):
     """Low-rank adaptation (Hu et al., 2021): W + (alpha / rank) B A, where only A and B are trained."""
 
     rank: Count = Field(0, description="Rank of A and B; 0: all weights are trained.")
-    alpha: PositiveFloat = Field(16.0, description="Scale of B A, before it is divided by the rank.")
+    alpha: PositiveFactor = Field(16.0, description="Scale of B A, before it is divided by the rank.")
     dropout: Probability = Field(0.0, description="Dropout on the input of A.")
     targets: tuple[str, ...] = Field(
         ("query", "value"), description="Last parts of the names of the linear layers that are adapted."

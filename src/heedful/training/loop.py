@@ -3,6 +3,7 @@
 `Trainer.fit` recovers from divergence around the loop, which is `Trainer._train`.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -144,8 +145,8 @@ class Trainer:
         """Train to the end; after a divergence, again from the last checkpoint.
 
         Raises:
-            TrainingError: the loss is not finite even after rollbacks, a worker has died, or the time was too
-                short for one step.
+            TrainingError: the loss is not finite even after rollbacks, or at the end; a worker has died; or
+                the time was too short for one step.
             CheckpointError: a checkpoint cannot be written.
             Terminated: SIGTERM; a checkpoint has been written.
             KeyboardInterrupt: SIGINT, and a checkpoint has been written; or a second signal.
@@ -345,7 +346,7 @@ class Trainer:
                 except HeedfulError as error:  # a faulty validation set does not end a run
                     self._emit(WarningEvent, message=f"not validated: {error}")
             progress, value = self.progress, self._value(scores)
-            is_best = value < progress.best_value
+            is_best = value < progress.best_value and not _is_damaged(scores)
             if is_best:
                 self.callbacks.keep_model("best", self.model, scores, progress.step)
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
@@ -407,7 +408,11 @@ class Trainer:
         return Resumable(self.model, self.optimizer, self.average, self.progress, self.callbacks.fingerprint)
 
     def _finish(self, limit: str) -> EndEvent:
-        """Validate and save the final weights: the moving average, or the mean of the last checkpoints."""
+        """Validate and save the final weights: the moving average, or the mean of the last checkpoints.
+
+        Raises:
+            TrainingError: their loss is not finite, and no weights were kept whose loss is.
+        """
         now = self._now()
         self._notify(self._steps.flush(now))
         done = self.schedule.fraction_done(now)
@@ -418,6 +423,7 @@ class Trainer:
         if self.progress.validated_step != self.progress.step or mean is not None:
             self._validate(weights)
             self._save()  # again, with these scores
+        self._check_loss()
         with swapped_weights(self.model, weights):
             if self.progress.best_value == float("inf"):  # no validation succeeded
                 self.callbacks.keep_model("best", self.model, {}, self.progress.step)
@@ -434,6 +440,23 @@ class Trainer:
         )
         self._notify([end])
         return end
+
+    def _check_loss(self) -> None:
+        """Warn if the final weights are damaged and the best ones are not.
+
+        Raises:
+            TrainingError: none were kept that are not damaged.
+        """
+        progress = self.progress
+        has_best = progress.best_value < float("inf")
+        if not _is_damaged(progress.validated_scores) and (has_best or not progress.skipped):
+            return
+        message = f"step {progress.step}: the loss is not finite; {rate_advice(self.config)}"
+        if not has_best:
+            raise TrainingError(f"{message}, then start anew")
+        self._emit(
+            WarningEvent, message=f"{message}; last/ is damaged, best/ is from step {progress.best_step}"
+        )
 
     def _mean_of_checkpoints(self) -> dict[str, Tensor] | None:
         paths = [
@@ -481,3 +504,8 @@ class Trainer:
 
     def _seconds(self) -> float:
         return time.monotonic() - self._started
+
+
+def _is_damaged(scores: Scores) -> bool:
+    """Return whether a validation found weights whose loss is not a finite number."""
+    return not math.isfinite(scores.get("nll", 0.0))

@@ -42,6 +42,7 @@ from heedful.verbs.shards import (
     Record,
     ShardJob,
     ShardWorker,
+    check_unchanged,
     claimed,
     list_shards,
     work_on_shards,
@@ -75,9 +76,11 @@ class PairShards:
         """Return the shards that the settings of a text name: as directories, patterns, or URLs.
 
         Raises:
-            ConfigError: they name no text, or several corpora.
+            ConfigError: they name no text, an empty path, or several corpora.
             InputError: there are no shards, unequal numbers of source and target files, or ids.
         """
+        if empty := [key for key in ("pairs", "src", "tgt") if getattr(data, key) == ""]:
+            raise ConfigError(f"--{empty[0]}: the path is empty; give that of a text")
         if data.corpora or not (data.pairs or (data.src and data.tgt)):
             raise ConfigError("heedful prepare takes one corpus: give --pairs, or --src and --tgt")
         if data.pairs and is_prepared(Path(data.pairs)):
@@ -275,8 +278,10 @@ def prepare_shards(
     check_workers("train.threads", threads)
     cache = cache_directory(config.data.cache_dir).absolute()  # the same on each machine
     config = config.replace(data=config.data.replace(cache_dir=str(cache)).model_dump())
-    Manifest(folder).start(resume=resume, done=PreparationJob.done)
+    records = Manifest(folder).start(resume=resume, done=PreparationJob.done)["shards"]
+    check_unchanged(text.source, records, text.sizes, done=PreparationJob.done)
     config, tokenizers = _vocabulary(config, text, folder, cache, notify)
+    _delete_damaged(folder, {name: records[name] for name in records.keys() & text.sizes.keys()})
     with suppress(FileNotFoundError):
         folder.files.delete_file(folder.of_file(CONFIG))  # until the new shards are done
     job = PreparationJob(
@@ -298,7 +303,11 @@ def prepare_shards(
 def _vocabulary(
     config: Config, text: PairShards, output: Folder, cache: Path, notify: Callable[[str], None]
 ) -> tuple[Config, TokenizerPair]:
-    """Return the settings and the tokenizers: those of an earlier start, of a bundle, or trained ones."""
+    """Return the settings and the tokenizers: those of an earlier start, of a bundle, or trained ones.
+
+    Raises:
+        RunError: other settings than those of the earlier start; nothing was written.
+    """
     of_bundle = None
     if config.tokenizer.bundle is not None:
         config, of_bundle = with_vocabulary(config, config.tokenizer.bundle)
@@ -307,19 +316,54 @@ def _vocabulary(
         for name in folder.sizes():
             with folder.files.open_input_file(folder.of_file(name)) as file:
                 (here / name).write_bytes(file.read())
+        saved: TokenizerPair | None = None
         with suppress(TokenizerError):
-            return config, TokenizerPair.load(here)
-        tokenizers = of_bundle
+            saved = TokenizerPair.load(here)
+        tokenizers = saved or of_bundle
         if tokenizers is None:
             sample = text.sample(MAX_LINES // 2, cache)
             notify(f"training a {config.tokenizer.kind} vocabulary on {len(sample):,} pairs")
             tokenizers = train_tokenizers(sample.src, sample.tgt, config.tokenizer, seed=config.train.seed)
+        _set_settings(config, tokenizers, output, is_saved=saved is not None)
+        if saved is not None:
+            return config, saved
         tokenizers.save(here)
         folder.files.create_dir(folder.path)
         for path in sorted(here.iterdir()):
             with folder.complete(path.name) as copy:
                 copy.write(path.read_bytes())
     return config, tokenizers
+
+
+def _set_settings(config: Config, tokenizers: TokenizerPair, output: Folder, *, is_saved: bool) -> None:
+    """Check the settings of an output, and write them if no shard is done.
+
+    Args:
+        config: of this start.
+        tokenizers: of this start.
+        output: the directory of stores.
+        is_saved: whether the tokenizers are those of an earlier start.
+
+    Raises:
+        RunError: other settings than those of the shards that are done, or of the saved tokenizers.
+    """
+    manifest, now = Manifest(output).read(), settings_of_text(config, tokenizers)
+    before, remedy = manifest["settings"], "or another --output"
+    if manifest["shards"]:
+        check_settings(output.url, before, now, remedy=remedy)
+    elif is_saved and before:  # of the settings, the vocabulary depends on these only
+        of_each = [{"tokenizer": each.get("tokenizer", "")} for each in (before, now)]
+        check_settings(output.url, *of_each, remedy=remedy)
+    Manifest(output).set_settings(now)
+
+
+def _delete_damaged(output: Folder, records: Mapping[str, Record]) -> None:
+    """Delete the stores whose size is not that in the manifest, so that they are written again."""
+    sizes = output.sizes()
+    for name, record in records.items():
+        store = name + PreparationJob.suffix
+        if store in sizes and sizes[store] != record["output"]["bytes"]:
+            output.files.delete_file(output.of_file(store))
 
 
 @dataclass(frozen=True)
@@ -345,12 +389,14 @@ class PreparedText:
         """Open a directory.
 
         Raises:
-            CorpusError: some shards are not done, or a store is missing or damaged.
+            CorpusError: some shards are not done, or the tokenizer or a store is missing or damaged.
             RunError: the manifest is damaged.
             TokenizerError: the tokenizer is damaged.
         """
         if not (path / CONFIG).exists():
             raise CorpusError(f"{path}: some shards are not prepared yet; heedful prepare --resume goes on")
+        if not (path / TOKENIZER).is_dir():
+            raise CorpusError(f"{path}: has no {TOKENIZER}; heedful prepare --resume writes it again")
         manifest = Manifest(Folder.of(str(path))).read()
         stores = [path / f"{name}{PreparationJob.suffix}" for name in sorted(manifest["shards"])]
         return cls(
@@ -392,7 +438,7 @@ class PreparedText:
 
 def is_prepared(path: Path) -> bool:
     """Return whether a directory is one of `prepare_shards`."""
-    return (path / MANIFEST).is_file() and (path / TOKENIZER).is_dir()
+    return (path / MANIFEST).is_file() and ((path / TOKENIZER).is_dir() or (path / CONFIG).is_file())
 
 
 def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:

@@ -71,8 +71,10 @@ class Folder:
 
         Raises:
             MissingExtraError: a URL, and fsspec or what it needs is not installed.
-            InputError: a URL of no file system.
+            InputError: nothing, or a URL of no file system.
         """
+        if not url:
+            raise InputError(f"{url!r}: the path is empty; give that of a directory")
         if not _URL.match(url):
             return cls(pafs.LocalFileSystem(), str(Path(url).absolute()), url)
         try:
@@ -97,21 +99,33 @@ class Folder:
         return f"{self.path.rstrip('/')}/{name}"
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the files in bytes, hidden ones left out, by their names in order."""
-        selector = pafs.FileSelector(self.path, allow_not_found=True)
-        infos = sorted(self.files.get_file_info(selector), key=lambda info: info.base_name)
-        return {
-            info.base_name: info.size
-            for info in infos
-            if info.type == pafs.FileType.File and not info.base_name.startswith((".", "_"))
-        }
+        """Return the sizes of the files in bytes, hidden ones left out, by their names in order.
+
+        Raises:
+            InputError: a name that is not UTF-8.
+        """
+        infos = self.files.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
+        sizes = {self._name(info): info.size for info in infos if info.type == pafs.FileType.File}
+        return {name: sizes[name] for name in sorted(sizes) if not name.startswith((".", "_"))}
 
     def leftovers(self, names: Iterable[str]) -> list[str]:
         """Return the names of temporary files of these names, which processes that were killed have left."""
         known = {*names, MANIFEST}
         infos = self.files.get_file_info(pafs.FileSelector(self.path))
-        matches = {info.base_name: _TEMPORARY.fullmatch(info.base_name) for info in infos}
+        matches = {name: _TEMPORARY.fullmatch(name) for name in map(self._name, infos)}
         return [name for name, match in matches.items() if match is not None and match["name"] in known]
+
+    def _name(self, info: pafs.FileInfo) -> str:
+        """Return the name of a file.
+
+        Raises:
+            InputError: it is not UTF-8.
+        """
+        try:
+            return str(info.base_name)
+        except UnicodeDecodeError as error:
+            name = error.object.decode(errors="backslashreplace")
+            raise InputError(f"{self.of_file(name)}: the file's name is not UTF-8; rename it") from None
 
     def fingerprint(self, name: str) -> dict[str, Any]:
         """Return the size of a file and its checksum."""
@@ -308,6 +322,8 @@ def check_column(name: str, schema: pa.Schema, column: str, *, added: Sequence[p
     if column not in schema.names:
         names = ", ".join(schema.names)
         raise InputError(f"{name}: has no column {column!r} (it has {names}); choose with --column")
+    if schema.names.count(column) > 1:
+        raise InputError(f"{name}: has the column {column!r} twice; rename one of them")
     kind = schema.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
         raise InputError(f"{name}: the column {column!r} is {kind}, not string; choose another with --column")
@@ -350,6 +366,13 @@ class Manifest:
             manifest["settings"] = record["settings"]
             manifest["shards"][name] = {key: value for key, value in record.items() if key != "settings"}
             self._write(manifest)
+
+    def set_settings(self, settings: Mapping[str, str]) -> None:
+        """Write the settings of the shards to come, unless some are done."""
+        with claimed(self._folder, MANIFEST, timeout=-1):
+            manifest = self.read()
+            if not manifest["shards"] and manifest["settings"] != settings:
+                self._write({**manifest, "settings": settings})
 
     def start(self, *, resume: bool, done: str) -> dict[str, Any]:
         """Return what it holds; without one, write an empty one into an empty directory.
@@ -434,11 +457,9 @@ def work_on_shards(
     output = Folder.of(job.output)
     manifest = Manifest(output)
     started = manifest.start(resume=resume, done=job.done)
-    job = replace(job, expected=started["settings"])
     records, written = started["shards"], output.sizes()
-    for name in records.keys() & sizes.keys():
-        if records[name]["source"]["bytes"] != sizes[name]:
-            raise RunError(f"{job.source}/{name}: has changed since it was {job.done}; give another --output")
+    job = replace(job, expected=started["settings"] if records else {})
+    check_unchanged(job.source, records, sizes, done=job.done)
     to_do = {
         name: size for name, size in sizes.items() if name not in records or name + job.suffix not in written
     }
@@ -450,6 +471,25 @@ def work_on_shards(
     for name in output.leftovers(name + job.suffix for name in sizes):
         output.files.delete_file(output.of_file(name))
     return f"shards {job.done}: {len(to_do):,}" + (f"; {before:,} were done before" if before else "")
+
+
+def check_unchanged(
+    source: str, records: Mapping[str, Record], sizes: Mapping[str, int], *, done: str
+) -> None:
+    """Check that the shards that are done have the sizes that they had.
+
+    Args:
+        source: the directory of the shards, for the message.
+        records: of the shards that are done.
+        sizes: of the shards.
+        done: the word for those that are done, for the message.
+
+    Raises:
+        RunError: naming the first that has changed.
+    """
+    for name, size in sizes.items():
+        if name in records and records[name]["source"]["bytes"] != size:
+            raise RunError(f"{source}/{name}: has changed since it was {done}; give another --output")
 
 
 def _work_here(worker: ShardWorker, job: ShardJob, sizes: Mapping[str, int], manifest: Manifest) -> None:

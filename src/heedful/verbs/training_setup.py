@@ -1,5 +1,6 @@
 """Prepare a training: the text, its tokenizers, the model, new or to be fine-tuned, and the batches."""
 
+import math
 import shlex
 import threading
 import time
@@ -482,11 +483,19 @@ def _mixture(sizes: Sequence[int], templates: Sequence[SpecialTokens], data: Dat
     """Return how the corpora are mixed: by their weights, or by their sizes and the temperature."""
     if len(sizes) == 1:
         return None
+    largest = max(sizes)
     weights = [
-        size ** (1.0 / data.temperature) if corpus.weight is None else corpus.weight
+        (size / largest) ** (1.0 / data.temperature) if corpus.weight is None else corpus.weight
         for size, corpus in zip(sizes, data.corpora, strict=True)
     ]
-    return Mixture(tuple(sizes), tuple(weight / sum(weights) for weight in weights), tuple(templates))
+    return Mixture(tuple(sizes), _shares(weights), tuple(templates))
+
+
+def _shares(weights: Sequence[float]) -> tuple[float, ...]:
+    """Return weights divided by their sum, which may be too large for a float."""
+    _, exponent = math.frexp(max(weights))
+    scaled = [math.ldexp(weight, -exponent) for weight in weights]  # exact: the shares stay the same
+    return tuple(weight / sum(scaled) for weight in scaled)
 
 
 def _with_batches_of(config: Config, tokens: int) -> Config:

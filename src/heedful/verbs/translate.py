@@ -263,6 +263,9 @@ def command(task: Translate) -> None:
         raise typer.BadParameter("--memory and --prefix exclude each other")
     if task.resume and (task.memory_report is not None or task.to_tmx is not None):
         raise typer.BadParameter("--memory-report and --to-tmx need a run that is not resumed")
+    for option, path in {"--input": task.source, "--output": task.output}.items():
+        if path == "":
+            raise typer.BadParameter(f"{option}: the path is empty; give one, or leave the option out")
     _sampling(task)
     if task.document is not None:
         _translate_document(task, task.document)

@@ -187,6 +187,12 @@ def test_a_table_that_is_not_one_says_what_to_do(tmp_path: Path) -> None:
     assert message(write_table(tmp_path, "dataset"), "fr").startswith("no column 'fr'")
     (tmp_path / "dataset" / "state.json").write_text("[]")
     assert message(tmp_path / "dataset").startswith("cannot be read as a table (state.json names no files)")
+    texts = pa.array(["a"])
+    pq.write_table(pa.Table.from_arrays([texts, texts, texts], ["en", "de", "de"]), path)
+    assert message(path) == "has the column 'de' twice; rename one of them"
+    pairs = pa.StructArray.from_arrays([texts, texts, texts], ["en", "en", "de"])
+    pq.write_table(pa.Table.from_arrays([pairs], ["translation"]), path)
+    assert message(path) == "has the column 'en' twice; rename one of them"
     pq.write_table(pa.table({"en": ["a\0"], "de": ["b"]}), path)
     assert message(path) == "row 1: NUL character in 'en'; remove it"
     pq.write_table(pa.table({"en": pa.array([], pa.string()), "de": pa.array([], pa.string())}), path)

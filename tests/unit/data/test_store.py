@@ -191,8 +191,14 @@ def test_an_arrow_file_of_something_else_is_no_store(tmp_path: Path) -> None:
         with pa.ipc.new_file(tmp_path / name, table.schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        with pytest.raises(CorpusError, match="not a complete store"):
+        with pytest.raises(
+            CorpusError, match="not a complete store of ids; delete it and run heedful prepare"
+        ):
             ParallelStore(tmp_path / name)
+    with pytest.raises(
+        CorpusError, match="there is no such store of ids; heedful prepare --resume writes it"
+    ):
+        ParallelStore(tmp_path / "missing.arrow")
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_file(

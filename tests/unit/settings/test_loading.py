@@ -175,7 +175,7 @@ def test_every_preset_survives_the_round_trip(tmp_path: Path, name: str) -> None
 @example(path='\x7f\x01\\"ü\u2028\r\n', rate=5e-324, steps=None, minutes=None)
 @given(
     path=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
-    rate=st.floats(min_value=1e-300, max_value=1e300),
+    rate=st.floats(min_value=1e-300, max_value=1e6),
     steps=st.none() | st.integers(1, 10**12),
     minutes=st.none() | st.floats(min_value=1e-9, max_value=1e9),
 )

@@ -163,11 +163,11 @@ def test_an_architecture_that_cannot_be_is_refused_by_its_key(settings: dict[str
     [
         ({"decode": {"suppressed_ids": [3, -1]}}, "decode.suppressed_ids.1=-1: input should be greater than"),
         ({"decode": {"suppressed_ids": [True]}}, "decode.suppressed_ids.0=true: input should be a valid int"),
-        ({"decode": {"suppressed_ids": 3}}, "decode.suppressed_ids=3: input should be a valid tuple"),
+        ({"decode": {"suppressed_ids": 3}}, "decode.suppressed_ids=3: input should be a list"),
         ({"decode": {"max_length": 0}}, "decode.max_length=0: input should be greater than or equal to 1"),
         ({"decode": {"early_stopping": True}}, "decode.early_stopping=true: input should be 'optimal'"),
         ({"train": {"freeze": [3]}}, "train.freeze.0=3: input should be a valid string"),
-        ({"lora": {"targets": False}}, "lora.targets=false: input should be a valid tuple"),
+        ({"lora": {"targets": False}}, "lora.targets=false: input should be a list"),
         ({"lora": {"rang": 3}}, "unknown key 'lora.rang'; did you mean 'rank'?"),
         ({"languages": {"tag": "x"}}, "unknown key 'languages.tag'; "),
     ],

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -85,7 +86,8 @@ def test_an_unknown_key_is_answered_with_the_closest_or_with_all(
         ({"model": {"attention_bias": 1}}, "model.attention_bias=1: input should be a valid boolean"),
         ({"train": {"max_steps": True}}, "train.max_steps=true: input should be a valid integer"),
         ({"data": {"src_key": False}}, "data.src_key=false: input should be a valid string"),
-        ({"model": 3}, "model=3: input should be"),
+        ({"model": 3}, "model=3: input should be a table, [model]"),
+        ({"train": {"freeze": 3}}, "train.freeze=3: input should be a list"),
     ],
 )
 def test_a_wrong_type_or_range_names_the_key_and_shows_the_value(
@@ -96,6 +98,28 @@ def test_a_wrong_type_or_range_names_the_key_and_shows_the_value(
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer.vocab_size", 3_000_000_000),
+        ("data.max_length", 2**63 - 1),
+        ("batch.bucket_width", 3_000_000_000),
+        ("optimizer.eps", 1e308),
+        ("optimizer.weight_decay", 1e308),
+        ("schedule.peak", 1e308),
+        ("schedule.scale", 1e308),
+        ("schedule.floor", 1.1),
+        ("train.r_drop", 1e39),
+        ("lora.alpha", 1e308),
+    ],
+)
+def test_a_number_that_no_computation_can_hold_is_refused(key: str, value: float) -> None:
+    section, name = key.split(".")
+    with pytest.raises(ConfigError) as caught:
+        validate({section: {name: value}})
+    assert str(caught.value).startswith(f"{key}={json.dumps(value)}: input should be less than or equal to ")
 
 
 def test_false_means_no_limit_and_a_whole_number_may_stand_for_a_float() -> None:

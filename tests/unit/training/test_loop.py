@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -500,3 +501,44 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     object.__setattr__(other.trainer.callbacks, "fingerprint", "other")
     with pytest.raises(CheckpointError, match="belongs to other data"):
         other.trainer.resume(tmp_path / "checkpoints" / "step-12")
+
+
+@pytest.mark.parametrize("nll", [float("nan"), float("inf")])
+def test_a_run_that_ends_with_a_loss_that_is_not_finite_keeps_nothing(tmp_path: Path, nll: float) -> None:
+    world = make(tmp_path, values=[nll], train={"max_steps": 2})
+    with pytest.raises(TrainingError) as caught:
+        world.trainer.fit()
+    assert str(caught.value) == (
+        "step 2: the loss is not finite; lower schedule.scale=1 or set optimizer.clip_norm=1, then start anew"
+    )
+    assert world.kept == world.of(EndEvent) == []
+
+
+def test_a_run_that_kept_finite_weights_before_ends_with_a_warning(tmp_path: Path) -> None:
+    world = make(tmp_path, values=[3.0, float("nan")], train={"max_steps": 4}, valid={"every_steps": 2})
+    assert world.trainer.fit().best_step == 2
+    assert [name for name, _ in world.kept] == ["best", "last"]
+    (warning,) = world.of(WarningEvent)
+    assert warning.message.startswith("step 4: the loss is not finite; lower schedule.scale=1 or ")
+    assert warning.message.endswith("; last/ is damaged, best/ is from step 2")
+
+
+def test_another_metric_does_not_make_damaged_weights_the_best(tmp_path: Path) -> None:
+    world = make(tmp_path, train={"max_steps": 2}, valid={"metric": "bleu", "decode_sentences": 1})
+    scores = {"nll": float("nan"), "bleu": 1.0}
+    world.trainer.callbacks = replace(world.trainer.callbacks, validators=[lambda _: scores])
+    with pytest.raises(TrainingError, match="the loss is not finite"):
+        world.trainer.fit()
+    assert world.kept == []
+
+
+def test_steps_that_are_skipped_at_the_end_leave_no_bundle_where_nothing_was_validated(
+    tmp_path: Path,
+) -> None:
+    world = make(tmp_path, train={"max_steps": 2})
+    world.trainer.callbacks = replace(world.trainer.callbacks, validators=[])
+    with torch.no_grad():
+        world.trainer.model.output.weight[5] = float("inf")
+    with pytest.raises(TrainingError, match="step 2: the loss is not finite"):
+        world.trainer.fit()
+    assert world.kept == []
