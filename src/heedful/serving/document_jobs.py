@@ -405,7 +405,11 @@ class DocumentJobs:
             done = replace(run.state, status="error", error=_INTERNAL)
         done = replace(done, seconds_remaining=None)
         self.store.source(state).unlink(missing_ok=True)
-        self.store.write(done)
+        try:
+            self.store.write(done)
+        except OSError as error:  # its client would ask for ever
+            self.store.remove(state)
+            done = replace(done, status="error", error=str(not_stored(error)))
         return done
 
     async def _sweep(self) -> None:

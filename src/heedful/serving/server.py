@@ -451,8 +451,9 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
         options: how to listen.
     """
     signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has shut down
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # which nohup ignores
-        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    hang_up = getattr(signal, "SIGHUP", None)  # which Windows has not, and nohup ignores
+    if hang_up is not None and signal.getsignal(hang_up) == signal.SIG_DFL:
+        signal.signal(hang_up, lambda *_: signal.raise_signal(signal.SIGTERM))
     max_connections, backlog = connection_limits(*_files())
     uvicorn.run(
         app,
