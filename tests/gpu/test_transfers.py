@@ -64,7 +64,6 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "decoding/backends/torch.py:RestrictedStep.reorder: torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)",
     ),
     "command line: with a model": (
-        "storage/bundle.py:_write_weights: part.detach().cpu()",
         "storage/torch_weights.py:meta_model: torch.empty_like(buffer, device='cpu')",
         "verbs/loading.py:load_translator: each.model.to(device)",
     ),
@@ -93,6 +92,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "model/variants.py:relative_distances: torch.arange(num_keys, device=device)",
     ),
     "command line: train and resume": (
+        "storage/bundle.py:_write_weights: part.detach().cpu()",
         "verbs/training_setup.py:set_up_training: _build_model(config, base).to(execution.device)",
     ),
     "training: the steps of a benchmark": (
