@@ -82,7 +82,7 @@ def assert_scored_as_written(folder: Path, run: str, mode: str, computation: lis
     assert len(scored) == len(rows) >= len(SOURCES)
     for one, (source, _, found) in zip(scored, rows, strict=True):
         assert (one["source"], one["target"]) == (source, found["text"])
-        # LossSums of some hundreds end where float32 does, in which torch computes its terms.
+        # Sums of some hundreds end where float32 does, in which torch computes its terms.
         assert one["log_prob"] == pytest.approx(found["log_prob"], abs=1e-5, rel=2e-7)
         if mode != "minimum Bayes risk":  # whose scores are likenesses
             assert one["score"] == pytest.approx(found["score"], abs=1e-5)

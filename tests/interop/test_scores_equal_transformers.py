@@ -92,7 +92,7 @@ def test_what_generate_finds_has_the_score_that_generate_gave_it(name: str, tmp_
     ours = translator.score_ids(
         [_without(model.config.src_pad_id, ids) for ids in sources], outputs, options=options
     )
-    # LossSums of about -30, which transformers takes in float32.
+    # Sums of about -30, which transformers takes in float32.
     assert [each.score for each in ours] == pytest.approx(theirs.sequences_scores.tolist(), abs=1e-4)
     lengths = {len(output) for output in outputs}
     assert len(lengths) > 3

@@ -12,7 +12,7 @@ from structure import ROOT, figures
 # Where a change makes a figure better, it is written here anew.
 MOST = {
     "modules": 211,
-    "lines of src": 52_682,
+    "lines of src": 52_673,
     "lines of tests": 52_763,
     "lines of tools": 2_145,
     "share of modules with one importer and below 150 lines": 0.027,

@@ -55,7 +55,7 @@ def add_adapters(model: nn.Module, config: LoraConfig) -> None:
     """Replace every inner linear layer whose last name is a target by an adapted one; freeze all others.
 
     Raises:
-        ConfigError: no layer has the name of a target, or one is smaller than the rank.
+        ConfigError: no layer has the name of a target.
     """
     layers = inner_linear_layers(model)
     known = sorted({name.rpartition(".")[2] for name in layers})
@@ -67,19 +67,8 @@ def add_adapters(model: nn.Module, config: LoraConfig) -> None:
     model.requires_grad_(requires_grad=False)
     for name, layer in layers.items():
         if name.rpartition(".")[2] in config.targets:
-            _check_rank(name, layer, config.rank)
             adapted = AdaptedLinear(layer, rank=config.rank, alpha=config.alpha, dropout=config.dropout)
             _put(model, name, adapted)
-
-
-def _check_rank(name: str, layer: nn.Linear, rank: int) -> None:
-    """Refuse a rank above that of the layer's own matrix."""
-    highest = min(layer.in_features, layer.out_features)
-    if rank > highest:
-        raise ConfigError(
-            f"lora.rank={rank}: {name} is a layer of {layer.in_features} by {layer.out_features}; "
-            f"give a rank of at most {highest}"
-        )
 
 
 def merge_layers(model: nn.Module) -> None:

@@ -351,7 +351,9 @@ class TrainConfig(Section):
 class LoraConfig(Section):
     """Low-rank adaptation (Hu et al., 2021): W + (alpha / rank) B A, where only A and B are trained."""
 
-    rank: Count = Field(0, description="Rank of A and B; 0: all weights are trained.")
+    rank: Annotated[int, Field(ge=0, le=2**12)] = Field(
+        0, description="Rank of A and B; 0: all weights are trained."
+    )
     alpha: PositiveFactor = Field(16.0, description="Scale of B A, before it is divided by the rank.")
     dropout: Probability = Field(0.0, description="Dropout on the input of A.")
     targets: tuple[str, ...] = Field(

@@ -32,7 +32,7 @@ _VALIDATED_ROWS = 512  # whose logits are computed at once
 
 @dataclass(frozen=True)
 class LossSums:
-    """LossSums over real target tokens: smoothed loss, negative log-likelihood, and their number.
+    """Sums over real target tokens: smoothed loss, negative log-likelihood, and their number.
 
     `num_halvings` counts how often a batch did not fit into memory.
     """

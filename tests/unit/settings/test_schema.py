@@ -106,6 +106,7 @@ def test_a_wrong_type_or_range_names_the_key_and_shows_the_value(
         ("tokenizer.vocab_size", 3_000_000_000),
         ("data.max_length", 2**63 - 1),
         ("batch.bucket_width", 3_000_000_000),
+        ("lora.rank", 100_000),
         ("optimizer.eps", 1e308),
         ("optimizer.weight_decay", 1e308),
         ("schedule.peak", 1e308),
