@@ -17,13 +17,14 @@ CHECKS := native/check.c $(wildcard native/checks/*.c native/checks/*.h)
 WORKERS := 2
 # Each worker begins with a part of its own, so that what the tests of a file share is made once.
 WORKERS_OF_TESTS = -n $(WORKERS) --dist worksteal
+MATHEMATICS := tests/paper tests/equivalence tests/unit/model tests/unit/training tests/unit/decoding
 # Threads of torch that wait would otherwise spin, and take the cores from the other worker.
 QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
 SOURCE := .
 
-.PHONY: help venv demo serve test test-all test-classes check format docs notebooks bench sanitize wheel dist \
+.PHONY: help venv demo serve test test-core test-slow test-classes check format docs notebooks bench sanitize wheel dist \
     release clean
 
 help: ## Show the targets.
@@ -60,13 +61,16 @@ serve: $(STAMP) ## Serve the demo's model on port 5000, trained first where it i
 	@[ -e runs/demo/best/config.json ] || $(BIN)/heedful demo
 	@$(BIN)/heedful serve en-de=runs/demo $(ARGS)
 
-test: $(STAMP) ## Run the tests, two at a time (ARGS='-k name' chooses among them).
+test: $(STAMP) ## Run the quick tests, two at a time, in three minutes (ARGS='-k name' chooses among them).
 	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) $(ARGS)
 
-test-all: $(STAMP) ## Run the slow tests too.
-	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) -m 'not gpu' $(ARGS)
+test-core: $(STAMP) ## Run the quick tests of the mathematics alone: model, training, search, and their equals.
+	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) $(MATHEMATICS) $(ARGS)
 
-test-classes: $(STAMP) ## Run what the class of machine decides as every class that this machine can stand for.
+test-slow: $(STAMP) ## Run the slow tests: kills, fuzzing, Ray, pages, notebooks; half an hour or more.
+	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) -m 'slow and not gpu' $(ARGS)
+
+test-classes: $(STAMP) ## Run what the CPU decides as every class of machine (ARGS='--levels avx2,best').
 	@$(QUIETLY) $(BIN)/python tools/machine_classes.py $(WORKERS_OF_TESTS) $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types, CI files and architecture.

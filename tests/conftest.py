@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,11 @@ settings.load_profile("the same every time")
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tools")]
+
+from machine_class import fix_class  # noqa: E402
+
+# Before any test, or the conftest of a folder, imports a library that chooses by the CPU.
+fix_class()
 
 
 @pytest.fixture(scope="session")
@@ -52,12 +58,23 @@ def use_engine() -> "Iterator[Callable[[Precision], None]]":
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let every test, and every process that it starts, run as the same class of machine everywhere."""
-    from machine_class import fix_class
-
+    """Hide a GPU from tests that are not about it."""
     gc.disable()  # during collection: what is imported lives as long as the process
     chosen = str(config.getoption("-m"))
-    fix_class(with_gpu="gpu" in chosen and "not gpu" not in chosen)
+    if "gpu" not in chosen or "not gpu" in chosen:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test slow but for its first ones, where it says how many represent the others."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("representatives")) is not None:
+            name = item.nodeid.partition("[")[0]
+            seen[name] += 1
+            if seen[name] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

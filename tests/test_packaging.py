@@ -83,12 +83,14 @@ def test_the_wheel_has_every_module_and_the_phrase_book(tmp_path: Path) -> None:
     assert "heedful/data/phrasebook.txt.bz2" in names
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_package_says_that_there_was_none(small_tree: Path, tmp_path: Path) -> None:
     wheel = built("build_wheel", small_tree, tmp_path / "dist", PATH=str(tmp_path / "empty"))
     with zipfile.ZipFile(wheel) as archive:
         assert "no working C compiler was found" in archive.read(REASON).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(native().level is None, reason="no C compiler")
 def test_where_the_compiler_fails_the_package_says_that_the_build_failed(
     small_tree: Path, tmp_path: Path
@@ -100,6 +102,7 @@ def test_where_the_compiler_fails_the_package_says_that_the_build_failed(
         assert "its build failed" in archive.read(REASON).decode()
 
 
+@pytest.mark.slow
 def test_an_editable_installation_has_new_modules_at_once_and_finds_what_was_built(
     small_tree: Path, tmp_path: Path
 ) -> None:

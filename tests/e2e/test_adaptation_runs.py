@@ -135,6 +135,7 @@ def test_frozen_weights_stay_to_the_last_bit(desk: Desk, average: dict[str, obje
     assert same == {name for name in before if name.startswith(frozen)}
 
 
+@pytest.mark.slow
 def test_a_lora_run_leaves_plain_bundles(desk: Desk) -> None:
     after = desk.adapt("lora", LORA | MEAN | {"schedule.peak": 1e-2, "train.max_steps": 40})
     before = desk.weights("tiny")
@@ -190,6 +191,7 @@ def test_an_average_says_that_the_aligner_of_the_run_is_not_in_it(desk: Desk) ->
     assert not (desk.folder / "mean-after" / "aligner.safetensors").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{"train.freeze": "encoder.layers.", "train.ema_decay": 0.9}, LORA | MEAN]
 )

@@ -104,6 +104,7 @@ def fill_and_resume(server: FaultServer, whole: Whole, folder: Path, *, kib: int
         return said.split(":")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kib", [8, *(pytest.param(kib, marks=pytest.mark.slow) for kib in (100, 200, 400))])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_where_it_was(
     server: FaultServer, whole: Whole, tmp_path: Path, kib: int
@@ -161,6 +162,7 @@ def hides_shared_memory(server: FaultServer) -> None:
         pytest.skip("nothing may be mounted here")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hides_shared_memory")
 def test_without_shared_memory_two_processes_are_refused_and_one_trains(
     server: FaultServer, whole: Whole, tmp_path: Path
@@ -174,6 +176,7 @@ def test_without_shared_memory_two_processes_are_refused_and_one_trains(
     assert ended.code == 0, ended.err
 
 
+@pytest.mark.slow
 def test_a_result_that_nobody_reads_is_on_the_disk(server: FaultServer, whole: Whole, tmp_path: Path) -> None:
     ended = server.run(*whole.arguments, "--output", tmp_path / "run", closed=1)
     assert ended.code == 1
@@ -181,6 +184,7 @@ def test_a_result_that_nobody_reads_is_on_the_disk(server: FaultServer, whole: W
     assert_the_same(tmp_path / "run", whole.path)
 
 
+@pytest.mark.slow
 def test_a_model_for_which_few_addresses_are_left_is_refused(
     server: FaultServer, whole: Whole, tmp_path: Path
 ) -> None:
@@ -189,6 +193,7 @@ def test_a_model_for_which_few_addresses_are_left_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_batches_for_which_few_addresses_are_left_are_halved(
     server: FaultServer, whole: Whole, tmp_path: Path
 ) -> None:

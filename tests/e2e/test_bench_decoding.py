@@ -72,6 +72,7 @@ POSITIVE = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "optimizer"), [(1, "adam"), pytest.param(2, "muon", marks=pytest.mark.slow)]
 )

@@ -136,6 +136,7 @@ def test_a_model_without_calibration_flags_nothing(bundle: Path, tmp_path: Path)
     assert_one_clear_line(outcome, 1, "not calibrated", "heedful evaluate --calibrate")
 
 
+@pytest.mark.slow
 def test_the_service_says_how_sure_it_is_where_it_is_asked(bundle: Path, sure: Path) -> None:
     asked = {"source": "en", "target": "de", "confidence": True}
     with translation_server(f"en-de={sure}", f"de-fr={bundle}") as server:

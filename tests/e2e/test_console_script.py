@@ -47,6 +47,7 @@ sys.meta_path.insert(0, Interrupt())
 """
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT is sent to a process there")
 @pytest.mark.parametrize(
     "module",

@@ -80,6 +80,7 @@ def service() -> Iterator[Running]:
     running.stop()
 
 
+@pytest.mark.slow
 def test_a_container_is_healthy_while_the_service_answers(service: Running) -> None:
     [line] = re.findall(r"^ *CMD (\[.*urllib.*\])", DOCKERFILE, re.MULTILINE)
     name, *arguments = json.loads(line)

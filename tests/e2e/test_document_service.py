@@ -393,6 +393,7 @@ def test_a_killed_server_leaves_nothing_behind_when_the_next_one_starts(
     assert directories() == set()
 
 
+@pytest.mark.slow
 def test_without_the_extra_there_is_one_clear_line(bundle: Path) -> None:
     without = "import sys; sys.modules['markdown_it'] = None; import runpy; "
     program = f"{without}runpy.run_module('heedful', run_name='__main__', alter_sys=True)"

@@ -27,6 +27,7 @@ def texts(path: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("text")
 def test_parts_of_the_paper_need_nothing_but_their_name() -> None:
     for name in ("positions", "masks", "schedule", "smoothing"):

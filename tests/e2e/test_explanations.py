@@ -26,6 +26,7 @@ def server(bundle: Path) -> Iterator[TranslationServer]:
         yield running
 
 
+@pytest.mark.slow
 def test_translations_go_on_during_the_first_explanation(
     server: TranslationServer,
 ) -> None:
@@ -70,6 +71,7 @@ def test_mistakes_are_told(server: TranslationServer, change: dict[str, object],
     assert message in reply.json["error"]
 
 
+@pytest.mark.slow
 def test_keys_and_rates_are_those_of_translations(bundle: Path, tmp_path: Path) -> None:
     key = make_key(tmp_path / "keys.json", "ann", requests_per_minute=6)
     with translation_server(f"en-de={bundle}", "--keys", tmp_path / "keys.json") as own:
@@ -80,6 +82,7 @@ def test_keys_and_rates_are_those_of_translations(bundle: Path, tmp_path: Path) 
         assert int(refused.headers["retry-after"]) >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(native().level is None, reason="without the native engine nothing works without torch")
 def test_explanations_without_torch_are_those_with_it(
     server: TranslationServer, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -193,6 +193,7 @@ def test_a_second_signal_ends_a_run_at_once_with_the_earlier_checkpoint(
     assert_the_same(run, one.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_a_run_whose_newest_checkpoint_is_damaged_ends_in_the_same_weights(
     server: FaultServer, whole: Callable[[int], Whole], tmp_path: Path, seed: int

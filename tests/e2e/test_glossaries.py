@@ -186,6 +186,7 @@ def test_a_request_may_have_its_own_terms(bundle: Path) -> None:
         assert (unknown.status, list(unknown.json)) == (404, ["error"])
 
 
+@pytest.mark.slow
 def test_an_answer_says_where_the_terms_are_if_the_client_asks(bundle: Path) -> None:
     text = f"\U0001f408\u200d\u2b1b 12\n\n {LINES[1]}\n\t{LINES[0]}\n{LINES[1]}"
     fields = {"q": text, "source": "en", "target": "de", "alternatives": 1}
@@ -237,6 +238,7 @@ def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> N
         assert "all glossaries would have 100,001, above 100,000" in reply.json["message"]
 
 
+@pytest.mark.slow
 def test_a_server_without_a_file_says_so(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}") as server:
         reply = server.post("/translate", {"q": "a", "source": "en", "target": "de", "glossary": "x"})

@@ -116,6 +116,7 @@ def test_a_killed_run_goes_on_only_with_the_same_memory(run: Path, memory: Path,
     assert output.read_text(encoding="utf-8") == whole * 300
 
 
+@pytest.mark.slow
 def test_a_server_answers_from_its_memory(run: Path, memory: Path) -> None:
     with translation_server(f"en-de={run}", "--memory", memory) as server:
         fields = {"source": "en", "target": "de", "q": ["THE  cat sleeps .", "the cat sleeps ."]}

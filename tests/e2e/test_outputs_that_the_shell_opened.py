@@ -35,6 +35,7 @@ def shell(command: str, run: Path, folder: Path) -> "subprocess.CompletedProcess
     )  # fmt: skip
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("command", "names"),
     [
@@ -51,6 +52,7 @@ def test_stdin_is_read_for_one_thing(run: Path, files: Path, command: str, names
     assert f"error: Invalid value: {names} cannot both be stdin; write one to a file" in outcome.stderr
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -77,6 +79,7 @@ def test_the_input_is_not_written_to_however_it_was_opened(
     assert (files / "t").read_text(encoding="utf-8") == TARGETS
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link", "out"])
 def test_what_the_shell_has_opened_is_written_to_and_keeps_what_others_write(
     run: Path, files: Path, path: str
@@ -113,6 +116,7 @@ def test_results_that_cannot_be_printed_are_an_error(run: Path, files: Path, com
     assert shell("heedful translate MODEL -i s -o out >&-", run, files).returncode == 0
 
 
+@pytest.mark.slow
 def test_other_descriptors_are_written_to(run: Path, files: Path) -> None:
     for path, number in (("/dev/stderr", 2), ("/dev/fd/5", 5)):
         command = f"(echo before >&{number}; heedful translate MODEL -i s -o {path}; echo after >&{number})"
@@ -121,6 +125,7 @@ def test_other_descriptors_are_written_to(run: Path, files: Path) -> None:
         assert (files / "out").read_text(encoding="utf-8") == f"before\n{TARGETS}after\n"
 
 
+@pytest.mark.slow
 def test_a_descriptor_that_cannot_be_written_to_is_named_before_the_work(run: Path, files: Path) -> None:
     for command in ("-o /dev/fd/9", "-o /dev/fd/9 9< t"):
         done = shell(f"heedful translate MODEL -i s {command}", run, files)

@@ -273,6 +273,7 @@ def test_half_a_request_holds_up_nobody(server: TranslationServer) -> None:
         connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sockets are no files there")
 def test_slow_clients_do_not_take_the_files_of_others(bundle: Path) -> None:
     health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -307,6 +308,7 @@ def test_no_origin_may_ask_unless_it_is_let_in(server: TranslationServer) -> Non
     assert "access-control-allow-origin" not in reply.headers
 
 
+@pytest.mark.slow
 def test_keys_rates_origins_and_logs(bundle: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     made = heedful("serve", "--make-key", "ann", "--keys", keys)
@@ -353,6 +355,7 @@ def test_an_address_is_taken_from_a_header_only_of_a_proxy_that_is_trusted(
     assert (429 in statuses) is not bool(trusted)
 
 
+@pytest.mark.slow
 def test_texts_are_logged_only_when_asked_for(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}", "--log-text") as server:
         server.ask("GET", f"/translate?q={quote(ENGLISH)}&source=en&target=de")
@@ -367,6 +370,7 @@ def characters(server: TranslationServer) -> tuple[float, float]:
     return float(found["heedful_admitted_characters"]), float(found["heedful_characters_total"])
 
 
+@pytest.mark.slow
 def test_too_many_at_once_are_told_to_come_back(bundle: Path) -> None:
     limits = ("--max-characters", 3000, "--max-waiting", 3000)
     with translation_server(f"en-de={bundle}", *limits) as server:
@@ -388,6 +392,7 @@ def test_too_many_at_once_are_told_to_come_back(bundle: Path) -> None:
         assert server.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).status == 200
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_lets_what_has_begun_end(which: signal.Signals, bundle: Path) -> None:
     with translation_server(f"en-de={bundle}") as server:

@@ -338,6 +338,7 @@ def test_the_file_is_the_runs_own(arguments: list[str], spoiled: set[int], tmp_p
     assert "run.old-2" in (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_tensorboard_has_the_curves_of_the_log_after_a_resumption(tmp_path: Path) -> None:
     settings = {"train.max_steps": 8, "train.checkpoint_every_steps": 4, "train.log_every_steps": 2}
     settings |= {"valid.every_steps": 4, "train.processes": 1}

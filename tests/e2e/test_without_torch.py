@@ -59,6 +59,7 @@ def run(
     )  # fmt: skip
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -85,6 +86,7 @@ def test_an_ensemble_translates(bundle: Path, no_torch: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "die Katze schläft .\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_scores_and_an_evaluation(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
     src, tgt = tmp_path / "src", tmp_path / "tgt"
     src.write_text("".join(f"{source}\n" for source, _ in PAIRS), encoding="utf-8")
@@ -96,6 +98,7 @@ def test_scores_and_an_evaluation(bundle: Path, no_torch: Path, tmp_path: Path) 
     assert evaluated.stdout.startswith("bleu 100.00 ")
 
 
+@pytest.mark.slow
 def test_a_bundle_is_pushed(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
     with hub_server() as hub:
         done = run(no_torch, "push", str(bundle), "ann/model", **environment(hub, tmp_path))
@@ -261,6 +264,7 @@ def other_shape(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [

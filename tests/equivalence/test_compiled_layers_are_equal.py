@@ -124,6 +124,7 @@ def test_compiled_processes_take_the_weights_where_plain_steps_do(source: BatchS
     assert found.metrics[-1].nll < found.metrics[0].nll
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_a_decoder_layer_is_one_graph(implementation: AttentionImplementation) -> None:
     """For lengths that the compiler does not know: a comparison of them may not end up in an operation."""
@@ -144,6 +145,7 @@ def test_compiling_changes_no_name() -> None:
     assert_same_weights(copy.deepcopy(model), model)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("working_compiler")
 def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path: Path) -> None:
     """Validation compiles nothing more, and whoever listens to the attention there is heard."""

@@ -80,6 +80,7 @@ def moves(num_rows: int, steps: int) -> Iterator[np.ndarray | None]:
             yield None if number % 4 == 3 else np.arange(rows) // 3 * 3 + rng.integers(0, min(3, rows), rows)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "changes",
     [

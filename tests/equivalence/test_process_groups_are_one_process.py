@@ -125,6 +125,7 @@ def test_dropout_differs_between_processes_and_comes_back_with_the_step(source: 
     assert once.metrics[0].loss != take_steps(source, config, size=1).metrics[0].loss
 
 
+@pytest.mark.slow
 def test_a_group_keeps_each_gradient_once_and_ends_with_one_line_if_a_process_dies(
     source: BatchSource,
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_group_keeps_each_gradient_once_and_ends_with_one_line_if_a_process_di
     assert all(weight.grad is not None for weight in weights)  # a group that is closed takes nothing away
 
 
+@pytest.mark.slow
 def test_a_group_whose_step_is_interrupted_leaves_the_weights_and_ends_without_waiting(
     source: BatchSource,
 ) -> None:

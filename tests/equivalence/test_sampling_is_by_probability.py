@@ -103,6 +103,7 @@ def outputs(
     return [[(*each.ids, EOS) if each.finished else each.ids for each in drawn] for drawn in found]
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("sampling", SETTINGS)
 def test_outputs_come_as_often_as_they_are_probable(sampling: Sampling) -> None:
     table = random_table(2, VOCAB_SIZE, sharpness=0.8)

@@ -8,6 +8,18 @@ import pytest
 from device_cases import CASES, Result, assert_equal
 from fake_gpu import OnGpu
 
+QUICK = {
+    "decoding: greedy",
+    "decoding: beam",
+    "decoding: sampling",
+    "decoding: bf16",
+    "scores: plain",
+    "attention: maps of every head",
+    "model: paper",
+    "training: adam",
+    "training: bf16",
+}
+
 
 @cache
 def on_cpu(name: str) -> Result:
@@ -17,7 +29,9 @@ def on_cpu(name: str) -> Result:
         return CASES[name].run("cpu", Path(folder))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
+)
 def test_results_are_those_of_a_cpu(name: str, on_gpu: OnGpu, tmp_path: Path) -> None:
     wanted = on_cpu(name)
     with on_gpu() as device:

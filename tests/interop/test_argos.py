@@ -42,6 +42,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_package(tmp_path_factory.mktemp("packages"), "en", "de")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("quantization", ["int8", "float16", None])
 def test_texts_and_scores_are_those_of_argos(quantization: str | None, tmp_path: Path) -> None:
     package = make_package(tmp_path, "en", "de", quantization=quantization)
@@ -256,6 +257,7 @@ def test_byte_pair_codes_come_after_moses_rules(tmp_path: Path) -> None:
     assert not tgt.decode([tgt.eos_id])
 
 
+@pytest.mark.slow
 def test_a_package_is_fine_tuned_and_exported_again(package: Path, tmp_path: Path) -> None:
     for side, lines in zip(("en", "de"), phrases(), strict=True):
         (tmp_path / f"train.{side}").write_bytes(text(list(lines[:20])))

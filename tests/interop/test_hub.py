@@ -227,6 +227,7 @@ def test_a_card_that_the_hub_does_not_take_is_refused_before_the_weights(hub: Hu
     assert not any("/lfs" in request for request in hub.requests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["PUT /lfs", "POST .*/commit/"])
 def test_a_push_that_fails_on_its_way_changes_nothing(shared: Hub, bundle: Path, moment: str) -> None:
     shared.add("ann/model", {"config.json": b"older"})

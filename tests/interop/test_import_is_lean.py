@@ -111,6 +111,7 @@ def test_half_precision_becomes_float32_one_weight_at_a_time(name: str, tmp_path
     assert largest <= numbers.peak <= 2 * largest < every
 
 
+@pytest.mark.slow
 def test_marian_is_imported_without_the_library_that_wrote_it(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", IMPORT, str(model), str(tmp_path / "bundle")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

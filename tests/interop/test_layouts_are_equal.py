@@ -244,6 +244,7 @@ SMALL: dict[str, object] = {
 }
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_preset_trains_and_translates(name: str, tmp_path: Path) -> None:
     settings = SMALL | {"data.cache_dir": tmp_path / "cache"}

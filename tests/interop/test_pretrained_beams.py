@@ -123,6 +123,7 @@ def test_beams_ids_and_texts_are_those_of_transformers(name: str, tmp_path: Path
     assert torch.get_default_dtype() is torch.float32
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("num_beams", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("name", ["t5", "t5 1.1", "t5, tied and gated", "t5, untied and scaled"])
 def test_t5s_outputs_are_equal_with_and_without_their_factor(

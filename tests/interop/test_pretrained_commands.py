@@ -88,6 +88,7 @@ def test_the_layout_of_a_directory_is_recognised(name: str, tmp_path: Path) -> N
     assert "there is neither model.bin of CTranslate2, nor config.json of transformers" in message
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("name", ["marian", "m2m100", "bart", "mbart", "t5 1.1", "byt5"])
 def test_without_tokenizer_files_a_bundle_works_on_ids(name: str, tmp_path: Path) -> None:
     family = FAMILIES[name]

@@ -136,6 +136,7 @@ def test_sentinels_and_ids_without_a_token_are_never_written(
     assert (model.decoder_start_id, model.tgt_pad_id, found.tokenizers.tgt.eos_id) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t5 1.1", "byt5"])
 def test_fine_tuning_lowers_the_loss_and_the_result_is_exported(name: str, tmp_path: Path) -> None:
     FAMILIES[name].save(tmp_path / "model", strength=0.3)

@@ -264,6 +264,7 @@ def test_without_sacremoses_one_line_says_what_to_install(
         other_families._fsmt_tokenizer(read_pretrained(tmp_path), 0)
 
 
+@pytest.mark.slow
 def test_pegasus_on_lines_of_many_scripts(tmp_path: Path) -> None:
     """Without combining marks, which transformers drops, and spaces before an end, which it keeps."""
     from transformers import PegasusTokenizer

@@ -49,6 +49,7 @@ def test_the_thread_gives_a_distribution_at_each_of_64_positions() -> None:
     assert shape_of(ours.config) == shape_of(model.config)
 
 
+@pytest.mark.slow
 def test_the_lecture_gives_2_7_10() -> None:
     x = torch.tensor([[1, 5, 6, 4, 3, 9, 5, 2, 0], [1, 8, 7, 3, 4, 5, 6, 7, 2]])
     trg = torch.tensor([[1, 7, 4, 3, 5, 9, 2, 0], [1, 5, 6, 2, 4, 7, 6, 2]])

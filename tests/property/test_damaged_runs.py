@@ -73,6 +73,7 @@ def right_checksums(path: Path) -> bytes:
     ).encode()
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 @few_or_many
 def test_checkpoints(cases: int, optimizer: str, tmp_path: Path) -> None:

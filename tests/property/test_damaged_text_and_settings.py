@@ -6,6 +6,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pytest
 from damage import CHANGES, WOUNDS, Change, Wound, changed, few_or_many, json_text, read_many, wounded
 from hypothesis import strategies as st
 from ten_pairs import ENGLISH, GERMAN
@@ -73,6 +74,7 @@ def test_stores_of_ids(cases: int, tmp_path: Path) -> None:
     read_many(cases * 2, st.tuples(st.booleans(), WOUNDS), read)
 
 
+@pytest.mark.slow
 @few_or_many
 def test_settings_files(cases: int, tmp_path: Path) -> None:
     text = to_toml(Config()).encode()
@@ -95,6 +97,7 @@ def test_settings_files(cases: int, tmp_path: Path) -> None:
     read_many(cases * 4, st.tuples(WOUNDS, st.integers(0, 99)), read)
 
 
+@pytest.mark.slow
 @few_or_many
 def test_settings_of_other_types(cases: int, tmp_path: Path) -> None:
     document = Config().model_dump()
@@ -129,6 +132,7 @@ ODD_TEXTS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @few_or_many
 def test_settings_on_the_command_line(cases: int, tmp_path: Path) -> None:
     def read(case: tuple[str, str]) -> None:

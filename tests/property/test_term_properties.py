@@ -86,6 +86,7 @@ def needed(terms: Sequence[Term], options: SearchOptions) -> int:
     return sum(of_terms) + sum(each is not None for each in forced)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(table=TABLES, sentences=SENTENCES, options=beams())
 def test_every_output_has_its_terms_where_they_fit(
@@ -98,6 +99,7 @@ def test_every_output_has_its_terms_where_they_fit(
             assert all(has(ids, term) for term in terms)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(table=TABLES, sentences=SENTENCES, options=beams())
 def test_terms_of_a_sentence_change_no_other_one(

@@ -1,13 +1,15 @@
 """The class of machine that a test runs as: forced, so that a test has the same outcome on every machine.
 
 heedful chooses by class: the level of the native library, whether the CPU multiplies bfloat16, and the
-number of threads, from which the number of processes follows. `fix_class` sets what the environment
-leaves open, for all tests and their processes; `as_class` sets another class inside a block. A case that
+number of threads, from which the number of processes follows. torch, oneDNN, MKL, CTranslate2 and OpenBLAS
+choose by the CPU, too. `fix_class` sets what the environment leaves open, for all tests and their processes;
+`as_class` sets another class of heedful inside a block. A case that
 this machine cannot execute is skipped by name (`skip_here`), or left out of a loop by name
 (`LevelsHere`), and counted at the end.
 """
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ import pytest
 
 from heedful.runtime.native import BF16_VARIABLE, VARIABLE, functions_of, native
 from heedful.settings.options import Precision
+from machine_classes import held_down_to
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 COMMON = "avx2"  # the level of tests that choose none; the slowest on a machine that cannot run it
@@ -136,17 +139,23 @@ class LevelsHere:
         return False
 
 
-def fix_class(*, with_gpu: bool) -> None:
-    """Choose what the environment leaves open: a class that nearly every machine can run as."""
+def fix_class() -> None:
+    """Choose what the environment leaves open: a class that nearly every machine can run as.
+
+    No library that chooses by the CPU may be imported before: each reads its variable once.
+    """
+    assert not {"torch", "numpy", "ctranslate2"} & set(sys.modules)
     os.environ.setdefault(BF16_VARIABLE, "off")
     os.environ.setdefault(THREADS_VARIABLE, "1")
-    if not with_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    if VARIABLE not in os.environ:
-        here = [level for level in every_level() if why_not_here(level) is None]
-        if here:
-            os.environ[VARIABLE] = COMMON if COMMON in here else here[0]
-        native.cache_clear()
+    here = [level for level in every_level() if why_not_here(level) is None]
+    if VARIABLE not in os.environ and here:
+        os.environ[VARIABLE] = COMMON if COMMON in here else here[0]
+    native.cache_clear()
+    for name, value in held_down_to(os.environ.get(VARIABLE, "")).items():
+        if name == "OPENBLAS_CORETYPE":  # set on some systems for the whole machine
+            os.environ[name] = value
+        else:
+            os.environ.setdefault(name, value)
 
 
 def describe_class() -> str:

@@ -40,6 +40,7 @@ def test_a_run_says_as_which_class_and_how_many_cases_were_not_executed() -> Non
     assert expected + (": " + ", ".join(f"1 {name}" for name in missing) if missing else "") + "\n" in report
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HERE, reason=native().describe())
 def test_what_the_environment_chooses_stays() -> None:
     chosen = {"HEEDFUL_ISA": HERE[-1], "HEEDFUL_BF16": "on", "OMP_NUM_THREADS": "2"}

@@ -225,6 +225,7 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 def test_a_resumed_mixture_is_the_uninterrupted_one(tmp_path: Path) -> None:
     write(tmp_path)
     recipe = tmp_path / "recipe.toml"

@@ -243,6 +243,7 @@ def test_the_name_of_a_store_is_the_hash_it_has_always_been(
     assert build(tmp_path, tokenizers).path.name == f"{digest.hexdigest()[:40]}.arrow"
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("keep_text", [0, 1])
 def test_a_store_does_not_depend_on_the_number_of_processes(
     tmp_path: Path, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch, keep_text: int

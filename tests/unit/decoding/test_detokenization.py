@@ -126,6 +126,7 @@ def test_words_are_told_apart_where_spaces_belong_to_no_piece() -> None:
     assert words.decode([0, 4, 0], unknown=found) == "Sund! the the"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 def test_a_trained_model_writes_the_names_that_it_does_not_know(engine: str) -> None:
     translator = Translator(counting(), engine=engine)  # type: ignore[arg-type]

@@ -179,6 +179,7 @@ def test_the_text_at_each_place_is_the_form_and_no_place_is_missing(
         assert list(term.spans) == expected
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(max_size=3))
 def test_places_are_of_whole_words_in_any_text(text: str, target: str) -> None:
     if words_of(target):
@@ -226,6 +227,7 @@ GLOSSARIES = {
 }
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.by_class
 @pytest.mark.parametrize("beam_size", [1, 4, 5])
 @pytest.mark.parametrize("name", GLOSSARIES)

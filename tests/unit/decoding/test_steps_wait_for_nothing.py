@@ -52,6 +52,7 @@ def take_steps(step: StepFunction) -> None:
             step.reorder(np.arange(rows)[::-1].copy() if place % 2 else np.arange(rows))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "changes", [{}, {"norm": "pre", "positions": "learned", "max_positions": 50}, {"positions": "rotary"}]
 )
@@ -60,6 +61,7 @@ def test_a_step_and_a_move_of_rows_read_nothing_back(changes: dict[str, object])
         take_steps(ModelStep(model(**changes), sources()))
 
 
+@pytest.mark.slow
 def test_so_it_is_with_several_models_a_shortlist_and_coverage() -> None:
     models = [model(), model()]
     with torch.inference_mode(), record_cross_attention(models) as attention:

@@ -338,6 +338,7 @@ def test_bombs_and_passwords_are_one_line(tmp_path: Path) -> None:
         read_document(xliff)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("cases", [60, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [*NAMES, "r.ods", "r.odp", "r.docx", "r.xlsx", "r.html", "r.tmx"])
 def test_damaged_files_are_one_line_or_translated(

@@ -105,6 +105,7 @@ def test_emphasis_of_lost_words_is_dropped_and_a_link_keeps_its_own(
     assert translated(source, outputs(output, links), tmp_path) == written
 
 
+@pytest.mark.slow
 def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
     source = "I *am* hungry **now** and _very_ tired, ~~`I` [am **so** *very*](u)~~ __old__."
     sampled = random.Random(1)
@@ -123,6 +124,7 @@ def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
         assert "](u)" in written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", ["<b>", "<b> a ", "<b>a</b> ", "[^", "$a ", "$$ a\n", "[^1]: a\n", "$a$ ", "a a\n", "a a "]
 )

@@ -335,6 +335,7 @@ def test_markup_of_xml_without_an_end_is_text(unit: str) -> None:
     assert "".join(each.raw for each in tokenize(document, xml=True)) == document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
@@ -347,6 +348,7 @@ def test_html_without_an_end_takes_no_longer_than_other_html(unit: str) -> None:
     assert "".join(each.raw for each in tokenize(document)) == document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
@@ -378,6 +380,7 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
     assert len(bare.text) <= len(text) + 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["\u4ef6{aaaa}", "a %s ", "a {n, plural, one {b. C}}d. ", "\u4ef6%1$s"])
 def test_a_text_full_of_placeholders_is_cut_between_them(unit: str) -> None:
     text = unit * 5_000

@@ -34,6 +34,7 @@ def test_dashes_of_speakers_stay_and_no_model_sees_them(
     assert translated_bytes(tmp_path / name, upper).decode().casefold() == text.casefold()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [" ", "<a", "<a>", "{\\", "\t-", "- a\n", "a \n"])
 def test_the_time_of_a_cue_grows_with_its_length(run: str) -> None:
     cue = f"I am{run * 400_000}hungry."  # in the square of which some would take an hour

@@ -52,6 +52,7 @@ def test_memory_that_is_given_back_before_the_end_is_seen() -> None:
     assert_seen(200, take_and_give_back)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TOLD, reason="needs Linux")
 def test_memory_of_other_processes_counts() -> None:
     with peak_memory("cpu") as alone:

@@ -47,6 +47,7 @@ def test_a_query_in_utf_8_is_answered(server: Running) -> None:
     assert (status, json.loads(body)) == (200, {"translatedText": "GRÜN A+B"})
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "DeepL-Auth-Key", "deepl-auth-key"])
 def test_the_scheme_of_a_key_has_no_case(scheme: str) -> None:
     key = ApiKey("ann", hashlib.sha256(KEY.encode()).hexdigest())

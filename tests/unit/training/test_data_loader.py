@@ -89,6 +89,7 @@ def test_makers_survive_an_interrupt_and_end_with_their_trainer(source: BatchSou
         assert first.exitcode == 0
 
 
+@pytest.mark.slow
 def test_the_error_of_a_maker_is_the_trainers(source: BatchSource) -> None:
     broken = InlineLoader(replace(source, seed=-1))
     with (

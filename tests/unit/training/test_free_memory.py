@@ -129,6 +129,7 @@ def test_training_with_what_fits_stays_within_the_given_memory() -> None:
     assert found.needed <= free
 
 
+@pytest.mark.slow
 def test_no_more_tokens_are_taken_than_the_paper_has() -> None:
     """5.1."""
     assert fit(64 * GIB).tokens == 25_000 == Config().batch.tokens
@@ -140,6 +141,7 @@ def test_two_passes_of_a_batch_take_twice_the_memory() -> None:
     assert 0.35 < twice.tokens / once.tokens < 0.7
 
 
+@pytest.mark.slow
 def test_a_model_and_the_random_generators_are_the_same_after_a_trial() -> None:
     model = fresh_model()
     state, before = torch.get_rng_state(), [weight.clone() for weight in model.parameters()]

@@ -97,6 +97,7 @@ def test_a_rank_that_is_behind_while_the_others_wait_hangs(
     assert "for 30 seconds in step 2" in found
 
 
+@pytest.mark.slow
 def test_between_steps_rank_0_may_take_its_time(ranks: Pair, ended: list[str | None]) -> None:
     time.sleep(0.01 * 3 * interrupt._STANDSTILL)
     assert ranks[0].lost is None

@@ -47,6 +47,7 @@ def test_the_demo_leaves_text_a_model_scores_and_a_picture(tmp_path: Path) -> No
     assert report.picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_what_to_expect_is_said_before_training_starts(tmp_path: Path) -> None:
     events: list[Event] = []
     demo(Demo(output=tmp_path / "run", max_minutes=0.005), listeners=[events.append])
@@ -55,6 +56,7 @@ def test_what_to_expect_is_said_before_training_starts(tmp_path: Path) -> None:
     assert notices[0].message.startswith("this machine takes about ")
 
 
+@pytest.mark.slow
 def test_the_advice_at_the_end_is_of_the_demos_own_options(tmp_path: Path) -> None:
     events: list[Event] = []
     demo(Demo(output=tmp_path / "run", max_minutes=0.005), listeners=[events.append])
@@ -63,6 +65,7 @@ def test_the_advice_at_the_end_is_of_the_demos_own_options(tmp_path: Path) -> No
     assert "train.max_minutes" not in end.warning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_minutes", [None, 0.005])
 def test_the_plan_limits_the_training_unless_minutes_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_minutes: float | None

@@ -120,6 +120,7 @@ class Threads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_products_are_measured_on_the_threads_that_are_asked_for(threads: int) -> None:
     before = torch.get_num_threads()

@@ -84,6 +84,7 @@ def identifier() -> Identifier | None:
     return language_identifier()
 
 
+@pytest.mark.slow
 def test_languages_are_those_of_most_lines(identifier: Identifier) -> None:
     assert survey_of(TEN, identifier=identifier).languages == ("en", "de")
     assert survey_of([("ab", "K AE T")] * 20, identifier=identifier).languages == (None, None)
