@@ -40,7 +40,7 @@ def held_down_to(level: str) -> dict[str, str]:
     """Return the environment in which no library uses instructions above a level of the native library.
 
     It has to be set before torch, numpy and ctranslate2 are imported. By itself CTranslate2 multiplies by MKL
-    on Intel and by oneDNN elsewhere; here by oneDNN up to AVX2 and by MKL above. Empty on other architectures.
+    on Intel and by oneDNN elsewhere; here by oneDNN up to AVX2, and by MKL above. Empty for aarch64.
     """
     if level not in HELD_DOWN:
         return {}

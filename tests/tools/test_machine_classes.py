@@ -12,7 +12,7 @@ from machine_class import COMMON, LevelsHere, as_class, every_computation, every
 
 from heedful.runtime.native import BF16_LEVELS, cpu_has_bf16, native
 from heedful.runtime.threads import num_threads
-from machine_classes import classes
+from machine_classes import HELD_DOWN, classes
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = [level for level in every_level() if why_not_here(level) is None]
@@ -59,6 +59,20 @@ def test_a_level_that_is_missing_in_a_loop_is_counted(
     counted = [value for _, value in request.node.user_properties]
     assert counted == [last] * (1 + sum(level == last for level, _ in every_computation()))
     request.node.user_properties.clear()  # as nothing was left out here
+
+
+@pytest.mark.skipif(os.environ.get("HEEDFUL_ISA") not in HELD_DOWN, reason="no library is held to this level")
+def test_other_libraries_are_held_to_the_level_in_every_process() -> None:
+    aten, _, _, ctranslate2, _ = HELD_DOWN[os.environ["HEEDFUL_ISA"]]
+    model = str(ROOT / "tests" / "golden" / "aren-transliteration" / "float32")
+    code = (
+        "import torch, ctranslate2; print('ATen:', torch.backends.cpu.get_cpu_capability());"
+        f"ctranslate2.Translator({model!r})"
+    )
+    command, environment = [sys.executable, "-c", code], os.environ | {"CT2_VERBOSE": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert f"ATen: {aten.upper()}\n" in done.stdout
+    assert f"Selected ISA: {ctranslate2}\n" in done.stderr
 
 
 @pytest.mark.parametrize("bf16", [False, True])
