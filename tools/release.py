@@ -19,7 +19,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUNDLE = ROOT / "tests/golden/run-of-format-1/best"
+BUNDLE = ROOT / "tests/golden/ten-pairs"
 CHECK_WHEEL = ROOT / "tools/check_wheel.py"
 SOURCE = "Please close the window before you leave."
 TARGET = "Bitte schließen Sie das Fenster, bevor Sie gehen."

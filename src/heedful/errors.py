@@ -19,7 +19,7 @@ A message is one line that says where, what, and what to do:
 29,000)`.
 
 `Terminated` and `SearchCancelledError` are not part of the tree: they are no mistakes, but requests to stop,
-by a scheduler and by the caller of a search. `RenamedWarning` is a warning.
+by a scheduler and by the caller of a search.
 """
 
 import difflib
@@ -94,10 +94,6 @@ class SearchCancelledError(Exception):
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received and everything is saved: the program ends with exit code 0."""
-
-
-class RenamedWarning(FutureWarning):
-    """A former name was used; the next minor version refuses it."""
 
 
 # Messages of torch, its libraries and C++ when memory is used up and they raise no MemoryError.

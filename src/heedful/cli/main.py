@@ -7,17 +7,16 @@ import errno
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, Any, TextIO, cast
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from heedful.cli.options import GroupedCommand, command_of
-from heedful.errors import HeedfulError, RenamedWarning, Terminated, install_hint, is_out_of_memory
+from heedful.errors import HeedfulError, Terminated, install_hint, is_out_of_memory
 
 FAILURE = 1
 USAGE = 2
@@ -190,16 +189,6 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
-_format_others: Callable[..., str] = warnings.formatwarning
-
-
-def _format_warning(message: Warning | str, category: type[Warning], *where: object) -> str:
-    """Return a warning of heedful's as one line, and others as Python does."""
-    if issubclass(category, RenamedWarning):
-        return f"warning: {message}\n"
-    return _format_others(message, category, *where)
-
-
 @report_errors()
 def main() -> None:
     """Run the command line; a usage error becomes one line and exit code 2."""
@@ -209,7 +198,6 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars are for terminals
-    warnings.formatwarning = cast(Any, _format_warning)
     try:
         code = typer.main.get_command(program(sys.argv[1:])).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:

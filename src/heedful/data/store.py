@@ -291,11 +291,12 @@ class _Encoder:
     template: SpecialTokens
 
     def fingerprint(self) -> list[object]:
-        """Return everything that the ids depend on; a plain template has no entry, as in older versions."""
-        template, plain = self.template, SpecialTokens.plain(self.tokenizers)
-        frame = (template.src_prefix, template.src_suffix, template.tgt_prefix, template.tgt_suffix)
-        is_plain = frame == (plain.src_prefix, plain.src_suffix, plain.tgt_prefix, plain.tgt_suffix)
-        return [self.tokenizers.fingerprint(), *([] if is_plain else [frame])]
+        """Return everything that the ids depend on."""
+        each = self.template
+        return [
+            self.tokenizers.fingerprint(),
+            [each.src_prefix, each.src_suffix, each.tgt_prefix, each.tgt_suffix],
+        ]
 
 
 def _fingerprint(text: ParallelText, encoder: _Encoder, max_length: int, *, keep_text: bool) -> str:

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from heedful.errors import ConfigError, suggestion
 from heedful.settings.model import ModelConfig
-from heedful.settings.options import FORMER_VALUES, present_value
 from heedful.settings.parsing import decode_text, parse_toml, read_limited, short, shown
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config, CorpusConfig
@@ -54,12 +53,8 @@ def load_config(
     return validate(merged)
 
 
-def validate(settings: Mapping[str, Any], *, is_stored: bool = False) -> Config:
-    """Validate settings and return them as a Config.
-
-    Args:
-        settings: the sections.
-        is_stored: whether a program wrote them: former names of values are no reason for a warning.
+def validate(settings: Mapping[str, Any]) -> Config:
+    """Validate the sections of settings and return them as a Config.
 
     Raises:
         ConfigError: for the first wrong key, with a suggestion if one is close.
@@ -67,21 +62,7 @@ def validate(settings: Mapping[str, Any], *, is_stored: bool = False) -> Config:
     try:
         return Config.model_validate(settings)
     except ValidationError as error:
-        present = _with_present_values(settings, is_stored=is_stored)
-        if present != settings:
-            return validate(present)
         raise ConfigError(_first_mistake(error)) from None
-
-
-def _with_present_values(settings: Mapping[str, Any], *, is_stored: bool) -> Settings:
-    """Return the settings with values by their present names."""
-    changed: Settings = {}
-    for section, values in settings.items():
-        for key, value in values.items() if isinstance(values, Mapping) else ():
-            if isinstance(value, str) and value in FORMER_VALUES.get(key, {}):
-                present = FORMER_VALUES[key][value] if is_stored else present_value(key, value, depth=4)
-                changed = _merge(changed, {section: {key: present}})
-    return _merge(settings, changed)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -7,7 +7,6 @@ fields. In the classes here, None leaves a setting as the bundle has it.
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from heedful.errors import InputError, RenamedWarning, SearchCancelledError
+from heedful.errors import InputError, SearchCancelledError
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
 TrainingPrecision = Literal["float32", "bf16"]
@@ -107,23 +106,6 @@ def check_options(group: object) -> None:
             raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
         if int in kinds or float in kinds:
             _check_number(name, value, option, is_whole=int in kinds)
-
-
-# Former names of values (CONTRIBUTING.md, "Versions"). A user's are accepted with a warning for one minor
-# version, those of a stored bundle for good.
-FORMER_VALUES: Mapping[str, Mapping[str, str]] = {
-    "length_normalization": {"average": "power"},
-    "kernels": {"compiled": "native"},
-}
-LAST_ACCEPTED = "0.1"
-
-
-def present_value(name: str, value: str, *, depth: int) -> str:
-    """Return a setting's value by its present name, with a warning about the caller that many calls above."""
-    present = FORMER_VALUES[name][value]
-    message = f'{name}="{value}" is called "{present}" now; the old name works in versions {LAST_ACCEPTED}.x'
-    warnings.warn(message, RenamedWarning, stacklevel=depth + 1)
-    return present
 
 
 def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
@@ -281,9 +263,6 @@ class SharedOptions:
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.length_normalization in list(FORMER_VALUES["length_normalization"]):
-            present = present_value("length_normalization", self.length_normalization, depth=4)
-            object.__setattr__(self, "length_normalization", present)
         check_options(self)
         if self.max_length is not None and self.min_length > self.max_length:
             raise InputError(f"min_length={self.min_length}: must be at most max_length={self.max_length}")

@@ -412,7 +412,7 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )
     try:
-        config = validate(description["config"], is_stored=True)
+        config = validate(description["config"])
     except ConfigError as error:
         raise BundleError(f"{path / CONFIG_FILE}: {error}") from None
     for key in ("src_vocab_size", "tgt_vocab_size"):
@@ -470,13 +470,12 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise BundleError(f"{file}: truncated or altered ({error}); copy it again") from None
     except OSError as error:
         raise BundleError(f"{file}: {error.strerror}") from None
-    version = description.get("format_version") if isinstance(description, dict) else None
-    if not isinstance(description, dict) or version is None:
+    version = description.get("format_version", 0) if isinstance(description, dict) else 0
+    if not isinstance(description, dict) or not is_whole(version, least=FORMAT_VERSION):
         raise BundleError(f"{file}: truncated or altered (not a bundle's {CONFIG_FILE}); copy it again")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if version > FORMAT_VERSION:
         raise BundleError(
-            f"{path}: format_version {shown(version)} is newer than the {FORMAT_VERSION} read here; "
-            "upgrade heedful"
+            f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
         )
     for name in ("config", "scores", "sha256"):
         if not isinstance(description.get(name), dict):

@@ -41,15 +41,6 @@ from heedful.storage.torch_weights import (
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import load_optimizer_state
 
-# Fields of `Progress` whose key in the file is another word.
-STORED_AS = {
-    "validated_by": "judged_by",
-    "validated_step": "judged_step",
-    "validated_scores": "judged_scores",
-    "rollbacks": "setbacks",
-    "regular_checkpoints": "milestones",
-}
-
 
 class Dataclass(Protocol):
     """Any object with fields."""
@@ -71,7 +62,7 @@ def read_state(path: Path, *, like: Dataclass) -> CheckpointState:
 
     Args:
         path: of the file.
-        like: an example of the progress, for the types; the saved one may lack fields or have others.
+        like: an example of the progress, for the fields and their types.
 
     Raises:
         ValueError: the file holds something else.
@@ -79,14 +70,14 @@ def read_state(path: Path, *, like: Dataclass) -> CheckpointState:
     state = read_pickled(path)
     if not isinstance(state, dict):
         raise ValueError("holds no training state")
-    fingerprint, saved = state.get("fingerprint"), state.get("progress")
-    if not isinstance(fingerprint, str) or not isinstance(saved, dict):
+    fingerprint, progress = state.get("fingerprint"), state.get("progress")
+    if not isinstance(fingerprint, str) or not isinstance(progress, dict):
         raise ValueError("holds no training progress")
-    keys = {field.name: STORED_AS.get(field.name, field.name) for field in fields(like)}
-    progress = {name: saved[key] for name, key in keys.items() if key in saved}
+    if progress.keys() != {field.name for field in fields(like)}:
+        raise ValueError("holds other fields of progress")
     for name, value in progress.items():
         if not _is_like(value, getattr(like, name)):
-            raise ValueError(f"progress.{keys[name]} is {shown(value)}")
+            raise ValueError(f"progress.{name} is {shown(value)}")
     return CheckpointState(fingerprint, progress, state.get("optimizer"))
 
 
@@ -180,7 +171,7 @@ class Progress:
         best_scores: all scores of that validation.
         validated_by: the metric and the validation set of `best_value` (see `Trainer.resume`).
         stale_validations: validations since the best one.
-        validated_step: the step of the last validation; -1 if an old checkpoint does not say.
+        validated_step: the step of the last validation; -1 if it was by another metric or set.
         validated_scores: all scores of the last validation.
         validated_at: the seconds at which the last validation ended; 0 before the first.
         rate_factor: multiplies the learning rate; below 1 after a rollback (`Trainer.fit`).
@@ -237,7 +228,7 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
             save_file(resumable.average.weights, temporary / AVERAGE_FILE)
         state = {
             "fingerprint": resumable.fingerprint,
-            "progress": {STORED_AS.get(key, key): value for key, value in asdict(resumable.progress).items()},
+            "progress": asdict(resumable.progress),
             "optimizer": resumable.optimizer.state_dict(),
         }
         with (temporary / STATE_FILE).open("wb") as file:
@@ -279,7 +270,7 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
         resumable.average.load(average)
     load_weights(resumable.model, weights, path / WEIGHTS_FILE)
     load_optimizer_state(resumable.optimizer, of_optimizer)
-    for name, value in ({"validated_step": -1} | state.progress).items():
+    for name, value in state.progress.items():
         setattr(resumable.progress, name, value)
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
     from heedful.verbs.training_setup import Listener, Notices, PreparedRun
 
-# Settings of the model that older runs do not have: their default changes no fingerprint.
-_SINCE_THE_FIRST_RUNS = {"decoder_unit", "relative_per_layer"}
 DECODED_METRICS = ("bleu", "chrf", "exact")
 
 
@@ -238,10 +236,8 @@ def _validation_set(prepared: "PreparedRun") -> str:
 
 def fingerprint_of(prepared: "PreparedRun") -> str:
     """Return a hash of what may not change when a run is resumed; limits and reporting may."""
-    defaults = type(prepared.config.model)().model_dump(include=_SINCE_THE_FIRST_RUNS)
-    model = prepared.config.model.model_dump()
     fixed = [
-        {key: value for key, value in model.items() if key not in defaults or value != defaults[key]},
+        prepared.config.model.model_dump(),
         prepared.config.batch.model_dump(),
         prepared.config.optimizer.name,
         prepared.config.train.seed,
@@ -251,7 +247,7 @@ def fingerprint_of(prepared: "PreparedRun") -> str:
         prepared.origin.sha256 if prepared.origin else None,
         prepared.config.lora.model_dump(),
         prepared.config.train.freeze,
-        *([prepared.source.mixture.counts()] if prepared.source.mixture else []),
+        prepared.source.mixture.counts() if prepared.source.mixture else None,
     ]
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 

@@ -1,6 +1,4 @@
 import errno
-import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -232,15 +230,6 @@ def test_an_interrupted_build_leaves_no_file(
 
 
 MANY = ParallelText([f"{src} {i}" for i in range(9) for src in SRC], [*TGT] * 9, ("many.en", "many.de"))
-
-
-def test_the_name_of_a_store_is_the_hash_it_has_always_been(
-    tmp_path: Path, tokenizers: TokenizerPair
-) -> None:
-    settings = ["heedful-store-1", tokenizers.fingerprint(), 100, False, 5, 2]
-    digest = hashlib.sha256(json.dumps(settings).encode())
-    digest.update("".join(f"{sentence}\0" for sentence in [*SRC, *TGT]).encode())
-    assert build(tmp_path, tokenizers).path.name == f"{digest.hexdigest()[:40]}.arrow"
 
 
 @pytest.mark.representatives(1)

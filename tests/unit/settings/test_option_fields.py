@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.decoding.options import SearchOptions
-from heedful.errors import ConfigError, RenamedWarning
+from heedful.errors import ConfigError
 from heedful.settings.loading import load_config, parse_override, to_toml, validate
 from heedful.settings.model import ModelConfig
-from heedful.settings.options import FORMER_VALUES, LAST_ACCEPTED
 from heedful.settings.run import Config, DecodeConfig
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -194,31 +192,3 @@ def test_batches_of_automatic_size_are_zero_until_it_is_found(tmp_path: Path) ->
     assert loaded(tmp_path, '[batch]\ntokens = "auto"').batch.tokens == 0
     with pytest.raises(ConfigError, match=r'batch\.tokens="many": input should be a valid integer'):
         validate({"batch": {"tokens": "many"}})
-
-
-SECTIONS = {"length_normalization": "decode", "kernels": "train"}
-FORMER = [(key, *names) for key, values in FORMER_VALUES.items() for names in values.items()]
-
-
-@pytest.mark.parametrize(("key", "former", "present"), FORMER)
-def test_a_former_name_of_a_value_is_accepted_with_a_warning(
-    tmp_path: Path, key: str, former: str, present: str
-) -> None:
-    expected = f'^{key}="{former}" is called "{present}" now; '
-    section = SECTIONS[key]
-    with pytest.warns(RenamedWarning, match=expected):
-        config = loaded(tmp_path, f'[{section}]\n{key} = "{former}"\n')
-    assert getattr(getattr(config, section), key) == present
-    assert validate({section: {key: former}}, is_stored=True) == config  # without a warning
-
-
-def test_python_is_warned_of_a_former_name_in_the_line_that_has_it() -> None:
-    with pytest.warns(RenamedWarning, match='^length_normalization="average" is called "power"') as warned:
-        former = SearchOptions(length_normalization="average")  # type: ignore[arg-type]
-    assert former == SearchOptions(length_normalization="power")
-    assert warned[0].filename == __file__
-
-
-def test_a_former_name_is_accepted_until_the_next_minor_version() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
-    assert str(project["project"]["version"]).startswith(f"{LAST_ACCEPTED}.")
