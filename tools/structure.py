@@ -1,56 +1,80 @@
-"""Print the figures of the structure: `python tools/structure.py [CHECKOUT]`; tests/tools hold them."""
+"""Print figures of the structure: `python tools/structure.py [CHECKOUT]`, or make report.
+
+Lines of Python by package, `raise` for 1,000 lines, imports inside functions, the longest module and function;
+then the functions and files of heedful that a line, a step and a request use (`trace_tasks.py`).
+"""
 
 import ast
 import statistics
+import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHORT = 150  # lines below which a module should have two importers
+BUNDLE = "tests/golden/ten-pairs"
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def figures(checkout: Path = ROOT) -> dict[str, float]:
-    """Return the figures by what they count; each is better when it is lower, but the median."""
-    source = checkout / "src" / "heedful"
-    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in source.rglob("*.py")}
-    modules = {_name(path, source): path for path in lines}
-    importers = defaultdict(set)
-    for name, path in modules.items():
-        for imported in _imports(path):
-            importers[imported if imported in modules else imported.rpartition(".")[0]].add(name)
-    # A folder's own file says what the folder is; it is no module of its own while it is short.
-    stories = {
-        name: path for name, path in modules.items() if path.name not in ("__init__.py", "__main__.py")
+def lines_by_folder(folder: Path) -> Counter[str]:
+    """Return the lines of the Python files in each folder of a folder; its own files are in "."."""
+    lines: Counter[str] = Counter()
+    for path in folder.rglob("*.py"):
+        first, *rest = path.relative_to(folder).parts
+        lines[first if rest else "."] += len(path.read_text(encoding="utf-8").splitlines())
+    return lines
+
+
+def figures(source: Path) -> dict[str, object]:
+    """Return figures of the modules in a folder, by what they count."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(source.rglob("*.py"))}
+    lengths = {path.relative_to(source).as_posix(): len(text.splitlines()) for path, text in texts.items()}
+    nodes = [(path, node) for path, text in texts.items() for node in ast.walk(ast.parse(text))]
+    raises = sum(isinstance(node, ast.Raise) for _, node in nodes)
+    inside = {  # once, if functions are nested
+        (path, node.lineno)
+        for path, function in nodes
+        if isinstance(function, FUNCTION)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    lonely = [name for name, path in stories.items() if lines[path] < SHORT and len(importers[name]) == 1]
+    functions = [
+        (
+            (node.end_lineno or node.lineno) - node.lineno + 1,
+            f"{path.relative_to(source).as_posix()}: {node.name}",
+        )
+        for path, node in nodes
+        if isinstance(node, FUNCTION)
+    ]
+    longest = max(lengths, key=lambda name: lengths[name])
     return {
-        "modules": len(modules),
-        "median lines of a module": statistics.median(lines[path] for path in stories.values()),
-        "lines of src": sum(lines.values()),
-        "lines of tests": _lines(checkout / "tests"),
-        "lines of tools": _lines(checkout / "tools"),
-        "share of modules with one importer and below 150 lines": round(len(lonely) / len(stories), 3),
-        "modules at the root": sum(path.parent == source for path in lines),
+        "modules": len(lengths),
+        "median lines of a module": statistics.median(lengths.values()),
+        "longest module": f"{lengths[longest]} lines, {longest}",
+        "longest function": "{} lines, {}".format(*max(functions)),
+        "raise for 1,000 lines": f"{1000 * raises / sum(lengths.values()):.1f} ({raises})",
+        "imports inside functions": len(inside),
     }
 
 
-def _name(path: Path, source: Path) -> str:
-    parts = path.relative_to(source.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{each.name}" for each in node.names)
-
-
-def _lines(folder: Path) -> int:
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
+def report(checkout: Path) -> None:
+    """Print all figures of a checkout."""
+    for name in ("src/heedful", "tests", "tools"):
+        lines = lines_by_folder(checkout / name)
+        print(f"{lines.total():10,}  lines of {name}")
+        for folder, number in lines.most_common():
+            print(f"{number:10,}      {folder}")
+    for what, figure in figures(checkout / "src" / "heedful").items():
+        print(f"{what}: {figure}")
+    command = [sys.executable, "tools/trace_tasks.py", BUNDLE]
+    try:
+        done = subprocess.run(
+            command, cwd=checkout, capture_output=True, encoding="utf-8", timeout=300, check=True
+        )
+        print(done.stdout, end="")
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"not traced: {error}")
 
 
 if __name__ == "__main__":
-    for what, figure in figures(Path(sys.argv[1]) if sys.argv[1:] else ROOT).items():
-        print(f"{figure:10,g}  {what}")
+    report(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT)

@@ -1,4 +1,4 @@
-"""The rules of the source that a machine can check: layers, sizes, names, values, and what importing may do.
+"""The rules of the source that a machine can check: layers, cycles, frozen values, and what importing may do.
 
 Each is a function from the source of a file to its violations; tests/test_architecture.py applies them.
 """
@@ -12,7 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "src" / "heedful"
-NATIVE = ROOT / "native"
 
 # errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
 LAYERS: dict[str, int] = {
@@ -29,8 +28,6 @@ LAYERS: dict[str, int] = {
     "__init__": 9,
     "__main__": 9,
 }
-MAX_FILE_LINES = 600
-MAX_PAPER_LINES = 800  # of model/ without what is not in the paper (variants.py)
 # What model/ may import: no kernel, no native library, nothing of the operating system.
 PAPER_IMPORTS = re.compile(
     r"(collections\.abc|dataclasses|functools|math|typing|typing_extensions)(\..*)?"
@@ -41,10 +38,6 @@ MACHINERY = re.compile(
     r"torch\.(compiler|cuda|cpu|backends|mps|ops|library|overrides|utils|autograd|get_num_threads)\b"
     r"|.*\.(is_cuda|data_ptr)$"
 )
-MAX_FUNCTION_LINES = 80
-MAX_PARAMETERS = 8
-MAX_SUPPRESSIONS = 30
-VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 CODE_LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors", "matplotlib", "pydantic"}
 # Parts of cli/ and verbs/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
@@ -67,12 +60,6 @@ LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
 MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}
-SHAPE = re.compile(r"\w+_[BSTLDFHKV]{1,4}")
-SHAPED = re.compile(r"model/|ops/attention\.py|decoding/")  # where layouts meet
-UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
-# What takes its parameters from a protocol, or names what another object does for those who hold this one.
-NAMED_CALLS = {"with_log_probs", "decode", "project", "check", "install_hint", "write"}
-GENERIC_ERRORS = {"Exception", "BaseException", "RuntimeError"}
 # Optional packages, and the one folder that may import each; torch is what half of heedful is about.
 FOLDER_OF_PACKAGE = {
     **dict.fromkeys(("cachetools", "fastapi", "starlette", "uvicorn", "h11", "prometheus_client"), "serving"),
@@ -208,44 +195,6 @@ def the_paper_is_plain(source: Source) -> Iterator[str]:
             yield f"{source.path}:{node.lineno}: {ast.unparse(node)} is no formula"
 
 
-def the_paper_is_short(sources: list[Source]) -> Iterator[str]:
-    """A reader gets through model/ in one sitting."""
-    paper = [each for each in sources if each.package == "model" and each.path != "model/variants.py"]
-    lines = sum(len(each.text.splitlines()) for each in paper)
-    if lines >= MAX_PAPER_LINES:
-        yield f"model/ has {lines} lines, not below {MAX_PAPER_LINES}"
-
-
-def names_say_something(source: Source) -> Iterator[str]:
-    for part in source.path.removesuffix(".py").split("/"):
-        if part in VAGUE_NAMES:
-            yield f"{source.path}: a module called {part} says nothing about what is in it"
-
-
-def sizes_are_small(source: Source) -> Iterator[str]:
-    lines = len(source.text.splitlines())
-    if lines > MAX_FILE_LINES:
-        yield f"{source.path}: {lines} lines, more than {MAX_FILE_LINES}"
-    for node in source.nodes:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        where = f"{source.path}:{node.lineno}: {node.name}"
-        length = (node.end_lineno or node.lineno) - node.lineno + 1
-        if length > MAX_FUNCTION_LINES:
-            yield f"{where} has {length} lines, more than {MAX_FUNCTION_LINES}"
-        args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        count = sum(arg.arg not in {"self", "cls"} for arg in args)
-        if count > MAX_PARAMETERS:
-            yield f"{where} has {count} parameters, more than {MAX_PARAMETERS}"
-
-
-def native_files_are_small(source: Source) -> Iterator[str]:
-    """C and C++ have the limit of Python's files."""
-    lines = len(source.text.splitlines())
-    if lines > MAX_FILE_LINES:
-        yield f"native/{source.path}: {lines} lines, more than {MAX_FILE_LINES}"
-
-
 def only_the_command_line_prints(source: Source) -> Iterator[str]:
     is_verb = source.package == "verbs" and source.path not in LAZY_PARTS
     if is_verb or source.package in {"cli", "__main__"}:
@@ -288,16 +237,6 @@ def the_command_line_is_light(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {module} must be imported inside the function that needs it"
 
 
-def docstrings_say_what_is_done(source: Source) -> Iterator[str]:
-    """A first sentence that opens with "What" is a riddle; a noun phrase or a verb says it plainly."""
-    for node in source.nodes:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = (ast.get_docstring(node) or "").split("\n", 1)[0]
-            if re.match(r"what\b", first, re.IGNORECASE):
-                line = 1 if isinstance(node, ast.Module) else node.lineno
-                yield f"{source.path}:{line}: a docstring says what is returned or done, not {first!r}"
-
-
 def strategies_and_backends_are_not_told_apart(source: Source) -> Iterator[str]:
     """Whoever holds a strategy or a backend asks it; only its own folder knows of which class it is."""
     if source.path.startswith(("decoding/strategies/", "decoding/backends/")):
@@ -326,14 +265,6 @@ def one_file_makes_masks(source: Source) -> Iterator[str]:
             yield f"{source.path}:{node.lineno}: {ast.unparse(node)[:60]} makes a mask of its own"
 
 
-def shapes_stand_where_layouts_meet(source: Source) -> Iterator[str]:
-    """A suffix such as _BHTS is for the few lines in which axes change places."""
-    for node in source.nodes:
-        name = node.arg if isinstance(node, ast.arg) else node.id if isinstance(node, ast.Name) else ""
-        if SHAPE.fullmatch(name) and not name.isupper() and not SHAPED.match(source.path):
-            yield f"{source.path}:{node.lineno}: {name} has a shape in its name"
-
-
 def values_are_frozen(source: Source) -> Iterator[str]:
     """What crosses a boundary is a frozen dataclass."""
     for node in source.nodes:
@@ -345,63 +276,6 @@ def values_are_frozen(source: Source) -> Iterator[str]:
                 and node.name not in MUTABLE_DATACLASSES
             ):
                 yield f"{source.path}:{node.lineno}: {node.name} is not frozen"
-
-
-def optional_arguments_are_named(source: Source) -> Iterator[str]:
-    """An argument with a default is keyword-only, unless it is the first; a model's are its formula's."""
-    for node in source.nodes:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or source.package == "model":
-            continue
-        arguments = [*node.args.posonlyargs, *node.args.args]
-        optional = arguments[len(arguments) - len(node.args.defaults) :]
-        first = next((each for each in arguments if each.arg not in {"self", "cls"}), None)
-        overrides = node.name.startswith("__") and node.name != "__init__"
-        if any(each is not first for each in optional) and not overrides:
-            yield f"{source.path}:{node.lineno}: {node.name} has optional arguments without names"
-
-
-def a_function_returns_one_type(source: Source) -> Iterator[str]:
-    """A union of classes makes every caller ask which one came; None, for nothing, is no class."""
-    for node in source.nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and isinstance(node.returns, ast.BinOp):
-            kinds = [each.strip() for each in ast.unparse(node.returns).split("|")]
-            is_answer = "Response" in kinds  # an HTTP answer may replace any value
-            if sum(kind != "None" for kind in kinds) > 1 and "[" not in "".join(kinds) and not is_answer:
-                yield f"{source.path}:{node.lineno}: {node.name} returns {' or '.join(kinds)}"
-
-
-def nothing_only_forwards(source: Source) -> Iterator[str]:
-    """A function that only passes its parameters on is a corridor."""
-    for node in source.nodes:
-        if not isinstance(node, ast.FunctionDef) or node.decorator_list:
-            continue
-        if node.name in NAMED_CALLS or node.name.startswith("__"):
-            continue
-        body = [each for each in node.body if not isinstance(getattr(each, "value", None), ast.Constant)]
-        call = getattr(body[0], "value", None) if len(body) == 1 else None
-        own = sorted(each.arg for each in [*node.args.args, *node.args.kwonlyargs])
-        own = [name for name in own if name not in {"self", "cls"}]
-        if isinstance(call, ast.Call) and own:
-            passed = [*call.args, *(each.value for each in call.keywords)]
-            if sorted(map(ast.unparse, passed)) == own:
-                yield f"{source.path}:{node.lineno}: {node.name} only calls {ast.unparse(call.func)}"
-
-
-def errors_say_what_went_wrong(source: Source) -> Iterator[str]:
-    """A mistake of a user has a class of errors.py; nothing raises an error of no kind."""
-    for node in source.nodes:
-        raised = node.exc if isinstance(node, ast.Raise) else None
-        name = ast.unparse(raised.func if isinstance(raised, ast.Call) else raised) if raised else ""
-        if (
-            name in GENERIC_ERRORS and source.package != "ops"
-        ):  # of torch's kernels, whose errors are RuntimeErrors
-            yield f"{source.path}:{node.lineno}: raises {name}"
-
-
-def nothing_is_unfinished(source: Source) -> Iterator[str]:
-    for number, line in enumerate(source.text.splitlines(), 1):
-        if UNFINISHED.search(line):
-            yield f"{source.path}:{number}: what is to be done stands in the tracker"
 
 
 def optional_packages_have_one_home(source: Source) -> Iterator[str]:
@@ -416,25 +290,13 @@ RULES: list[Rule] = [
     imports_point_down,
     layers_are_pure,
     the_paper_is_plain,
-    names_say_something,
-    sizes_are_small,
     only_the_command_line_prints,
     no_code_is_loaded,
     importing_does_nothing,
     the_command_line_is_light,
-    docstrings_say_what_is_done,
     strategies_and_backends_are_not_told_apart,
     backends_know_no_strategy,
     one_file_makes_masks,
-    shapes_stand_where_layouts_meet,
     values_are_frozen,
-    optional_arguments_are_named,
-    a_function_returns_one_type,
-    nothing_only_forwards,
-    errors_say_what_went_wrong,
-    nothing_is_unfinished,
     optional_packages_have_one_home,
 ]
-
-NATIVE_RULES: list[Rule] = [native_files_are_small]
-NATIVE_SUFFIXES = {".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".inc", ".S"}
