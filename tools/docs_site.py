@@ -19,14 +19,29 @@ ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(?=[)#])")
 ALWAYS_SHOWN = ("CONTRIBUTING.md", "CHANGELOG.md")
 LANGUAGES = {".py": "python", ".toml": "toml"}
+NAMED_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 def build(site: Path) -> int:
     """Write the site, from a copy of docs/ beside it; return 0 if there was nothing to warn of."""
+    if missing := missing_tests():
+        print(*missing, sep="\n", file=sys.stderr)
+        return 1
     copy = site.with_name(f"{site.name}-source")
     copy_docs(copy)
     # In one process: two would execute two notebooks at a time.
     return sphinx_build(["-q", "-W", "--keep-going", "-E", "-b", "html", str(copy), str(site)])
+
+
+def missing_tests() -> list[str]:
+    """Return the tests that pages name, and that do not exist."""
+    missing = []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for file, name in NAMED_TEST.findall(page.read_text(encoding="utf-8")):
+            path = ROOT / "tests" / file
+            if not path.is_file() or f"def {name}(" not in path.read_text(encoding="utf-8"):
+                missing.append(f"{page.name}: no test {file}::{name}")
+    return missing
 
 
 def copy_docs(copy: Path) -> None:

@@ -1,8 +1,5 @@
-"""A strategy that is written here alone runs over every backend, and from the command line by its name."""
+"""A strategy that is written here alone runs over every backend."""
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +9,7 @@ from bigram_backend import bigrams
 from machine_class import need_native
 from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
-from tiny_bundle import PAIRS, SOURCES, memorised, save_memorised
+from tiny_bundle import PAIRS, SOURCES, memorised
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
@@ -24,7 +21,6 @@ from heedful.decoding.translator import Translator
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runtime import OnnxBackend
 
-TESTS = Path(__file__).resolve().parents[1]
 FREE = SearchOptions(max_length_offset=4)
 
 
@@ -100,31 +96,3 @@ def test_it_runs_over_every_backend(name: str, tmp_path: Path) -> None:
     else:
         texts = translator.translate(SOURCES, options=SearchOptions(strategy=Lookahead(width=3)))
         assert texts == [target for _, target in PAIRS]
-
-
-@pytest.mark.slow
-def test_the_command_line_has_it_by_its_name(tmp_path: Path) -> None:
-    run = save_memorised(tmp_path / "run" / "best").parent
-    metadata = tmp_path / "site" / "lookahead-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lookahead\nVersion: 1.0\n")
-    module = Path(__file__).stem
-    (metadata / "entry_points.txt").write_text(f"[heedful.strategies]\nlookahead = {module}:Lookahead\n")
-    paths = [metadata.parent, Path(__file__).parent, TESTS / "support"]
-
-    def translated(strategy: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "heedful", "translate", str(run), "--strategy", strategy],
-            input="\n".join(SOURCES) + "\n",
-            capture_output=True,
-            encoding="utf-8",
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONUTF8": "1"},
-            check=False,
-        )
-
-    outcome = translated("lookahead:width=3")
-    assert (outcome.returncode, outcome.stderr) == (0, "")
-    assert outcome.stdout.splitlines() == [target for _, target in PAIRS]
-    outcome = translated("lookahaed")
-    assert (outcome.returncode, outcome.stdout) == (2, "")
-    assert outcome.stderr.splitlines() == ["error: strategy 'lookahaed': unknown; did you mean 'lookahead'?"]

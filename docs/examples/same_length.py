@@ -1,0 +1,16 @@
+"""A metric: the percentage of outputs with as many words as their first reference.
+
+    [project.entry-points."heedful.metrics"]
+    same-length = "same_length:same_length"
+
+`heedful evaluate MODEL --src test.en --ref test.de --metric same-length`.
+"""
+
+from heedful.evaluation.metrics import Measurement, Texts
+
+
+def same_length(texts: Texts) -> Measurement:
+    """Return the score, with a row for each line, from which its confidence interval is resampled."""
+    pairs = zip(texts.hypotheses, texts.references[0], strict=True)
+    equal = [len(output.split()) == len(reference.split()) for output, reference in pairs]
+    return Measurement.percentage([(each, 1) for each in equal], "unit:word|version:1")
