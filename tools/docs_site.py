@@ -24,7 +24,7 @@ NAMED_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 def build(site: Path) -> int:
     """Write the site, from a copy of docs/ beside it; return 0 if there was nothing to warn of."""
-    if missing := missing_tests():
+    if missing := missing_targets():
         print(*missing, sep="\n", file=sys.stderr)
         return 1
     copy = site.with_name(f"{site.name}-source")
@@ -33,14 +33,17 @@ def build(site: Path) -> int:
     return sphinx_build(["-q", "-W", "--keep-going", "-E", "-b", "html", str(copy), str(site)])
 
 
-def missing_tests() -> list[str]:
-    """Return the tests that pages name, and that do not exist."""
+def missing_targets() -> list[str]:
+    """Return the tests that pages name, and the files that they link to, if these do not exist."""
     missing = []
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        for file, name in NAMED_TEST.findall(page.read_text(encoding="utf-8")):
-            path = ROOT / "tests" / file
-            if not path.is_file() or f"def {name}(" not in path.read_text(encoding="utf-8"):
-                missing.append(f"{page.name}: no test {file}::{name}")
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        page, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        links = {target(page, link) for link in LINK.findall(text)}
+        missing += [f"{page}: no file {each}" for each in sorted(links) if not (ROOT / each).exists()]
+        for file, name in NAMED_TEST.findall(text):
+            test = ROOT / "tests" / file
+            if not test.is_file() or f"def {name}(" not in test.read_text(encoding="utf-8"):
+                missing.append(f"{page}: no test {file}::{name}")
     return missing
 
 

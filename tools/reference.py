@@ -4,7 +4,7 @@
 
 The commands' tasks say what the options are, the schema what the keys are, signatures and docstrings what
 the names in Python are (python_reference.py); nothing is written by hand.
-tests/tools/test_reference.py fails where the files say something else than the code.
+CI's documentation job fails where the committed files differ.
 """
 
 import inspect

@@ -26,7 +26,7 @@ import difflib
 from collections.abc import Iterable
 
 # How heedful is installed with an extra, for all messages. A release on the package index makes it
-# "pip install 'heedful[{extra}]'"; the README and docs/ have to say the same (tests/test_packaging.py).
+# "pip install 'heedful[{extra}]'"; the README and docs/ have to say the same.
 INSTALL = "pip install '.[{extra}]' in a checkout of heedful"
 
 

@@ -251,24 +251,3 @@ def test_every_example_of_the_readme_runs(folder: Path) -> None:
     assert len((folder / "output.de").read_text(encoding="utf-8").splitlines()) == 3
     assert (folder / "map.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "runs/en-de/curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_readme_begins_with_make() -> None:
-    language, text = blocks("README.md")[0]
-    assert (language, text.split()) == ("sh", ["make", "demo", "make", "test", "make", "serve"])
-
-
-@pytest.mark.parametrize(
-    "page", ["README.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
-)
-def test_every_link_to_a_file_leads_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-        assert ((ROOT / page).parent / link).exists(), link
-
-
-def test_the_paper_map_names_files_that_exist() -> None:
-    named = re.findall(r"`(src/[^`]+)`", (ROOT / "docs/paper-map.md").read_text(encoding="utf-8"))
-    assert len(named) > 10
-    for path in named:
-        assert (ROOT / path).exists(), path

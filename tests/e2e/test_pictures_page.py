@@ -57,10 +57,3 @@ def test_every_command_of_the_page_runs(folder: Path) -> None:
 def test_the_python_of_the_page_runs(folder: Path) -> None:
     (code,) = blocks("python")
     exec(compile(code, "pictures.md", "exec"), {})
-
-
-def test_its_images_are_small() -> None:
-    images = re.findall(r"\]\((images/\S+)\)", PAGE)
-    assert len(images) == 2
-    for image in images:
-        assert (Path(__file__).resolve().parents[2] / "docs" / image).stat().st_size < 60_000

@@ -1,10 +1,7 @@
-"""The tables of docs/performance.md and docs/results/ are those of the files of results."""
+"""The tables of docs/performance.md and docs/results/ are made of the files of results."""
 
 import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +15,6 @@ from report import pages  # noqa: E402
 from results import REMEASURE, Result, class_of, full_table, headlines, load, summary  # noqa: E402
 
 ROOT = BENCHMARKS.parent
-RECORDS = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "docs").rglob("*.json")),
-]
-# A hash of a commit: in code marks, or after the word; the beginning of another sum goes on with "...".
-COMMIT = re.compile(
-    r"(?:`(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])|\bcommits? `?|\"commit\": \")([0-9a-f]{7,40})\b(?!\.\.\.)"
-)
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -68,11 +56,6 @@ def result(rows: list[dict[str, Any]]) -> Result:
     )  # fmt: skip
 
 
-def test_the_pages_are_made_from_the_results() -> None:
-    for path, text in pages():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run benchmarks/report.py"
-
-
 def test_a_summary_compares_the_fastest_of_each_precision() -> None:
     lines = summary([result(ROWS)], "avx2").splitlines()[2:]
     assert lines == [
@@ -102,12 +85,6 @@ def test_headlines_are_of_one_run_and_name_the_ratios_of_others() -> None:
         "| decoding, beam 1, int8 | 9,000 | another (int8) 6,000 | 1.50 | 0.25 | 2.5 | another (int8) 7 |",
     ]
     assert headlines([larger], "avx2") == "Nothing was measured."
-
-
-def test_every_measured_class_has_six_lines() -> None:
-    measured = {each.cpu_class for each in load()}
-    tables = [headlines(load(), name).partition("\n\n")[0] for name in measured]
-    assert {len(table.splitlines()) for table in tables} == {8}
 
 
 def test_a_full_table_has_every_row_and_no_unknown_figure() -> None:
@@ -141,52 +118,6 @@ def test_the_class_of_a_cpu(level: str, architecture: str, name: str) -> None:
     assert class_of(level, architecture) == name
     with pytest.raises(ValueError, match="no class"):
         class_of("baseline", "x86_64")
-
-
-def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def unmarked(text: str) -> Iterator[str]:
-    """Yield each hash that is not followed by `REMEASURE`, once."""
-    for found in COMMIT.finditer(" ".join(text.split())):
-        if not re.match(rf"`? {re.escape(REMEASURE)}", found.string[found.end() :]):
-            yield found[1]
-
-
-@pytest.fixture(scope="module")
-def history() -> None:
-    if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("no repository: commits cannot be looked up")
-    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
-        pytest.skip("a shallow clone, or none: commits cannot be looked up")
-
-
-def is_in_history(commit: str) -> bool:
-    return git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
-
-
-@pytest.mark.usefixtures("history")
-@pytest.mark.parametrize("page", RECORDS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_commit_that_a_page_names_is_in_the_history(page: Path) -> None:
-    named = set(unmarked(page.read_text(encoding="utf-8")))
-    assert {commit for commit in named if not is_in_history(commit)} == set()
-
-
-@pytest.mark.usefixtures("history")
-def test_a_commit_that_does_not_exist_is_noticed() -> None:
-    missing = "0123456789abcdef0123456789abcdef01234567"
-    head = git("rev-parse", "HEAD").stdout.strip()
-    texts = [f"commit {missing}", f"commit\n`{missing}`", f'"commit": "{missing}"', f"until `{missing}`, and"]
-    assert [list(unmarked(text)) for text in texts] == [[missing]] * 4
-    assert not is_in_history(missing) and is_in_history(head)
-    for text in (
-        f"commit {missing} {REMEASURE}",
-        f"`{missing}`\n{REMEASURE}",
-        "SHA-256 `1da93fa5...`",
-        "`decoded`",
-    ):
-        assert list(unmarked(text)) == []
 
 
 def test_every_result_names_its_commit_and_its_class_what_must_be_measured_again() -> None:
