@@ -197,7 +197,7 @@ def test_a_group_fits_into_the_shared_memory(monkeypatch: pytest.MonkeyPatch) ->
     needed = 4 * (2 * model.num_parameters + (2 + 2) * model.num_parameters)
     assert shared_memory_needed(model, 3) == needed
     monkeypatch.setattr(choice, "shared_memory_left", lambda: needed - 1)
-    with pytest.raises(ConfigError, match=r"train\.processes=3 needs 0 MiB of shared memory"):
+    with pytest.raises(ConfigError, match=r"train\.processes=3"):
         process_group_size(settings(train={"processes": 3}), model)
     monkeypatch.setattr(choice, "shared_memory_left", lambda: 0)
     with using_threads(5):

@@ -60,5 +60,5 @@ def test_greedy_search_follows_the_most_frequent_bigrams() -> None:
 
 def test_what_needs_attention_is_refused() -> None:
     translator = Translator(memorised(), engine=bigrams(memorised()))
-    with pytest.raises(InputError, match=r"coverage_penalty=0\.2: engine='bigrams' records no attention"):
+    with pytest.raises(InputError, match=r"coverage_penalty=0\.2"):
         translator.translate(["the cat"], options=SearchOptions(coverage_penalty=0.2))

@@ -145,7 +145,7 @@ def test_positions_end_where_the_readme_says(tmp_path: Path) -> None:
 
 
 def test_an_unknown_quantization_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InteropError, match=r"quantization 'int9': .*; did you mean 'int\d+'\?"):
+    with pytest.raises(InteropError, match=r"quantization 'int9'.*int\d+"):
         export_ctranslate2(memorised(), tmp_path / "model", quantization="int9")
     assert list(tmp_path.iterdir()) == []
 

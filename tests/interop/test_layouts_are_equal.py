@@ -195,9 +195,7 @@ def test_what_cannot_be_told_apart_is_not_guessed() -> None:
     unclear = {
         name.replace("src_embedding", "one").replace("tgt_embedding", "two"): t for name, t in tensors.items()
     }
-    with pytest.raises(
-        InteropError, match=r"not clear whether the token embedding 'one\.weight' is the source's"
-    ):
+    with pytest.raises(InteropError, match=r"'one\.weight'"):
         imported(system, unclear)
     without = {name: t for name, t in tensors.items() if "positions" not in name}
     with pytest.raises(InteropError, match="there is no table of positions"):

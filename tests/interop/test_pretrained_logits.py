@@ -203,7 +203,7 @@ def test_a_missing_file_is_named(file: str, tmp_path: Path) -> None:
 def test_a_directory_of_another_family_is_refused(tmp_path: Path) -> None:
     MARIAN.save(tmp_path / "model")
     for layout in ("m2m100", "bart"):
-        with pytest.raises(InteropError, match=r"model_type is .marian., not .+ give another --layout"):
+        with pytest.raises(InteropError, match=r"model_type .*--layout"):
             imported(layout, tmp_path / "model")
     with pytest.raises(InteropError, match="no such directory"):
         imported("marian", tmp_path / "nothing")
@@ -223,7 +223,7 @@ def test_languages_are_the_users_or_those_of_the_files(tmp_path: Path) -> None:
     assert tags("mbart-50", src_lang="ro_RO") == ("ro_RO", "de_DE", 2)
     found, _ = imported("bart", tmp_path / "mbart", tgt_lang="ro_RO")
     assert tags("mbart", tgt_lang="ro_RO") == ("en_XX", None, found.tokenizers.tgt.tag_id("ro_RO"))
-    with pytest.raises(TokenizerError, match="'deu' is not a tag of this model; did you mean 'deu_Latn'"):
+    with pytest.raises(TokenizerError, match=r"'deu'.*'deu_Latn'"):
         tags("nllb", tgt_lang="deu")
     changed(tmp_path / "nllb", "tokenizer_config.json", {"tgt_lang": None})
     with pytest.raises(InteropError, match="tgt_lang is missing; give --tgt-lang"):

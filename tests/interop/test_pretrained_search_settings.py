@@ -61,7 +61,7 @@ def test_settings_of_published_models(tmp_path: Path) -> None:
 
 def test_older_models_have_their_settings_in_config_json(tmp_path: Path) -> None:
     assert search_of(tmp_path, OPUS, in_config=True) == search_of(tmp_path, OPUS)
-    with pytest.raises(InteropError, match=r"config\.json: penalty_alpha=1\.5 is not supported"):
+    with pytest.raises(InteropError, match=r"penalty_alpha=1\.5"):
         search_of(tmp_path, {"num_beams": 2, "penalty_alpha": 1.5}, in_config=True)
 
 

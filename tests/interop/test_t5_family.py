@@ -66,7 +66,7 @@ def test_an_untied_umt5_of_version_4_is_what_transformers_computes_without_its_f
     file = tmp_path / "model" / "model.safetensors"
     output = torch.randn(theirs.lm_head.weight.shape, generator=torch.Generator().manual_seed(87))
     save_file(load_file(file) | {"lm_head.weight": 0.3 * output}, file, metadata={"format": "pt"})
-    with pytest.raises(InteropError, match='add "scale_decoder_outputs": false for a published model'):
+    with pytest.raises(InteropError, match='add "scale_decoder_outputs"'):
         imported("t5", tmp_path / "model")
     as_version_4(tmp_path / "model", tied=False)
     _, ours = imported("t5", tmp_path / "model")

@@ -76,7 +76,7 @@ def test_the_picture_is_a_png_of_the_chosen_layer(maps: AttentionMaps, tmp_path:
         draw_attention(maps, tmp_path / "a.png", choice=MapChoice(layers=layer))
         assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
-    with pytest.raises(InputError, match="layer 3 does not exist; the decoder has layers 1 to 2"):
+    with pytest.raises(InputError, match="layer 3"):
         draw_attention(maps, tmp_path / "a.png", choice=MapChoice(layers=(3,)))
 
 
@@ -177,9 +177,9 @@ def test_the_chosen_maps_are_selected_in_order(given_maps: AttentionMaps) -> Non
     assert (last.kind, last.layer, heads) == ("cross", 2, (MEAN, 1, 2, 3, 4))
     np.testing.assert_array_equal(last.of_head(4), last.weights[3])
     np.testing.assert_allclose(last.of_head(MEAN), sum(last.weights) / 4, atol=1e-7)
-    with pytest.raises(InputError, match="layer 3 does not exist; the encoder has layers 1 to 2"):
+    with pytest.raises(InputError, match="layer 3"):
         given_maps.select(MapChoice.parse("encoder", layers="1,3"))
-    with pytest.raises(InputError, match="head 5 does not exist; a layer has heads 1 to 4"):
+    with pytest.raises(InputError, match="head 5"):
         given_maps.select(MapChoice.parse(heads="5"))
 
 

@@ -116,5 +116,5 @@ def test_sampled_pairs_keep_their_frame(tmp_path: Path, tokenizers: TokenizerPai
 def test_an_imported_tokenizer_cannot_be_sampled_from(tmp_path: Path) -> None:
     pair = tagged_pair()
     store = build_store(ParallelText(SRC, TGT), pair, max_length=99, cache_dir=tmp_path, keep_text=True)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.sampling=0\.1: an .* tokenizer cannot sample"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.sampling=0\.1"):
         BatchSource(store, pair, tokens=200, seed=1, sampling=0.1)

@@ -96,7 +96,7 @@ def test_a_text_that_is_not_one_names_the_line_and_leaves_no_file(tmp_path: Path
     paths[0].write_bytes(b"x" * (2**24 + 1))
     paths[1].write_bytes(b"x\n")
     with (
-        pytest.raises(CorpusError, match=r"s: line 1: over 16 MiB; give one sentence a line"),
+        pytest.raises(CorpusError, match="s: line 1"),
         open_text(PairFiles(paths), tmp_path / "cache"),
     ):
         pass

@@ -175,7 +175,7 @@ def test_a_line_that_is_longer_than_learned_positions_is_named() -> None:
     pairs = [("the dog .", "der Hund ."), ("the dog .", "der Hund . " * 9), ("the dog . " * 9, "der Hund .")]
     assert align(bundle, pairs[:1])[0].links
     for too_long in pairs[1:]:
-        with pytest.raises(InputError, match=r"line 1,002: \d+ tokens, but this model's positions end at 20"):
+        with pytest.raises(InputError, match="line 1,002"):
             align(bundle, [pairs[0], too_long], first_line=1001)
 
 

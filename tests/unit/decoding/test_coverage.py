@@ -122,7 +122,7 @@ def test_the_attention_of_outputs_is_the_recorded_one_of_each_layer(
         assert weights.shape == (len(output), len(source))
         wanted = np.mean([attention_map(model, source, output, layer or 2) for model in models], axis=0)
         np.testing.assert_allclose(weights, wanted, atol=2e-6)
-    with pytest.raises(InputError, match=r"layer 4 does not exist; the decoder has layers 1 to 3"):
+    with pytest.raises(InputError, match="layer 4"):
         backend.attention(SOURCES, outputs, start_id=BOS, layer=4)
 
 
@@ -217,5 +217,5 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match=r"coverage_penalty=-1: must be at least 0"):
         SearchOptions(coverage_penalty=-1)
     model = model_of(1).requires_grad_(False)
-    with pytest.raises(InputError, match=r"coverage_penalty=0\.5: the step function gives no coverage"):
+    with pytest.raises(InputError, match=r"coverage_penalty=0\.5"):
         searched(ModelStep(model, torch.tensor([[5, EOS]])), task_of([3], COVERED))

@@ -119,9 +119,7 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
     with pytest.raises(InputError, match="int8"):
         Translator(bundle, engine="torch", precision="int8").translate(["the cat"])
     assert Translator(bundle, precision="fp16").engine_in_use == "torch"
-    with pytest.raises(
-        InputError, match="precision='fp16': not possible here: the engine has no fp16; engine"
-    ):
+    with pytest.raises(InputError, match="precision='fp16'"):
         Translator(bundle, engine="native", precision="fp16").translate(["the cat"])
     double = replace(bundle, network=meta_model(bundle.config.model).double())
     assert NativeBackend.why_not([double.model], "float32") is not None

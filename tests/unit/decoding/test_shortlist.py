@@ -88,7 +88,7 @@ def test_numbers_that_no_vocabulary_has_and_newer_formats_are_refused(
         metadata = file.metadata()
     arrays = load_file(path)
     save_file({}, path, metadata={key: text.replace(": 1,", ": 2,", 1) for key, text in metadata.items()})
-    with pytest.raises(InputError, match="format_version 2 is newer than the 1 read here"):
+    with pytest.raises(InputError, match="format_version 2"):
         Shortlist.load(path)
     arrays[name][0] = value
     save_file(arrays, path, metadata=metadata)

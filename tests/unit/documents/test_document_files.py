@@ -467,7 +467,7 @@ def test_a_file_for_another_language_is_refused(start: str, tmp_path: Path) -> N
     version = start[9:12]
     text = f'<xliff xmlns="urn:oasis:names:tc:xliff:document:{version}" {start}></file></xliff>'
     (tmp_path / "a.xlf").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"its target language is fr.*, and the translation would be in de"):
+    with pytest.raises(InputError, match=r"fr.* de"):
         read_document(tmp_path / "a.xlf", language="de")
     for language in ("fr", None):
         assert read_document(tmp_path / "a.xlf", language=language).units == []

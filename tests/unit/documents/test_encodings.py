@@ -161,9 +161,7 @@ def test_a_page_names_its_encoding_in_its_head(start: str, encoding: str, tmp_pa
 def test_bytes_that_an_encoding_would_write_in_another_way_are_refused(tmp_path: Path) -> None:
     entry = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=CP932\\n"\n\nmsgid "x"\nmsgstr "\xee\xf9"\n'
     (tmp_path / "a.po").write_bytes(entry)
-    with pytest.raises(
-        InputError, match="has characters that CP932 writes in several ways; convert it to UTF-8"
-    ):
+    with pytest.raises(InputError, match="CP932"):
         read_document(tmp_path / "a.po")
 
 

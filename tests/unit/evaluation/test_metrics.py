@@ -146,9 +146,9 @@ def test_the_closest_of_several_references_counts() -> None:
 
 
 def test_an_unknown_metric_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(ConfigError, match="metric 'blue' does not exist; did you mean 'bleu'"):
+    with pytest.raises(ConfigError, match=r"'blue'.*'bleu'"):
         evaluate_texts(["a"], ["b"], [["c"]], ["blue"])
-    with pytest.raises(ConfigError, match="there are: bleu, chrf, ter, wer, item_error_rate, per, exact"):
+    with pytest.raises(ConfigError, match="item_error_rate"):
         evaluate_texts(["a"], ["b"], [["c"]], ["xyzzy"])
     with pytest.raises(ConfigError, match="none given"):
         evaluate_texts(["a"], ["b"], [["c"]], [])

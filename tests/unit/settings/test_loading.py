@@ -76,7 +76,7 @@ def test_a_file_may_change_another_file(tmp_path: Path) -> None:
 
 def test_files_that_name_each_other_or_none_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text('preset = "config.toml"')
-    with pytest.raises(ConfigError, match=r"other\.toml: preset 'config.toml': the files name each other"):
+    with pytest.raises(ConfigError, match=r"other\.toml: preset 'config.toml'"):
         load_config(write(tmp_path, 'preset = "other.toml"'))
     with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
         load_config(write(tmp_path, 'preset = "none.toml"'))
@@ -139,9 +139,7 @@ def test_an_override_is_toml_where_it_can_be_and_text_where_not(text: str, wante
 
 @pytest.mark.parametrize("text", ["train.max_steps", "max_steps=3", "=3", ""])
 def test_an_override_of_another_form_shows_the_right_one(text: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"write it as section\.key=value, for example train\.max_steps=2000"
-    ):
+    with pytest.raises(ConfigError, match=r"section\.key=value"):
         parse_override(text)
 
 

