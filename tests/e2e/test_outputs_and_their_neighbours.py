@@ -112,7 +112,7 @@ def test_a_link_is_no_place_for_a_directory(run: Path, tmp_path: Path) -> None:
         (["--length-penalty", "1e300"], "--length-penalty"),
         (["--length-penalty", "inf"], "--length-penalty"),
         (["--beam-size", 100_000], "--beam-size"),
-        (["--n-best", 2000], "n_best=2,000: a beam has at most 1,000 hypotheses; more can be sampled"),
+        (["--n-best", 2000], "n_best=2,000"),
         (
             ["--engine", "torch", "--precision", "int8"],
             "error: engine='torch', precision='int8': torch has float32, bf16 and fp16; int8 is",

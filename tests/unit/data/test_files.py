@@ -70,8 +70,8 @@ def test_a_byte_order_mark_is_dropped(tmp_path: Path, read: Reader) -> None:
     [
         (b"", "the file is empty"),
         (b"\xef\xbb\xbf", "the file is empty"),
-        (b"ok\nab\xff\n", r"line 2, byte 2 \(byte 5 of the file\): 0xff is not valid UTF-8"),
-        (b"ok\n\xc3", r"line 2, byte 0 \(byte 3 of the file\): 0xc3 is not valid UTF-8"),
+        (b"ok\nab\xff\n", r"line 2, byte 2 \(byte 5 of the file\)"),
+        (b"ok\n\xc3", r"line 2, byte 0 \(byte 3 of the file\)"),
         (b"\xef\xbb\xbfok\na\xff", r"line 2, byte 1 \(byte 7 of the file\): 0xff"),
         (b"a\nb\nx\0y\n", r"line 3, byte 1 \(byte 5 of the file\): NUL byte"),
         ("hé\n".encode("utf-16-le"), "line 1, byte 1 .*NUL byte"),
