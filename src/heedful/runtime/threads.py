@@ -11,7 +11,7 @@ from pathlib import Path
 from heedful.errors import ConfigError
 
 _ALWAYS_ALLOWED = 64  # on any machine; more than it has cores only wait for each other
-_chosen: int | None = None  # as long as torch, which keeps it itself, is not imported
+_chosen: int | None = None  # until torch, which keeps it itself, is imported and has been told
 
 
 def num_threads() -> int:
@@ -36,7 +36,7 @@ def set_threads(name: str, count: int) -> None:
 
 
 def apply_threads() -> None:
-    """Let torch, which was imported later, compute with the threads that were set."""
+    """Let torch, which was imported later, compute with the threads that were set; once, as it keeps them."""
     if _chosen is not None:
         _set(_chosen)
 
@@ -73,9 +73,12 @@ def using_threads(count: int) -> Iterator[None]:
 
 def _set(count: int) -> None:
     global _chosen
-    _chosen = count
     torch = sys.modules.get("torch")
-    if torch is not None and getattr(torch, "get_num_threads", lambda: count)() != count:
+    if not hasattr(torch, "set_num_threads"):  # not imported, or another thread is importing it just now
+        _chosen = count
+        return
+    _chosen = None
+    if torch.get_num_threads() != count:
         torch.set_num_threads(count)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.errors import ConfigError
-from heedful.runtime.threads import check_workers, set_threads, using_threads
+from heedful.runtime.threads import apply_threads, check_workers, set_threads, using_threads
 
 
 def test_threads_are_set_and_put_back() -> None:
@@ -14,6 +14,14 @@ def test_threads_are_set_and_put_back() -> None:
         set_threads("threads", 1)
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+def test_threads_that_the_program_sets_in_torch_afterwards_stay() -> None:
+    with using_threads(1):
+        set_threads("threads", 2)
+        torch.set_num_threads(3)
+        apply_threads()  # as each model that is loaded does
+        assert torch.get_num_threads() == 3
 
 
 @pytest.mark.parametrize("name", ["train.processes", "threads"])
