@@ -24,6 +24,7 @@ settings.load_profile("the same every time")
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tools")]
+pytest_plugins = ["process_state"]
 
 from machine_class import fix_class  # noqa: E402
 

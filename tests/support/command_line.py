@@ -1,12 +1,17 @@
 """`heedful ...` in the test's own process: as the console script runs it, but without a new Python."""
 
 import io
+import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from heedful.cli.main import main
+from heedful.runtime.threads import restored_threads
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,8 @@ class Outcome:
 def heedful(*args: object, stdin: bytes = b"") -> Outcome:
     """Run one command."""
     out, err = io.BytesIO(), io.BytesIO()
-    with pytest.MonkeyPatch.context() as patch:
+    with _restored_environment(), restored_threads(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warnings, "formatwarning", warnings.formatwarning)
         patch.setattr(sys, "argv", ["heedful", *map(str, args)])
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
         patch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="utf-8"))
@@ -31,6 +37,18 @@ def heedful(*args: object, stdin: bytes = b"") -> Outcome:
         sys.stdout.flush()
         sys.stderr.flush()
         return Outcome(int(end.value.code or 0), out.getvalue().decode(), err.getvalue().decode())
+
+
+@contextmanager
+def _restored_environment() -> Iterator[None]:
+    """Restore the environment after the block: a command sets variables for its own process."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def text(lines: list[str]) -> bytes:

@@ -61,14 +61,21 @@ def may_have_gpu() -> bool:
 
 
 @contextmanager
-def using_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads inside the block."""
+def restored_threads() -> Iterator[None]:
+    """Restore the number of threads after the block, which may set it."""
     before = num_threads()
-    _set(count)
     try:
         yield
     finally:
         _set(before)
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads inside the block."""
+    with restored_threads():
+        _set(count)
+        yield
 
 
 def _set(count: int) -> None:

@@ -117,11 +117,18 @@ def float32_matmul_precision(precision: TrainingPrecision, device: torch.device)
         yield
         return
     before = torch.get_float32_matmul_precision()
+    # Newer versions of torch have a setting of their own for each library, which the older one overwrites.
+    libraries = [
+        each.matmul for each in (torch.backends.cuda, torch.backends.mkldnn) if hasattr(each, "matmul")
+    ]
+    of_libraries = [(each, each.fp32_precision) for each in libraries if hasattr(each, "fp32_precision")]
     torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        for each, was in of_libraries:
+            each.fp32_precision = was
 
 
 def compiles(settings: TrainConfig, device: torch.device) -> bool:

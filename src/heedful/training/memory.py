@@ -7,6 +7,7 @@ fit.
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,17 +86,26 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
+_CAPACITY_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 _CAPACITY = "40"  # kernels, in each process
 
 
-def limit_onednn_cache() -> None:
+@contextmanager
+def limited_onednn_cache() -> Iterator[None]:
     """Have oneDNN cache fewer compiled matrix multiplications than its default of a thousand.
 
     Each process caches one for each shape, 60 to 80 MiB after forty steps of tiny or small; fewer cost no
-    speed (docs/log.md). oneDNN reads the variable once, before its first multiplication; one that the user
-    has set stays.
+    speed (docs/log.md). oneDNN reads the variable once, before its first multiplication in this process and
+    in those that are started in the block; one that the user has set stays.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _CAPACITY)
+    if _CAPACITY_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_CAPACITY_VARIABLE] = _CAPACITY
+    try:
+        yield
+    finally:
+        os.environ.pop(_CAPACITY_VARIABLE, None)
 
 
 MAX_TOKENS = 25_000  # 5.1

@@ -151,7 +151,9 @@ def bench_training(task: BenchTrain, on_progress: ProgressCallback) -> TrainingB
         BundleError: the base model is not usable.
         TrainingError: the loss is not finite, or a worker has died.
     """
+    from heedful.runtime.threads import restored_threads
     from heedful.settings.loading import load_config, parse_override
+    from heedful.training.memory import limited_onednn_cache
 
     overrides = [*task.text.overrides(), *(parse_override(setting) for setting in task.settings or [])]
     config = load_config(preset=task.preset, overrides=overrides)
@@ -161,7 +163,11 @@ def bench_training(task: BenchTrain, on_progress: ProgressCallback) -> TrainingB
             "with train.processes"
         )
     on_progress("preparing batches", 0.0)
-    with tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary:
+    with (
+        restored_threads(),
+        limited_onednn_cache(),
+        tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary,
+    ):
         run, batches = prepared_for_steps(config, Path(temporary))
         return _TrainingBench(run, task.steps, on_progress).run(batches)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.errors import CheckpointError
+from heedful.runtime.threads import restored_threads
 from heedful.settings.options import (
     OUTPUT,
     PRESET,
@@ -153,6 +154,7 @@ def train(
     """
     from heedful.settings.loading import load_config
     from heedful.training import EventLog, summary_writer
+    from heedful.training.memory import limited_onednn_cache
     from heedful.training.parallel.distributed import leave_process_group, note_start
     from heedful.verbs.run_directory import (
         DirectoryGuard,
@@ -173,28 +175,29 @@ def train(
     elif overwrite:
         check_texts_are_outside(run.path, config)
     notices = Notices(listeners)
-    prepared = set_up_training(config, run, notices, resume=resume)
-    if resume:
-        check_resumable(load_config(run.config_file), prepared.config)
-    log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
-    report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
-    reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *listeners])]
-    trainer = _trainer_of(prepared, run, guard, command, reporting)
-    if overwrite and (old := run.set_aside()) is not None:
-        notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
-    with run.locked(resume=resume), guard.watched():
+    with restored_threads(), limited_onednn_cache():
+        prepared = set_up_training(config, run, notices, resume=resume)
         if resume:
-            _resume(trainer, run, notices)
-            run.write_config(prepared.config)
-            log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
-            report.drop_after(trainer.progress.step)
-        else:
-            note_start(run.path)
-            run.start(prepared.config, prepared.tokenizers)
-        for event in notices.events:
-            log(event)
-        end = _fit(trainer, run, reporting, track)
-    leave_process_group()
+            check_resumable(load_config(run.config_file), prepared.config)
+        log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
+        report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
+        reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *listeners])]
+        trainer = _trainer_of(prepared, run, guard, command, reporting)
+        if overwrite and (old := run.set_aside()) is not None:
+            notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
+        with run.locked(resume=resume), guard.watched():
+            if resume:
+                _resume(trainer, run, notices)
+                run.write_config(prepared.config)
+                log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
+                report.drop_after(trainer.progress.step)
+            else:
+                note_start(run.path)
+                run.start(prepared.config, prepared.tokenizers)
+            for event in notices.events:
+                log(event)
+            end = _fit(trainer, run, reporting, track)
+        leave_process_group()
     return TrainResult(run.path / "best", run.path / "last", end)
 
 

@@ -26,7 +26,7 @@ from heedful.storage.torch_weights import assign_weights, meta_model, unique_wei
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.execution import Execution
-from heedful.training.memory import fitting_batch, free_memory, limit_onednn_cache
+from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
 from heedful.verbs.corpus_shards import (
     OF_THE_VOCABULARY,
@@ -366,7 +366,6 @@ def _trained_tokenizers(texts: Sequence[ParallelText], config: Config, notices: 
 
 def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, Execution]:
     """Return the configuration with the sizes of new tokenizers, and how this process trains."""
-    limit_onednn_cache()
     if config.train.threads:
         set_threads("train.threads", config.train.threads)
     check_workers("train.processes", config.train.processes)

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 from machine_class import as_class, skip_here
+from process_state import changes, process_state
 
 from heedful.runtime.native import Native
 from heedful.training import execution as module
@@ -113,34 +114,35 @@ def test_products_are_taken_in_the_precision_and_weights_stay_as_they_are() -> N
         assert layer(x).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("precision", "wanted"), [("bf16", "high"), ("float32", "highest")])
+@pytest.mark.parametrize(
+    ("precision", "other", "wanted"), [("bf16", "float32", "high"), ("float32", "bf16", "highest")]
+)
 def test_products_of_float32_on_a_gpu_are_settled_for_the_step_alone(
-    precision: TrainingPrecision, wanted: str
+    precision: TrainingPrecision, other: TrainingPrecision, wanted: str
 ) -> None:
     """Whatever the program around has set, and it finds that again; a CPU's are never touched."""
-    before = torch.get_float32_matmul_precision()
-    other = "high" if wanted == "highest" else "highest"
-    try:
-        torch.set_float32_matmul_precision(other)
-        with float32_matmul_precision(precision, torch.device("cuda")):
+    gpu = torch.device("cuda")
+    untouched = process_state()
+    with float32_matmul_precision(other, gpu):
+        before = process_state()
+        with float32_matmul_precision(precision, gpu):
             assert torch.get_float32_matmul_precision() == wanted
-        assert torch.get_float32_matmul_precision() == other
+        assert changes(before, process_state()) == []
         with float32_matmul_precision(precision, CPU):
-            assert torch.get_float32_matmul_precision() == other
-    finally:
-        torch.set_float32_matmul_precision(before)
+            assert changes(before, process_state()) == []
+    assert changes(untouched, process_state()) == []
 
 
 SHAPES = 60  # more than are kept
 PROGRAM = f"""
 import torch
-from heedful.training.memory import limit_onednn_cache
+from heedful.training.memory import limited_onednn_cache
 
-limit_onednn_cache()
 weight = torch.zeros(64, 64, dtype=torch.bfloat16)
-for _ in range(2):
-    for rows in range(8, 8 + 8 * {SHAPES}, 8):
-        torch.zeros(rows, 64, dtype=torch.bfloat16) @ weight
+with limited_onednn_cache():
+    for _ in range(2):
+        for rows in range(8, 8 + 8 * {SHAPES}, 8):
+            torch.zeros(rows, 64, dtype=torch.bfloat16) @ weight
 """
 
 

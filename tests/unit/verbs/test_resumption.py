@@ -1,11 +1,9 @@
 """Which settings may change when a run is resumed: each is tried."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from command_line import Outcome, heedful
 from ten_pairs import ENGLISH, GERMAN, write_pairs
 
@@ -149,17 +147,15 @@ def options(settings: dict[str, object]) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Path:
     """With a run of two steps, and copies of its text."""
-    threads = torch.get_num_threads()
     outcome = heedful("train", *write_pairs(tmp_path), *options(BEFORE), "--output", tmp_path / "run")
     assert outcome.code == 0, outcome.err
     for copy, name in (("copy.en", "ten.en"), ("copy.de", "ten.de")):
         (tmp_path / copy).write_bytes((tmp_path / name).read_bytes())
     (tmp_path / "valid.en").write_text("Where is the ferry?\n", encoding="utf-8")
     (tmp_path / "valid.de").write_text("Wo ist die Fähre?\n", encoding="utf-8")
-    yield tmp_path
-    torch.set_num_threads(threads)
+    return tmp_path
 
 
 def resume(folder: Path, settings: dict[str, object]) -> Outcome:

@@ -289,7 +289,9 @@ class TorchBackend(Backend):
         """Return the steps of given outputs.
 
         In float32 all positions are computed at once, which differs from a search by rounding alone. In bf16
-        and fp16 that would be too much: they step as in a search, and so does what has a coverage.
+        and fp16 that would be too much: they step as in a search, and so does what has a coverage. Where
+        torch sums in another order for another number of rows or threads, a log-probability may still differ
+        by the rounding of its precision: in fp16 by some thousandths.
         """
         if self.precision != "float32" or coverage:
             with self.step(sources, threads=threads, allowed=allowed, coverage=coverage) as step:

@@ -1,0 +1,24 @@
+"""Training as a function of a program."""
+
+from pathlib import Path
+
+import torch
+from process_state import changes, process_state
+from ten_pairs import write_pairs
+
+from heedful.settings.loading import load_config, parse_override
+from heedful.verbs.train import train
+
+
+def test_a_program_that_trains_finds_its_process_as_it_was(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    settings = {
+        "data.src": f"\"{tmp_path}/ten.en\"", "data.tgt": f"\"{tmp_path}/ten.de\"",
+        "data.cache_dir": f"\"{tmp_path}/cache\"",
+        "tokenizer.vocab_size": 200, "batch.tokens": 200, "train.max_steps": 1, "train.processes": 1,
+        "train.threads": torch.get_num_threads() + 1, "valid.decode_sentences": 0,
+    }  # fmt: skip
+    overrides = [parse_override(f"{name}={value}") for name, value in settings.items()]
+    before = process_state()
+    train(load_config(preset="tiny", overrides=overrides), tmp_path / "run")
+    assert changes(before, process_state()) == []
