@@ -81,7 +81,7 @@ def using_threads(count: int) -> Iterator[None]:
 def _set(count: int) -> None:
     global _chosen
     torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "set_num_threads"):  # not imported, or another thread is importing it just now
+    if torch is None or not hasattr(torch, "set_num_threads"):  # another thread may be importing it
         _chosen = count
         return
     _chosen = None
