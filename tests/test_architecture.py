@@ -73,6 +73,7 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_the_source_keeps_every_rule() -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     sources = [Source(str(p.relative_to(PACKAGE).as_posix()), p.read_text(encoding="utf-8")) for p in files]

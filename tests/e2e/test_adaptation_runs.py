@@ -165,6 +165,7 @@ def test_the_card_names_the_base_model_and_its_data(desk: Desk) -> None:
     assert "trained here: all weights" in plain
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_lora_run_can_be_averaged(desk: Desk) -> None:
     desk.adapt("parts", LORA | MEAN)
     average = ("average", desk.folder / "parts", "--last", 3, "--output")
@@ -176,6 +177,7 @@ def test_checkpoints_of_a_lora_run_can_be_averaged(desk: Desk) -> None:
     assert not torch.equal(found[moved], desk.weights("parts/last")[moved])  # of milestones only
 
 
+@pytest.mark.slow
 def test_an_average_says_that_the_aligner_of_the_run_is_not_in_it(desk: Desk) -> None:
     desk.adapt("aligned", MEAN)
     average = ("average", desk.folder / "aligned", "--last", 3, "--output")
@@ -210,6 +212,7 @@ def test_a_resumed_adaptation_is_the_uninterrupted_one(desk: Desk, settings: dic
     assert 0 in desk.nlls(f"part{number}")
 
 
+@pytest.mark.slow
 def test_a_run_can_be_continued_from_and_is_resumed_as_it_began_or_not_at_all(desk: Desk) -> None:
     desk.adapt("first", {"train.max_steps": 5})
     desk.adapt("second", {"train.max_steps": 5}, base="first")

@@ -134,6 +134,7 @@ def test_the_command_in_a_model_card_is_what_was_typed(argument: str) -> None:
     assert printed == os.fsencode(argument)
 
 
+@pytest.mark.slow
 def test_a_run_whose_directory_is_not_utf_8_trains_to_its_end(tmp_path: Path) -> None:
     run = tmp_path / LATIN_1
     try:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.by_class
 SPEEDS = ("output_tokens_per_second", "sentences_per_second", "median_latency_ms", "p99_latency_ms")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 def test_decoding_is_measured(engine: str, tmp_path: Path) -> None:
     bundle = save_memorised(tmp_path / "bundle")

@@ -24,6 +24,7 @@ def test_the_command_line_loads_nothing_heavy_before_it_must() -> None:
     assert len(loaded) < 350
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("flags", [[], ["-u"]])
 def test_a_full_disk_is_one_line(flags: list[str]) -> None:

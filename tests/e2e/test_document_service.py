@@ -80,6 +80,7 @@ def texts_of(document: Path | io.BytesIO) -> list[str]:
     return [each.text for each in docx.Document(source).paragraphs]
 
 
+@pytest.mark.slow
 def test_deepls_own_client_translates_documents(
     server: TranslationServer, bundle: Path, document: Path, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_document_is_given_whole_and_once_and_head_takes_nothing(server: Trans
     assert server.ask("GET", f"{path}/result{key}").status == 404
 
 
+@pytest.mark.representatives(1)
 def test_a_document_may_go_through_another_language_and_use_a_glossary(server: TranslationServer) -> None:
     with closing(deepl.DeepLClient("a key", server_url=server.url)) as client:
         cats = client.create_glossary("cats", "EN", "DE", {"cat": "Kater"})

@@ -37,6 +37,7 @@ def test_parts_of_the_paper_need_nothing_but_their_name() -> None:
         assert len(texts(f"new/{name}.svg")) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("text")
 def test_settings_are_those_of_training() -> None:
     chosen = ["--set", "schedule.name=linear", "--set", "schedule.peak=3e-3", "--set", "train.max_steps=900"]

@@ -128,6 +128,7 @@ def test_one_side_alone_is_asked_for_the_other(text: tuple[Path, Path]) -> None:
     assert_one_clear_line(outcome, 2, f"{text[1]}: is one file: for parallel text give SRC and TGT")
 
 
+@pytest.mark.slow
 def test_what_comes_through_a_pipe_is_not_called_empty(text: tuple[Path, Path]) -> None:
     command = [sys.executable, "-m", "heedful", "inspect", "/dev/stdin", str(text[1])]
     outcome = subprocess.run(

@@ -132,6 +132,7 @@ def test_numbers_beyond_all_measure_are_one_line(
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="descriptors are closed in the POSIX way")
 @pytest.mark.parametrize(
     ("closed", "code", "message"),

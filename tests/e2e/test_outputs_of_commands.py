@@ -165,6 +165,7 @@ def conversation(run: Path, *args: str, stdin: int | None = None) -> "subprocess
     )
 
 
+@pytest.mark.slow
 def test_line_buffered_answers_each_line_before_the_next_is_read(run: Path) -> None:
     with conversation(run, "--line-buffered", "--n-best", "2", "--json") as process:
         assert process.stdin is not None
@@ -195,6 +196,7 @@ def test_a_terminal_is_answered_line_by_line(run: Path) -> None:
         os.close(theirs)
 
 
+@pytest.mark.slow
 def test_line_buffered_writes_a_file_as_it_goes(run: Path, files: Path) -> None:
     args = ["--line-buffered", "--output", str(files / "old")]
     with conversation(run, *args) as process:

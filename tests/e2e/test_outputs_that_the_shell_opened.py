@@ -93,6 +93,7 @@ def test_what_the_shell_has_opened_is_written_to_and_keeps_what_others_write(
     assert sorted(each.name for each in files.iterdir()) == ["link", "out", "s", "t"]
 
 
+@pytest.mark.slow
 def test_outputs_come_before_the_scores_where_both_go_to_stdout(run: Path, files: Path) -> None:
     command = "heedful evaluate MODEL --src s --ref t --metric bleu -o /dev/stdout > out"
     assert shell(command, run, files).returncode == 0
@@ -141,6 +142,7 @@ def test_a_pipe_and_a_process_are_written_to(run: Path, files: Path) -> None:
     assert (files / "out").read_text(encoding="utf-8") == TARGETS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".html", ".json", ".png"])
 def test_a_picture_goes_into_a_pipe_and_does_not_replace_it(run: Path, tmp_path: Path, ending: str) -> None:
     if ending == ".png":

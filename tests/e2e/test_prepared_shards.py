@@ -263,6 +263,7 @@ def test_a_training_needs_its_own_validation_text_and_the_vocabulary_of_its_base
     assert "out: was written with vocabulary=" in outcome.err
 
 
+@pytest.mark.slow
 def test_sentences_are_kept_for_sampling(folder: Path) -> None:
     sampling = ["--set", "tokenizer.sampling=0.1"]
     assert prepare(folder, *sampling).code == 0

@@ -125,6 +125,7 @@ def test_the_card_says_where_the_pairs_are_from(files: Path) -> None:
     assert "synthetic/" not in stored.replace("\\\\", "/")
 
 
+@pytest.mark.slow
 def test_several_teachers_translate_together_and_people_too(files: Path) -> None:
     save_untrained(files / "other" / "best")
     weights = ["--tgt", "text.de", "--weight", 2]
@@ -223,6 +224,7 @@ def test_processes_of_torchrun_are_told_how_to_go_on(files: Path, monkeypatch: p
     assert_one_clear_line(heedful("distill", *DISTILL, "-o", "run"), 1, "heedful train --resume --output RUN")
 
 
+@pytest.mark.slow
 def test_an_earlier_start_is_continued_only_by_the_same_command(files: Path) -> None:
     started = ["distill", *DISTILL, "--set", "data.max_length=1", "-o", "run"]
     assert heedful(*started).code == 1  # no pair is that short, which is noticed after the translation

@@ -322,6 +322,7 @@ def test_a_run_that_goes_on_forgets_the_rows_of_steps_that_it_takes_again(
     assert rows(run) == [row for row in before if row[0] != "5"]
 
 
+@pytest.mark.representatives(1)
 def test_the_file_is_the_runs_own(arguments: list[str], spoiled: set[int], tmp_path: Path) -> None:
     spoiled.add(2)
     assert heedful(*arguments).code == 0

@@ -100,6 +100,7 @@ def test_evaluate_prints_each_score_with_its_signature(run: Path, tmp_path: Path
     assert heedful(*args, "--resamples", 0).out.startswith("bleu 100.00  nrefs:1")
 
 
+@pytest.mark.slow
 def test_systems_are_compared_in_one_table(run: Path, tmp_path: Path) -> None:
     worse = [line.replace("e", "o", 1) for line in TARGETS]
     for name, lines in (("s", SOURCES), ("r", TARGETS), ("worse", worse)):

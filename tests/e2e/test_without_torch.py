@@ -81,6 +81,7 @@ def test_translations_are_those_with_torch(bundle: Path, no_torch: Path, options
     assert without.stdout
 
 
+@pytest.mark.slow
 def test_an_ensemble_translates(bundle: Path, no_torch: Path) -> None:
     done = run(no_torch, "translate", str(bundle), "--ensemble", str(bundle), text="the cat sleeps .\n")
     assert (done.returncode, done.stdout) == (0, "die Katze schläft .\n"), done.stderr

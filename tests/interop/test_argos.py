@@ -103,6 +103,7 @@ def test_a_package_is_translated_with_as_it_is_and_imported_once(
     assert local_bundle(package) != bundle  # other bytes
 
 
+@pytest.mark.slow
 def test_a_folder_of_packages_is_served_with_pivots(tmp_path: Path) -> None:
     first, second = (
         make_package(tmp_path, *pair, seed=i) for i, pair in enumerate((("en", "de"), ("de", "zt")))
@@ -213,6 +214,7 @@ def segmented(word: str, codes: list[tuple[str, str]]) -> list[str]:
     return [*(f"{each}@@" for each in symbols[:-1]), symbols[-1].removesuffix("</w>")]
 
 
+@pytest.mark.slow
 def test_byte_pair_codes_come_after_moses_rules(tmp_path: Path) -> None:
     """As Argos Translate does: normalised punctuation, Moses' words, codes, and Moses' detokeniser."""
     fsmt_files(tmp_path / "fsmt")

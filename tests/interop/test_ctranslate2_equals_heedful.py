@@ -91,6 +91,7 @@ def test_searches_are_equal(name: str, beam_size: int, alpha: float, tmp_path: P
     assert_searches_are_equal(random_bundle(**EVERY[name]), tmp_path / "model", beam_size, alpha)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", ["paper", "t5", "llama"])
 def test_a_swapped_tensor_is_noticed(name: str, tmp_path: Path) -> None:
     bundle = random_bundle(**EVERY[name], num_encoder_layers=1, num_decoder_layers=1)

@@ -61,7 +61,7 @@ def lines_for(bundle: Path) -> tuple[list[str], list[str]]:
     return made[0], made[1]
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", [*FILES, *SAVED])
 def test_a_model_is_fine_tuned_and_exported_again(name: str, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"

@@ -60,6 +60,7 @@ def test_a_pushed_bundle_translates_by_its_id_as_it_does_here(hub: Hub, bundle: 
         assert heedful("translate", name, stdin=TEXT).out.splitlines() == TARGETS
 
 
+@pytest.mark.slow
 def test_a_push_of_the_same_again_is_no_new_commit(hub: Hub, bundle: Path) -> None:
     first, second = (json.loads(heedful("push", bundle, "model", "--json").out) for _ in range(2))
     assert first == second
@@ -99,6 +100,7 @@ def test_offline_a_model_is_used_if_it_was_downloaded(
     assert len(shared.requests) == asked
 
 
+@pytest.mark.slow
 def test_every_verb_that_takes_a_bundle_takes_an_id(shared: Hub, tmp_path: Path) -> None:
     (tmp_path / "s").write_bytes(TEXT)
     assert heedful("inspect", "ann/model").code == 0
@@ -119,6 +121,7 @@ def test_only_the_files_of_the_bundle_come_down(shared: Hub, bundle: Path) -> No
     assert not any("notes.txt" in request for request in shared.requests)
 
 
+@pytest.mark.slow
 def test_a_revision_is_another_model(shared: Hub, bundle: Path) -> None:
     shared.add("ann/model", {"config.json": b"{}"})
     main = shared.repos["ann/model"].head
@@ -169,6 +172,7 @@ def test_a_damaged_bundle_is_refused_before_anything_is_sent(hub: Hub, tmp_path:
     assert hub.requests == []
 
 
+@pytest.mark.slow
 def test_private_is_private(hub: Hub, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heedful("push", bundle, "ann/model", "--private")
     assert hub.repos["ann/model"].private

@@ -140,7 +140,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("sections", SEARCHES.values(), ids=SEARCHES)
 def test_the_bundles_own_search_goes_with_the_files(
     paper: tuple[Bundle, Path], sections: dict[str, Any]

@@ -196,6 +196,7 @@ def test_whole_tables_of_positions_are_recognised(tmp_path: Path) -> None:
     assert (config.positions, config.max_positions) == ("learned", 5000)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("layout", ["opennmt-py", "eole"])
 def test_texts_are_tokens_between_spaces_or_pieces(layout: str, tmp_path: Path) -> None:
     source = source_of(Path(shutil.copytree(GOLDEN / layout / "interleaved", tmp_path / "model")))

@@ -108,6 +108,7 @@ def test_without_tokenizer_files_a_bundle_works_on_ids(name: str, tmp_path: Path
     )
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", ["MBartTokenizer", "MBart50Tokenizer"])
 def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -> None:
     """As many of the published ones have it."""

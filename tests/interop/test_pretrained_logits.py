@@ -128,6 +128,7 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
     (directory / file).write_text(json.dumps(settings | changes))
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [

@@ -227,6 +227,7 @@ def test_fsmt_on_lines_of_many_scripts(tmp_path: Path) -> None:
     assert "".join(line[start:end] for start, end in src.spans(line)) == line.replace(" ", "")
 
 
+@pytest.mark.slow
 def test_blenderbot_small_on_lines_of_many_scripts(tmp_path: Path) -> None:
     from transformers import BlenderbotSmallTokenizer
 
@@ -294,6 +295,7 @@ def _from_json(path: Path, theirs: Any) -> HuggingFaceTokenizer:  # noqa: ANN401
 SENTINELS = ("a <extra_id_0> b", "a<extra_id_99>b", "<extra_id_7>", "x <extra_id_100> <extra_id_07>")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("madlad", [False, True])
 def test_t5_on_lines_of_many_scripts(madlad: bool, tmp_path: Path) -> None:
     """The lines have no combining marks, for transformers drops those after a no-break space.
@@ -350,6 +352,7 @@ def test_madlads_tag_stands_before_the_source_as_transformers_reads_it(tmp_path:
         imported("t5", tmp_path / "model", src_lang="en")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("saved", [False, True])
 def test_byt5(saved: bool, tmp_path: Path) -> None:
     from transformers import ByT5Tokenizer

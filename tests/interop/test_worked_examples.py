@@ -31,6 +31,7 @@ def shape_of(config: ModelConfig) -> dict[str, object]:
     return {key: value for key, value in told.items() if key not in training_alone}
 
 
+@pytest.mark.slow
 def test_the_thread_gives_a_distribution_at_each_of_64_positions() -> None:
     """Source length 128, target length 64; one layer of the six, and three rows of the batch."""
     sizes = {"src_vocab_size": 40, "tgt_vocab_size": 50, "num_encoder_layers": 1, "num_decoder_layers": 1}

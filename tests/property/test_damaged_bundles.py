@@ -106,6 +106,7 @@ def test_bytes_of_a_bundle(cases: int, bundle: Path) -> None:
     read_many(cases * 2, st.tuples(st.sampled_from([*contents]), WOUNDS, st.booleans()), read)
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("kind", ["bpe", "marian", "m2m100", "moses", "nllb"])
 @few_or_many
 def test_tokenizers(cases: int, kind: str, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def use_tokenizers(tokenizers: TokenizerPair) -> None:
         tokenizer.tags()
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", DIRECTORIES)
 @few_or_many
 def test_settings_and_vocabularies(cases: int, name: str, directories: dict[str, Path]) -> None:

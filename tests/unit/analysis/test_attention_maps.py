@@ -183,6 +183,7 @@ def test_the_chosen_maps_are_selected_in_order(given_maps: AttentionMaps) -> Non
         given_maps.select(MapChoice.parse(heads="5"))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("choice", "names"),
     [
@@ -219,6 +220,7 @@ def test_no_title_reaches_into_the_next_map(kind: str) -> None:
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
+@pytest.mark.slow
 def test_the_title_says_once_that_a_dot_continues_a_word(given_maps: AttentionMaps, tmp_path: Path) -> None:
     hint = "(·: continues a word)"
     draw_attention(given_maps, tmp_path / "a.svg")
@@ -238,6 +240,7 @@ def test_labels_in_an_svg_are_text_that_xml_can_hold(tmp_path: Path) -> None:
     assert {"<b>&amp;\"'", "\ufffd", "$x$", "]]>"} <= set(svg_texts(tmp_path / "a.svg"))
 
 
+@pytest.mark.slow
 def test_the_same_maps_give_the_same_svg(given_maps: AttentionMaps, tmp_path: Path) -> None:
     for name in ("a", "b"):
         draw_attention(given_maps, tmp_path / f"{name}.svg")

@@ -23,6 +23,7 @@ def pair(tmp_path: Path) -> PairFiles:
     return PairFiles(paths)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("rows", [1, 3, 7, 100])
 def test_sentences_in_a_file_are_those_of_a_list(
     pair: PairFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int

@@ -118,6 +118,7 @@ def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> l
     ]
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize(
     "method", [*BOTH_STEPS, AlignmentMethod(layer=2), AlignmentMethod(layer=2, shift=True)]
 )

@@ -326,6 +326,7 @@ def test_an_element_has_both_of_its_tags_whatever_its_attributes_are(
     assert sentences(segment(f"{start}A man</b> runs.", rules)) == ["A man runs."]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "unit",
     ["<!DOCTYPE a [", "<!DOCTYPE a [<!-- ' -->", "<!--", "<?", "<![CDATA[", "<a b='", "<a \"'", "<a '\"'"],

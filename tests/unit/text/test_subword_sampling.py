@@ -37,6 +37,7 @@ def test_rate_0_is_the_tokenizers_own_segmentation(kind: str) -> None:
         assert sampler(line, rng) == tokenizer.encode(line)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
 def test_our_merging_equals_sentencepieces_on_real_text(real_data: Path, normalization: str) -> None:
     folder = real_data / "multi30k"

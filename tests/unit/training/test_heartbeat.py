@@ -42,6 +42,7 @@ def wait_for(heartbeat: Heartbeat) -> str:
     raise AssertionError("nobody was lost")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_rank_that_gives_no_sign_is_lost(lost: int, ranks: Pair, ended: list[str | None]) -> None:
     ranks[1].enter(Phase.FORWARD, step=7)
@@ -78,6 +79,7 @@ def test_a_rank_that_says_itself_why_it_ends_is_not_reported_by_others(ranks: Pa
     assert not ranks[1].is_reporter
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("phases", "message"),
     [

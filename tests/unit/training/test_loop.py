@@ -88,6 +88,7 @@ def test_minutes_end_a_run_with_validation_and_a_bundle(tmp_path: Path) -> None:
     assert isinstance(world.events[-1], EndEvent)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("taken", [2, 4, 5, 6])
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_between_micro_batches_and_the_run_goes_on_from_the_step_before(
@@ -313,6 +314,7 @@ def test_patience_counts_the_validations_by_the_clock(
     assert end.reason == "2 validations without a better nll after 24 steps"
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("killed_at", [15, 18, 19])
 def test_a_resumed_run_of_minutes_repeats_no_validation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int

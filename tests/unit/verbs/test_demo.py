@@ -88,6 +88,7 @@ def test_the_plan_limits_the_training_unless_minutes_are_asked_for(
         assert not left
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_attention_is_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     report = demo(Demo(output=tmp_path / "run", max_minutes=0.005))
