@@ -1,0 +1,210 @@
+"""How far apart two computations of a value may lie: one table, by number format and length of the sum.
+
+A bound is derived, never read off a machine:
+
+    bound = rtol |wanted| + atol · scale,    rtol and atol = 2 √n eps(format)
+
+n counts the roundings behind one value. They are independent, so that n of them grow as √n (Higham and Mary,
+2019, "A New Approach to Probabilistic Rounding Error Analysis"). A rounding is at most eps / 2, so that half
+of a bound is √n times twice that. The scale of the values is 1 (normalised states, weights, logits,
+log-probabilities), unless the test states another: `FLOAT32.ROW.at(0.001)`.
+
+    ELEMENT     a function of some operations                               n = 16
+    ROW         a sum of some hundred products: attention, norm, softmax    n = 256
+    MODEL       states, logits or gradients behind sixteen such sums        n = 16 · 256
+    SENTENCE    log-probabilities of a model, summed over 32 tokens         n = 32 · 16 · 256
+    TRAINING    weights after 16 updates; the scale is how far they moved   n = 16 · 16 · 256
+
+The terms of SENTENCE have one sign, so that their sum has the rtol of MODEL. Weights move little, so that
+they have the rtol of ELEMENT. Products of the short formats are summed in float32 or in integers: their n
+counts what is stored, one value in ELEMENT, four in ROW (two factors, the sum and the bias).
+
+Where HEEDFUL_NEARNESS names a file, each comparison adds a line to it: how near it came to its bound
+(tools/near_bounds.py).
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VARIABLE = "HEEDFUL_NEARNESS"
+STANDARD_ERRORS = 8  # half of these are exceeded by one sample mean in 16,000
+_TOKENS, _LAYERS, _UPDATES = 32, 16, 16
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest difference of two numbers: rtol |wanted| + atol."""
+
+    name: str
+    rtol: float
+    atol: float
+
+    def at(self, scale: float) -> "Bound":
+        """Return the bound of values of another size than 1."""
+        return replace(self, name=f"{self.name}.at({scale:g})", atol=self.atol * scale)
+
+    def printed(self, digits: int) -> "Bound":
+        """Return the bound if a side is rounded to `digits` decimals: of a unit, rounding takes half."""
+        return replace(self, name=f"{self.name}.printed({digits})", atol=self.atol + 10.0**-digits)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.rtol:.2g} |wanted| + {self.atol:.2g})"
+
+    def over(self, wanted: Any) -> Any:  # noqa: ANN401
+        """Return the largest difference from each wanted value."""
+        return self.atol + self.rtol * np.abs(wanted)
+
+
+class Format:
+    """The bounds of a number format, by length of the sum."""
+
+    def __init__(self, name: str, eps: float, *, element: int = 16, row: int = 256) -> None:
+        def bound(length: str, roundings: int, relative: int | None = None) -> Bound:
+            of_value = roundings if relative is None else relative
+            rtol, atol = (2 * math.sqrt(n) * eps for n in (of_value, roundings))
+            return Bound(f"{name}.{length}", rtol, atol)
+
+        model = _LAYERS * row
+        self.ELEMENT = bound("ELEMENT", element)
+        self.ROW = bound("ROW", row)
+        self.MODEL = bound("MODEL", model)
+        self.SENTENCE = bound("SENTENCE", _TOKENS * model, model)
+        self.TRAINING = bound("TRAINING", _UPDATES * model, element)
+
+
+FLOAT64 = Format("FLOAT64", 2.0**-52)
+FLOAT32 = Format("FLOAT32", 2.0**-23)
+FP16 = Format("FP16", 2.0**-10, element=1, row=4)
+BF16 = Format("BF16", 2.0**-7, element=1, row=4)
+INT16 = Format("INT16", 2.0**-15, element=1, row=4)
+INT8 = Format("INT8", 2.0**-7, element=1, row=4)
+
+
+def sampled(deviation: float, count: int) -> Bound:
+    """Return the bound of the mean of a sample of values of that standard deviation."""
+    return Bound("sampled", 0.0, STANDARD_ERRORS * deviation / math.sqrt(count))
+
+
+def assert_close(found: Any, wanted: Any, bound: Bound, *, note: object = "") -> None:  # noqa: ANN401
+    """Compare numbers, arrays, tensors, and sequences and mappings of them; other values must be equal."""
+    why_not = _why_not(found, wanted, bound)
+    assert why_not is None, f"{note}: {why_not}" if note != "" else why_not
+
+
+def assert_apart(found: Any, wanted: Any, bound: Bound, *, note: object = "") -> None:  # noqa: ANN401
+    """Require some number of two arrays to differ by more than the bound, on any machine by twice as much."""
+    one, other = _array(found), _array(wanted)
+    apart = float(np.max(np.abs(one - other) / bound.over(other)))
+    _record(bound, 1 / apart if apart else math.inf)
+    assert apart > 1, f"{note}: nowhere apart by more than {bound}; at most {apart:.3g} times"
+
+
+class Close:
+    """Equal to what is close to its value: stands inside of larger values, and where `==` reads better."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # numpy asks this class, not each of its elements
+
+    def __init__(self, wanted: Any, bound: Bound) -> None:  # noqa: ANN401
+        self._wanted, self._bound, self._why_not = wanted, bound, ""
+
+    def __eq__(self, found: object) -> bool:
+        self._why_not = _why_not(found, self._wanted, self._bound) or ""
+        return not self._why_not
+
+    def __repr__(self) -> str:
+        return f"close({self._wanted!r}, {self._bound}){self._why_not and f' ({self._why_not})'}"
+
+
+def close(wanted: Any, bound: Bound) -> Close:  # noqa: ANN401
+    """Return what equals numbers, arrays, sequences and mappings that are close to the wanted one."""
+    return Close(wanted, bound)
+
+
+def _why_not(found: Any, wanted: Any, bound: Bound) -> str | None:  # noqa: ANN401
+    """Return where two values differ most, in units of the bound; None where that is allowed."""
+    worst, what = 0.0, None
+    for where, one, other in _pairs(found, wanted, ""):
+        if one is None:
+            return f"{where or 'the value'}: {other}"
+        with np.errstate(invalid="ignore", divide="ignore"):
+            difference = np.where(one == other, 0.0, np.abs(one - other))
+            ratios = np.where(difference == 0, 0.0, difference / bound.over(other))
+        if not ratios.size:
+            continue
+        ratios = np.where(np.isfinite(ratios), ratios, math.inf)  # nan, and infinity against a number
+        place = np.unravel_index(int(ratios.argmax()), ratios.shape)
+        if ratios[place] > worst:
+            worst = float(ratios[place])
+            index = f"[{', '.join(map(str, place))}]" if place else ""
+            what = f"{where}{index}: {one[place]!r} for {other[place]!r}, {worst:.3g} times {bound}"
+    _record(bound, worst)
+    return what if worst > 1 else None
+
+
+def _pairs(found: Any, wanted: Any, where: str) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401
+    """Yield the pairs of arrays and where they stand; None and a message if two parts are no such pair."""
+    if isinstance(wanted, Mapping):
+        if not isinstance(found, Mapping) or found.keys() != wanted.keys():
+            yield where, None, f"other keys than {[*wanted]}: {found}"
+            return
+        for name, value in wanted.items():
+            yield from _pairs(found[name], value, f"{where}[{name!r}]")
+    elif isinstance(wanted, list | tuple):
+        if not isinstance(found, Sequence | np.ndarray) or len(found) != len(wanted):
+            yield where, None, f"no {len(wanted)} values: {found}"
+            return
+        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            yield from _pairs(one, other, f"{where}[{number}]")
+    elif wanted is None or isinstance(wanted, str | bytes | bool):
+        if found is None or type(found) is not type(wanted) or found != wanted:
+            yield where, None, f"{found!r} for {wanted!r}"
+    else:
+        yield _arrays(found, wanted, where)
+
+
+def _arrays(found: Any, wanted: Any, where: str) -> tuple[str, Any, Any]:  # noqa: ANN401
+    if found is None or isinstance(found, str | bytes):
+        return where, None, f"{found!r} for {wanted!r}"
+    types = [each.dtype for each in (found, wanted) if hasattr(each, "detach")]
+    if len({*types}) > 1:
+        return where, None, f"{types[0]} for {types[1]}"
+    one, other = _array(found), _array(wanted)
+    if other.ndim and one.shape != other.shape:
+        return where, None, f"shape {one.shape} for {other.shape}"
+    return where, one, np.broadcast_to(other, one.shape)
+
+
+def _array(values: Any) -> Any:  # noqa: ANN401
+    if hasattr(values, "detach"):  # a tensor, on whatever device
+        values = values.detach().cpu().double().numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
+def _record(bound: Bound, ratio: float) -> None:
+    file = os.environ.get(VARIABLE)
+    if not file:
+        return
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    row = {
+        "test": os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0],
+        "line": f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}",
+        "bound": bound.name,
+        "ratio": ratio,
+    }
+    # One write, at the end of the file: lines of several processes stay whole.
+    out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(out, (json.dumps(row) + "\n").encode())
+    finally:
+        os.close(out)
