@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from searches import searched, searched_by_beam, searched_greedily
 from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, every_output, random_table, task_of
+from tolerances import FLOAT64, close
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -30,7 +31,9 @@ def check(seed: int, *, vocab_size: int, limit: int, options: SearchOptions, num
     for hypotheses, outputs in zip(found, expected, strict=True):
         tokens = [(*each.ids, EOS) if each.finished else each.ids for each in hypotheses]
         assert tokens == [tokens for _, tokens in outputs[:n_best]]
-        assert [each.score for each in hypotheses] == pytest.approx([score for score, _ in outputs[:n_best]])
+        assert [each.score for each in hypotheses] == close(
+            [score for score, _ in outputs[:n_best]], FLOAT64.ROW
+        )
 
 
 @pytest.mark.parametrize("normalization", ["gnmt", "power"])
@@ -121,7 +124,7 @@ def test_a_wide_beam_is_exhaustive_under_every_constraint(
             given = len(prefixes[b]) + (options.forced_first_id is not None)
             if options.forced_last_id is not None and len(tokens) == limit > given:
                 own[-1] = 0.0
-            assert hypothesis.token_log_probs == pytest.approx(own)
+            assert hypothesis.token_log_probs == close(own, FLOAT64.ROW)
             assert hypothesis.score == hypothesis.log_prob / options.penalty(len(tokens))
 
 
@@ -222,9 +225,9 @@ def test_a_wide_beam_equals_exhaustive_search_with_coverage(
             for score, tokens in every[b]
         }
         best = sorted(scored, key=lambda tokens: (-scored[tokens], tokens))[: len(hypotheses)]
-        assert [each.score for each in hypotheses] == pytest.approx([scored[tokens] for tokens in best])
-        assert [scored[tokens_of(each)] for each in hypotheses] == pytest.approx(
-            [scored[tokens] for tokens in best]
+        assert [each.score for each in hypotheses] == close([scored[tokens] for tokens in best], FLOAT64.ROW)
+        assert [scored[tokens_of(each)] for each in hypotheses] == close(
+            [scored[tokens] for tokens in best], FLOAT64.ROW
         )
 
 
@@ -240,7 +243,7 @@ def test_coverage_changes_what_is_best_and_ends_no_search_early() -> None:
     assert lengths[0.0] < lengths[2.0]
     for b, [each] in enumerate(found[2.0]):
         wanted = each.log_prob + equation_14(attention, b, tokens_of(each), 2.0)
-        assert each.score == pytest.approx(wanted)
+        assert each.score == close(wanted, FLOAT64.ROW)
 
 
 def test_a_beam_of_one_is_greedy_search_with_coverage_in_its_scores() -> None:
@@ -252,7 +255,7 @@ def test_a_beam_of_one_is_greedy_search_with_coverage_in_its_scores() -> None:
     for b, ([plain], [covered]) in enumerate(zip(found[0.0], found[0.7], strict=True)):
         assert covered.token_log_probs == plain.token_log_probs
         wanted = plain.score + equation_14(attention, b, tokens_of(plain), 0.7)
-        assert covered.score == pytest.approx(wanted)
+        assert covered.score == close(wanted, FLOAT64.ROW)
 
 
 def test_groups_count_coverage_too() -> None:
@@ -271,4 +274,4 @@ def test_groups_count_coverage_too() -> None:
             tokens = tokens_of(each)
             penalty = options.penalty(len(tokens))
             wanted = each.log_prob / penalty + equation_14(attention, b, tokens, 0.7)
-            assert each.score == pytest.approx(wanted)
+            assert each.score == close(wanted, FLOAT64.ROW)

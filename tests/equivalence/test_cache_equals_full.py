@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from option_models import EVERY, RELATIVE, SRC_VOCAB, TGT_VOCAB, option_inputs, option_model
 from searches import searched, searched_by_beam, searched_greedily
+from tolerances import FLOAT64, assert_close, close
 from torch import Tensor
 
 from heedful.decoding.backends.torch import ModelStep, TorchTokens
@@ -107,7 +108,7 @@ def test_cached_decoding_equals_full_decoding_at_each_step_of_a_search(
         step = BothSteps(tiny_model(**changes), padded_sources())
         options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size)
         found = search(step, task_of([20, 6, 11, 1, 30], options))
-    assert step.largest_difference < 1e-10
+    assert step.largest_difference == close(0.0, FLOAT64.MODEL)
     assert step.row_counts[0] == 5
     assert step.row_counts[-1] < max(step.row_counts)  # sentences left the batch
     assert len(found) == 5  # type: ignore[arg-type]
@@ -124,7 +125,7 @@ def test_neighbours_and_padding_change_no_search_result() -> None:
             [found] = searched(alone, task_of([12], options))
             assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in hypotheses]
             scores = [hypothesis.score for hypothesis in hypotheses]
-            assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-10)
+            assert [hypothesis.score for hypothesis in found] == close(scores, FLOAT64.SENTENCE)
 
 
 STEPS = 23  # more than the cache has room for at first, and further than relative positions tell apart
@@ -143,7 +144,7 @@ def assert_steps_equal_the_whole(model: Transformer, steps: int = STEPS) -> None
             prefixes = torch.cat([prefixes, ids[:, None]], dim=1)
             found = model.decode_step(ids, cache)
             wanted = model.project(model.decode(prefixes, memory))[:, -1]
-            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+            assert_close(found, wanted, FLOAT64.MODEL)
             assert cache.length == step + 1
             if step in MOVES:
                 rows = torch.tensor(MOVES[step])
@@ -186,7 +187,7 @@ def test_a_beam_of_one_source_may_branch_and_drop_its_rows(name: str) -> None:
             cache.reorder(torch.tensor(rows))
             found = model.decode_step(prefixes[:, -1], cache)
             wanted = model.project(model.decode(prefixes, memory))[:, -1]
-            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+            assert_close(found, wanted, FLOAT64.MODEL)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -203,4 +204,4 @@ def test_several_positions_at_a_time_give_what_the_whole_decoder_gives(
         cache = model.start_cache(memory)
         chunks = tgt_in.split([2, 1, 30, 8], dim=1)
         found = torch.cat([model.decoder(chunk, memory, cache=cache) for chunk in chunks], dim=1)
-        torch.testing.assert_close(found, model.decode(tgt_in, memory), rtol=1e-10, atol=1e-10)
+        assert_close(found, model.decode(tgt_in, memory), FLOAT64.MODEL)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from process_groups import settings, small_source, take_steps
 from small_models import assert_same_weights, prepared, small_config, small_model
+from tolerances import FLOAT32, FLOAT64, assert_close
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
@@ -109,7 +110,7 @@ def test_compiled_layers_have_the_gradients_of_plain_ones(
         gradients.append([weight.grad for weight in model.parameters()])
     assert graphs() == 1 + 2  # what the compiler is tried with, and the two kinds of layers
     for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        assert_close(one, other, FLOAT64.MODEL)
 
 
 @pytest.mark.slow
@@ -120,7 +121,7 @@ def test_compiled_processes_take_the_weights_where_plain_steps_do(source: BatchS
     found = take_steps(source, training(compiled=True), size=2)
     assert graphs() >= 1 + 2
     for name, weight in wanted.weights.items():
-        torch.testing.assert_close(found.weights[name], weight, rtol=0.0, atol=1e-6)
+        assert_close(found.weights[name], weight, FLOAT64.TRAINING)
     assert found.metrics[-1].nll < found.metrics[0].nll
 
 
@@ -175,7 +176,7 @@ def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path
     assert compiled[0][0] >= 2
     assert [before for before, _ in compiled] == [after for _, after in compiled]
     for one, other in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-5)
+        assert_close(one, other, FLOAT32.TRAINING)
 
 
 @pytest.mark.usefixtures("working_compiler")

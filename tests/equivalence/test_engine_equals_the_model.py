@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 from machine_class import LevelsHere, case, every_computation
-from small_engines import TOLERANCES, engine_of, log_probs_of, model_with, padded
+from small_engines import engine_of, log_probs_of, model_with, padded
+from tolerances import FLOAT32, assert_close, format_of
 
 from heedful.decoding.backends.engine import Engine, biases_by_distance
 from heedful.decoding.backends.native import EngineStep, NativeBackend, head_weights
@@ -76,7 +77,7 @@ def test_every_step_has_the_models_log_probabilities(name: str, here: LevelsHere
             theirs.reorder(rows)
             for (level, precision), step in ours.items():
                 with case(level, precision):
-                    assert (log_probs_of(step(ids)) - wanted).abs().max() <= TOLERANCES[precision]
+                    assert_close(log_probs_of(step(ids)), wanted, format_of(precision).MODEL)
                 step.reorder(rows)
             ids = torch.from_numpy(rng.integers(1, 41, len(rows)))
 
@@ -94,7 +95,7 @@ def test_the_weights_of_every_head_are_torchs(name: str, here: LevelsHere) -> No
             for ours, theirs in zip(weights, wanted, strict=True):
                 for one, other in zip(ours, theirs, strict=True):
                     assert one.shape == other.shape
-                    np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+                    assert_close(one, other, FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize("suppressed", [[], [0, 3], [40, 99]])
@@ -108,12 +109,12 @@ def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, supp
     wanted_values, wanted_ids = TorchTokens(log_probs).top(count, [i for i in suppressed if i < 41])
     some = slice(0, min(count, possible))
     np.testing.assert_array_equal(ids[:, some], wanted_ids[:, some])
-    np.testing.assert_allclose(values[:, some], wanted_values[:, some], atol=1e-6)
+    assert_close(values[:, some], wanted_values[:, some], FLOAT32.ELEMENT)
     assert (values[:, possible:] == -np.inf).all()
     renormalised, same_ids = tokens.top(count, suppressed, renormalize=True)
     np.testing.assert_array_equal(same_ids[:, some], ids[:, some])
     if suppressed and count >= possible:
-        np.testing.assert_allclose(np.exp(renormalised).sum(axis=1), 1.0, rtol=1e-5)
+        assert_close(np.exp(renormalised).sum(axis=1), 1.0, FLOAT32.ROW)
 
 
 @computations
@@ -244,7 +245,7 @@ def test_outputs_may_be_longer_than_the_first_tables(options: dict[str, object])
             ids = torch.tensor([1 + place % 40])
             found, wanted = ours(ids), theirs(ids)
             if place % 37 == 0 or place > 147:
-                assert (log_probs_of(found) - log_probs_of(wanted)).abs().max() <= 1e-4
+                assert_close(log_probs_of(found), log_probs_of(wanted), FLOAT32.MODEL)
 
 
 def test_other_models_are_left_to_torch() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from option_models import TGT_VOCAB, option_inputs, option_model
+from tolerances import assert_close, format_of
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -113,8 +114,7 @@ def test_replayed_steps_are_those_that_are_computed(
         for order in moves(rows, STEPS):
             ids = rng.integers(4, TGT_VOCAB, rows)
             wanted, found = (each(ids).log_probs() for each in (step, graphs))
-            tolerance = 1e-12 if precision == torch.float64 else 0.05
-            torch.testing.assert_close(found, wanted, rtol=0.0, atol=tolerance)
+            assert_close(found, wanted, format_of(precision).MODEL)
             if order is not None:
                 rows = len(order)
                 step.reorder(order)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from process_groups import Outcome, settings, small_source, take_steps
 from small_models import small_config, small_model
+from tolerances import FLOAT32, FLOAT64, assert_close, close
 from torch import Tensor
 from trainer_worlds import make
 
@@ -117,10 +118,10 @@ def test_halves_have_the_gradient_of_the_whole(
     assert max(tried[-2:]) <= most
     assert wanted.num_halvings == 0
     assert found.num_tgt_tokens == wanted.num_tgt_tokens
-    assert found.loss == pytest.approx(wanted.loss, rel=1e-12)
-    assert found.gradient_norm == pytest.approx(wanted.gradient_norm, rel=1e-10)
+    assert found.loss == close(wanted.loss, FLOAT64.MODEL)
+    assert found.gradient_norm == close(wanted.gradient_norm, FLOAT64.MODEL)
     for one, other in zip(weights, others, strict=True):
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+        assert_close(one, other, FLOAT64.MODEL)
 
 
 def test_one_pair_that_does_not_fit_is_one_line(inject: Injection) -> None:
@@ -145,7 +146,7 @@ def test_a_validation_in_halves_is_the_validation(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(model, "encode", encode_few)
     found = measure_nll(model, batches, precision="float32")
     assert tried == [7, 4, 2, 2, 3, 2, 1]
-    assert found == pytest.approx(wanted, rel=1e-12)
+    assert found == close(wanted, FLOAT64.MODEL)
 
 
 def test_other_errors_are_raised_as_they_are(inject: Injection) -> None:
@@ -177,7 +178,7 @@ def test_a_process_that_halves_its_batches_does_its_part(
     assert max(tried) > 3
     assert found.metrics[0].num_halvings > 0
     for name, weight in undivided.weights.items():
-        torch.testing.assert_close(found.weights[name], weight, rtol=0.0, atol=1e-6)
+        assert_close(found.weights[name], weight, FLOAT64.TRAINING)
 
 
 def test_a_run_says_it_once_and_ends_in_the_same_weights(tmp_path: Path, inject: Injection) -> None:
@@ -193,4 +194,4 @@ def test_a_run_says_it_once_and_ends_in_the_same_weights(tmp_path: Path, inject:
     assert message.startswith("a batch did not fit into memory; it was split in two")
     assert message.endswith("save time with batch.tokens=12500")
     losses, others = ([event.loss for event in each.of(StepEvent)] for each in (found, wanted))
-    assert losses == pytest.approx(others, rel=1e-4)
+    assert losses == close(others, FLOAT32.TRAINING)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from machine_class import as_class, every_level, need_level
+from tolerances import FLOAT32, assert_close, format_of, largest
 from torch import Tensor, nn
 
 from heedful.model.attention import attention_weights
@@ -18,7 +19,7 @@ from heedful.runtime.threads import using_threads
 from heedful.settings.model import ModelConfig
 from heedful.training.loss import fused_linear_cross_entropy
 
-TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
+DTYPES = (torch.float32, torch.bfloat16)
 
 
 @pytest.fixture(autouse=True, params=every_level())
@@ -39,7 +40,7 @@ def norm_of(width: int) -> nn.LayerNorm:
     return norm
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 7, 64, 130])
 def test_residual_norm_is_layer_norm_of_the_sum(dtype: torch.dtype, width: int) -> None:
     torch.manual_seed(1)
@@ -59,8 +60,8 @@ def test_residual_norm_is_layer_norm_of_the_sum(dtype: torch.dtype, width: int) 
         *zip(found_weights, [norm.weight.grad, norm.bias.grad], strict=True),
     ]
     for one, other in pairs:
-        scale = other.abs().max().clamp_min(1.0)
-        assert (one.float() - other).abs().max() <= TOLERANCES[dtype] * scale * (1 if width > 1 else 50)
+        scale = largest(other) * (1 if width > 1 else norm.eps**-0.5)
+        assert_close(one.float(), other, format_of(dtype).ROW.at(scale))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -74,9 +75,9 @@ def test_residual_norm_drops_what_its_backward_pass_drops(p: float) -> None:
     assert h.grad is not None
     factor = h.grad / x.grad
     kept = factor > 0.5
-    torch.testing.assert_close(factor[kept], torch.full_like(factor[kept], 1 / (1 - p)), rtol=1e-4, atol=0)
+    assert_close(factor[kept], torch.full_like(factor[kept], 1 / (1 - p)), FLOAT32.ELEMENT)
     assert not h.grad[~kept].any()
-    torch.testing.assert_close(found, norm(x + h * kept / (1 - p)), rtol=1e-4, atol=1e-5)
+    assert_close(found, norm(x + h * kept / (1 - p)), FLOAT32.ROW)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3])
@@ -106,10 +107,10 @@ def test_residual_norm_drops_at_random(p: float) -> None:
 def test_residual_norm_drops_nothing_in_evaluation() -> None:
     norm, dropout = nn.LayerNorm(16), FastDropout(0.5).eval()
     x, h = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
-    torch.testing.assert_close(residual_norm(x, h, dropout, norm), norm(x + h))
+    assert_close(residual_norm(x, h, dropout, norm), norm(x + h), FLOAT32.ROW)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (5, 7), (16, 16), (20, 33), (3, 100)])
 @pytest.mark.parametrize("mask_shape", ["padding", "causal", "any"])
 def test_weights_are_the_papers(dtype: torch.dtype, queries: int, keys: int, mask_shape: str) -> None:
@@ -130,10 +131,11 @@ def test_weights_are_the_papers(dtype: torch.dtype, queries: int, keys: int, mas
     assert found.dtype == dtype
     assert not found[~mask.expand_as(found)].any()
     for one, other in [(found, wanted), *zip([x.grad for x in ours], [x.grad for x in wide], strict=True)]:
-        assert (one.float() - other).abs().max() <= TOLERANCES[dtype] * other.abs().max().clamp_min(1.0) * 3
+        scale = 3 * largest(other)
+        assert_close(one.float(), other, format_of(dtype).ROW.at(scale))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_loss_and_its_gradients_are_the_formulas(dtype: torch.dtype) -> None:
     torch.manual_seed(5)
     output = nn.Linear(24, 1000)
@@ -149,7 +151,7 @@ def test_loss_and_its_gradients_are_the_formulas(dtype: torch.dtype) -> None:
         loss.smoothed.backward()
         results.append([loss.smoothed.detach(), loss.nll, x.grad, output.weight.grad, output.bias.grad])
     for one, other in zip(*results, strict=True):
-        assert (one - other).abs().max() <= 3 * TOLERANCES[dtype] * other.abs().max()
+        assert_close(one, other, format_of(dtype).ROW.at(largest(other)))
 
 
 def test_extreme_logits_have_the_loss_of_torch() -> None:
@@ -158,7 +160,7 @@ def test_extreme_logits_have_the_loss_of_torch() -> None:
         output.weight.copy_(torch.tensor([[0.0, 0.0], [500.0, 0.0], [-500.0, 3.0], [20.0, 1.0]]))
     states, targets = torch.tensor([[1.0, 1.0], [-1.0, 2.0]]), torch.tensor([2, 1])
     loss = fused_linear_cross_entropy(states, output, targets, smoothing=0.0, pad_id=0, kernels=True)
-    torch.testing.assert_close(loss.nll, F.cross_entropy(output(states), targets, reduction="sum"))
+    assert_close(loss.nll, F.cross_entropy(output(states), targets, reduction="sum"), FLOAT32.ROW)
 
 
 def test_a_model_has_the_gradients_that_it_has_without_kernels() -> None:
@@ -181,7 +183,7 @@ def test_a_model_has_the_gradients_that_it_has_without_kernels() -> None:
         loss.smoothed.backward()
         gradients.append([weight.grad for weight in model.parameters()])
     for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        assert_close(one, other, FLOAT32.MODEL)
 
 
 def test_other_tensors_stay_with_torch() -> None:

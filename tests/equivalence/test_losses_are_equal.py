@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from naive_transformer import gradients, numbers
 from scalars import Number, differentiate, divide, exp, log, minus, times, total
+from tolerances import BF16, FLOAT32, FLOAT64, assert_close, close
 from torch import Tensor, nn
 
 from heedful.training.loss import fused_linear_cross_entropy, smoothed_cross_entropy
@@ -38,14 +39,14 @@ def test_the_loss_is_the_written_out_cross_entropy(smoothing: float) -> None:
         log_probs = [log(divide(power, total(powers))) for power in powers]
         q = [0.0 if i == PAD else smoothing / (V - 1) for i in range(V)]
         q[wanted_id] += 1 - smoothing
-        assert sum(q) == pytest.approx(1.0)
+        assert sum(q) == close(1.0, FLOAT64.ROW)
         losses.append(minus(Number(0.0), total(times(p, w) for p, w in zip(log_probs, q, strict=True))))
         nlls.append(-log_probs[wanted_id].value)
     loss = total(losses)
     differentiate(loss)
-    assert found.smoothed.item() == pytest.approx(loss.value, rel=1e-12)
-    assert found.nll.item() == pytest.approx(sum(nlls), rel=1e-12)
-    torch.testing.assert_close(logits.grad, gradients(naive_logits), rtol=1e-9, atol=1e-12)
+    assert found.smoothed.item() == close(loss.value, FLOAT64.ROW)
+    assert found.nll.item() == close(sum(nlls), FLOAT64.ROW)
+    assert_close(logits.grad, gradients(naive_logits), FLOAT64.ROW)
 
 
 @SMOOTHINGS
@@ -59,8 +60,8 @@ def test_the_loss_is_torchs_with_the_share_of_padding_taken_out(smoothing: float
     wanted = F.cross_entropy(logits, wanted_ids, reduction="sum", label_smoothing=theirs)
     wanted = wanted + (theirs - smoothing) * nll - on_padding
     found = smoothed_cross_entropy(logits, wanted_ids, smoothing=smoothing, pad_id=PAD)
-    torch.testing.assert_close(found.smoothed, wanted)
-    torch.testing.assert_close(found.nll, nll)
+    assert_close(found.smoothed, wanted, FLOAT32.ROW)
+    assert_close(found.nll, nll, FLOAT32.ROW)
 
 
 def projected(smoothing: float) -> Callable[[Tensor, nn.Linear, Tensor], tuple[Tensor, Tensor]]:
@@ -102,7 +103,7 @@ def test_the_loss_in_pieces_is_the_loss(smoothing: float, bias: bool, count: int
     wanted = with_gradients(direct(smoothing), states, output, ids)
     assert len(found) == len(wanted) == (5 if bias else 4)
     for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+        assert_close(one, other, FLOAT64.MODEL)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -115,7 +116,7 @@ def test_the_loss_in_pieces_under_bf16_is_near_the_loss_in_float32(bias: bool) -
         found = with_gradients(projected(0.1), states.bfloat16(), output, ids)
     for one, other in zip(found[:2], wanted[:2], strict=True):
         assert one.dtype == torch.float32  # sums are not taken in bf16
-        torch.testing.assert_close(one, other, rtol=2e-3, atol=0.0)
+        assert_close(one, other, BF16.ROW.averaged(count))
     for one, other in zip(found[2:], wanted[2:], strict=True):
         assert float((one.float() - other).norm() / other.norm()) < 0.01
     assert found[3].dtype == torch.float32
@@ -130,8 +131,8 @@ def test_padding_gets_no_share_so_its_improbability_costs_nothing(smoothing: flo
     output.weight = nn.Parameter(logits.T)
     for loss in (direct(smoothing), projected(smoothing)):
         smoothed, nll = loss(states, output, ids)
-        assert smoothed.item() == pytest.approx(nll.item())
-        assert nll.item() == pytest.approx(2 * math.log(V - 1))
+        assert smoothed.item() == close(nll.item(), FLOAT64.ROW)
+        assert nll.item() == close(2 * math.log(V - 1), FLOAT64.ROW)
 
 
 @pytest.mark.parametrize("bias", [True, False])

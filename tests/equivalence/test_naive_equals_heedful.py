@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from naive_transformer import Naive, gradients, numbers, values, weigh_and_differentiate, weights_of
+from tolerances import FLOAT32, FLOAT64, assert_close, largest
 from torch import Tensor, nn
 
 from heedful.model.attention import MultiHeadAttention
@@ -38,14 +39,14 @@ def random(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
 
-def assert_close(found: Tensor | None, wanted: Tensor) -> None:
+def assert_same(found: Tensor | None, wanted: Tensor) -> None:
     assert found is not None
-    torch.testing.assert_close(found.detach(), wanted, rtol=1e-9, atol=1e-11)
+    assert_close(found, wanted, FLOAT64.MODEL.at(largest(wanted)))
 
 
 def assert_weight_gradients_equal(module: nn.Module, weights: dict[str, Any]) -> None:
     for name, parameter in module.named_parameters():
-        assert_close(parameter.grad, gradients(weights[name]))
+        assert_same(parameter.grad, gradients(weights[name]))
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +68,9 @@ def test_attention_equals_its_formula(sizes: dict[str, Any]) -> None:
         for b, length in enumerate(SRC_LENGTHS)
     ]
     weigh_and_differentiate(wanted, coefficients)
-    assert_close(found, values(wanted))
-    assert_close(x.grad, gradients(naive_x))
-    assert_close(context.grad, gradients(naive_context))
+    assert_same(found, values(wanted))
+    assert_same(x.grad, gradients(naive_x))
+    assert_same(context.grad, gradients(naive_context))
     assert_weight_gradients_equal(module, weights)
 
 
@@ -88,9 +89,9 @@ def test_attention_that_may_look_nowhere_equals_its_formula_with_an_empty_sum() 
         for b in range(B)
     ]
     weigh_and_differentiate(wanted, coefficients)
-    assert_close(found, values(wanted))
-    assert_close(found[0, 2], module.output.bias.detach())
-    assert_close(x.grad, gradients(naive_x))
+    assert_same(found, values(wanted))
+    assert_same(found[0, 2], module.output.bias.detach())
+    assert_same(x.grad, gradients(naive_x))
     assert_weight_gradients_equal(module, weights)
 
 
@@ -114,8 +115,8 @@ def test_an_encoder_layer_equals_its_formula(norm_first: bool, activation: str) 
         for b, length in enumerate(SRC_LENGTHS)
     ]
     weigh_and_differentiate(wanted, coefficients)
-    assert_close(found, values(wanted))
-    assert_close(x.grad, gradients(naive_x))
+    assert_same(found, values(wanted))
+    assert_same(x.grad, gradients(naive_x))
     assert_weight_gradients_equal(layer, weights)
 
 
@@ -134,9 +135,9 @@ def test_a_decoder_layer_equals_its_formula(norm_first: bool) -> None:
         for b, length in enumerate(SRC_LENGTHS)
     ]
     weigh_and_differentiate(wanted, coefficients)
-    assert_close(found, values(wanted))
-    assert_close(x.grad, gradients(naive_x))
-    assert_close(memory.grad, gradients(naive_memory))
+    assert_same(found, values(wanted))
+    assert_same(x.grad, gradients(naive_x))
+    assert_same(memory.grad, gradients(naive_memory))
     assert_weight_gradients_equal(layer, weights)
 
 
@@ -192,9 +193,9 @@ def test_the_model_equals_its_formulas_sentence_by_sentence(changes: dict[str, A
         torch.cat([coefficients[b, :length] for b, length in enumerate(tgt_lengths)]),
     )
     # Sinusoids are a table in float32; all else is in float64.
-    allowed = {"rtol": 0.0, "atol": 1e-5 if config.positions == "sinusoidal" else 1e-10}
+    bound = (FLOAT32 if config.positions == "sinusoidal" else FLOAT64).MODEL
     for b, length in enumerate(tgt_lengths):
-        torch.testing.assert_close(found[b, :length].detach(), values(wanted[b]), **allowed)
+        assert_close(found[b, :length], values(wanted[b]), bound)
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, gradients(weights[name]), **allowed)
+        assert_close(parameter.grad, gradients(weights[name]), bound)

@@ -7,6 +7,7 @@ import torch
 from naive_options import NaiveWithOptions, bucket
 from naive_transformer import gradients, values, weigh_and_differentiate, weights_of
 from option_models import RELATIVE, option_config
+from tolerances import FLOAT64, assert_close, largest
 from torch import nn
 
 from heedful.model.transformer import Transformer
@@ -71,10 +72,10 @@ def test_a_model_with_options_equals_its_formulas_sentence_by_sentence(changes: 
         torch.cat([coefficients[b, :length] for b, length in enumerate(LENGTHS[1])]),
     )
     for b, length in enumerate(LENGTHS[1]):
-        torch.testing.assert_close(found[b, :length].detach(), values(wanted[b]), rtol=1e-9, atol=1e-10)
+        assert_close(found[b, :length].detach(), values(wanted[b]), FLOAT64.MODEL)
     for name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, gradients(weights[name]), rtol=1e-8, atol=1e-9)
+        wanted_gradient = gradients(weights[name])
+        assert_close(parameter.grad, wanted_gradient, FLOAT64.MODEL.at(largest(wanted_gradient)))
 
 
 @pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 127), (8, 11), (6, 5), (50, 101)])

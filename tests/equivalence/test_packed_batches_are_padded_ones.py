@@ -6,6 +6,7 @@ import pytest
 import torch
 from fake_gpu import fake_gpu, varlen_attn
 from option_models import EVERY, option_config, option_model
+from tolerances import BF16, FLOAT64, assert_close, close, largest
 from torch import Tensor
 
 from heedful.data.batches import Batch, collate
@@ -59,14 +60,14 @@ def test_states_and_gradients_are_those_of_padded_batches(name: str) -> None:
     src, tgt_in, is_real = inputs_of(model)
     states = packed_states(model, src, tgt_in, is_real)
     wanted = model.decode(tgt_in, model.encode(src))[is_real]
-    torch.testing.assert_close(states, wanted, rtol=1e-10, atol=1e-10)
+    assert_close(states, wanted, FLOAT64.MODEL)
     factors = torch.randn_like(wanted)
     gradients, wanted_gradients = (
         torch.autograd.grad((each * factors).sum(), list(model.parameters()), allow_unused=True)
         for each in (states, wanted)
     )
     for gradient, other in zip(gradients, wanted_gradients, strict=True):
-        torch.testing.assert_close(gradient, other, rtol=1e-9, atol=1e-9)
+        assert_close(gradient, other, FLOAT64.MODEL.at(largest(*wanted_gradients)))
 
 
 @pytest.mark.parametrize("name", [*EVERY, "ssru"])
@@ -132,7 +133,7 @@ def test_attention_of_variable_length_is_that_of_padded_batches(monkeypatch: pyt
         assert calls == [(-1, -1)] * 2 + [(-1, 0), (-1, -1)] * 2
         wanted_loss, wanted = trained(model, PADDED, "bf16")
     assert len(calls) == 6
-    assert loss == pytest.approx(wanted_loss, rel=1e-3)
+    assert loss == close(wanted_loss, BF16.ROW)
     largest = max(float(each.abs().max()) for each in wanted.values())
     for each, gradient in gradients.items():
-        torch.testing.assert_close(gradient, wanted[each], rtol=0.0, atol=0.02 * largest, msg=each)
+        assert_close(gradient, wanted[each], BF16.ROW.at(largest), note=each)

@@ -15,6 +15,7 @@ import torch
 from fake_gpu import fake_gpu
 from process_groups import ADAPTERS, MUON, case_of, settings, small_source, take_steps
 from small_models import prepared, small_config, small_model
+from tolerances import FLOAT64, assert_close, close
 from torch import Tensor
 
 from heedful.data.batches import BatchSource
@@ -55,8 +56,8 @@ def test_processes_that_share_the_weights_are_one_process(
     assert_same(found.average, wanted.average)
     for one, other in zip(found.metrics, wanted.metrics, strict=True):
         assert one.num_tgt_tokens == other.num_tgt_tokens
-        assert one.loss == pytest.approx(other.loss, rel=1e-6)
-        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-6)
+        assert one.loss == close(other.loss, FLOAT64.MODEL)
+        assert one.gradient_norm == close(other.gradient_norm, FLOAT64.MODEL)
     if not settings(**sections).lora.rank:  # adapters of a model that knows nothing learn little
         assert found.metrics[-1].nll < found.metrics[0].nll - 0.25
 
@@ -106,13 +107,13 @@ def test_processes_that_torchrun_starts_are_one_process(size: int, cases: list[s
         )
         assert_same(found["weights"], wanted.weights)
         assert_same(found["average"], wanted.average)
-        assert found["losses"].tolist() == pytest.approx([each.loss for each in wanted.metrics], rel=1e-6)
+        assert found["losses"].tolist() == close([each.loss for each in wanted.metrics], FLOAT64.TRAINING)
 
 
 def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert found.keys() == wanted.keys()
     for name, weight in wanted.items():
-        torch.testing.assert_close(found[name], weight, rtol=0.0, atol=1e-6)
+        assert_close(found[name], weight, FLOAT64.TRAINING)
 
 
 @pytest.mark.slow

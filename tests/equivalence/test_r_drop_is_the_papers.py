@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from small_models import small_model
+from tolerances import BF16, FLOAT64, assert_apart, assert_close, close
 from torch import Tensor, nn
 
 from heedful.data.batches import Batch
@@ -72,7 +73,7 @@ def test_the_loss_in_pieces_is_the_papers(smoothing: float, alpha: float, bias: 
     wanted = with_gradients(direct, states, output, ids, smoothing=smoothing, alpha=alpha)
     assert len(found) == len(wanted) == (5 if bias else 4)
     for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+        assert_close(one, other, FLOAT64.MODEL)
 
 
 def test_under_bf16_it_is_near_the_one_in_float64() -> None:
@@ -83,7 +84,7 @@ def test_under_bf16_it_is_near_the_one_in_float64() -> None:
         found = with_gradients(projected, states.bfloat16(), output.float(), ids, smoothing=0.1, alpha=5.0)
     for one, other in zip(found[:2], wanted[:2], strict=True):
         assert one.dtype == torch.float32
-        torch.testing.assert_close(one.double(), other, rtol=3e-3, atol=0.0)
+        assert_close(one.double(), other, BF16.ROW.averaged(300))
     for one, other in zip(found[2:], wanted[2:], strict=True):
         assert float((one.double() - other).norm() / other.norm()) < 0.02
 
@@ -114,12 +115,12 @@ def test_a_batch_is_passed_twice_under_different_dropout(alpha: float) -> None:
     logits = model(torch.cat([batch.src, batch.src]), torch.cat([batch.tgt_in, batch.tgt_in]))
     real = batch.tgt_out != PAD
     first, second = logits[:3][real], logits[3:][real]
-    assert not torch.allclose(first, second)
+    assert_apart(first, second, FLOAT64.MODEL)
     smoothed, nll = papers_loss(first, second, batch.tgt_out[real], smoothing=0.1, alpha=alpha)
-    torch.testing.assert_close(found.smoothed, smoothed / 2)
-    torch.testing.assert_close(found.nll, nll / 2)
+    assert_close(found.smoothed, smoothed / 2, FLOAT64.MODEL)
+    assert_close(found.nll, nll / 2, FLOAT64.MODEL)
     for one, other in zip(found_gradients, gradients(model, smoothed / 2), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+        assert_close(one, other, FLOAT64.MODEL)
 
 
 def test_where_dropout_drops_nothing_two_passes_are_one() -> None:
@@ -131,7 +132,7 @@ def test_where_dropout_drops_nothing_two_passes_are_one() -> None:
         found.append((sums, [weight.grad for weight in model.parameters()]))
     (twice, its_gradients), (once, other_gradients) = found
     assert twice.num_tgt_tokens == once.num_tgt_tokens == 24
-    assert twice.smoothed == pytest.approx(once.smoothed, rel=1e-12)
-    assert twice.nll == pytest.approx(once.nll, rel=1e-12)
+    assert twice.smoothed == close(once.smoothed, FLOAT64.MODEL)
+    assert twice.nll == close(once.nll, FLOAT64.MODEL)
     for one, other in zip(its_gradients, other_gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+        assert_close(one, other, FLOAT64.MODEL)

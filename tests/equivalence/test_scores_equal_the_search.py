@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from searches import searched
+from tolerances import FLOAT64, close
 from torch import Tensor
 
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
@@ -106,9 +107,9 @@ def assert_scored_as_found(
             scored = score_outputs(step, outputs, of_rows)
             for one, other in zip(scored, found, strict=True):
                 assert (one.ids, one.finished) == (other.ids, other.finished)
-                assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-10)
-                assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
-                assert one.score == pytest.approx(other.score, abs=1e-10)
+                assert one.token_log_probs == close(other.token_log_probs, FLOAT64.MODEL)
+                assert one.log_prob == close(other.log_prob, FLOAT64.SENTENCE)
+                assert one.score == close(other.score, FLOAT64.SENTENCE)
     return options, found
 
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from small_engines import engine_of, log_probs_of
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, assert_close, close
 
 from heedful import Translator
 from heedful.decoding.backends.native import EngineShortlist, EngineStep
@@ -85,14 +86,14 @@ def test_the_engine_has_the_probabilities_of_what_is_left(precision: Precision) 
         for row, b in enumerate(sentence):
             wanted = torch.full((VOCABULARY,), -torch.inf, dtype=torch.float64)
             wanted[allowed[b]] = every[row, allowed[b]].log_softmax(-1)
-            torch.testing.assert_close(found[row].double(), wanted, atol=1e-4, rtol=0)
+            assert_close(found[row].double(), wanted, FLOAT32.MODEL)
             left = [i for i in allowed[b].tolist() if i not in (0, 8)]
             order = sorted(left, key=lambda i: (-float(found[row, i]), i))[:7]
             assert best[row, : len(order)].tolist() == order
-            np.testing.assert_allclose(values[row, : len(order)], found[row, order], atol=1e-6)
+            assert_close(values[row, : len(order)], found[row, order], FLOAT32.ELEMENT)
             assert (values[row, len(order) :] == -np.inf).all()
             if len(left) <= 7:
-                assert np.exp(renormalised[row]).sum() == pytest.approx(float(len(left) > 0), abs=1e-5)
+                assert np.exp(renormalised[row]).sum() == close(float(len(left) > 0), FLOAT32.ROW)
         rows = rng.integers(0, len(ids), 40)
         sentence, ids = sentence[rows], torch.from_numpy(rng.integers(1, 41, 40))
         for step in (whole, restricted):
@@ -139,8 +140,8 @@ def test_torch_has_the_probabilities_of_what_is_left() -> None:
         )
         step.reorder(np.array([1, 0, 0]))
         found = log_probs_of(step(np.ones(3, dtype=np.int64)))
-    torch.testing.assert_close(found[1:], every[[0, 0]])  # torch multiplies three rows otherwise than two
-    torch.testing.assert_close(found[0, own], every[1, own].log_softmax(-1))
+    assert_close(found[1:], every[[0, 0]], FLOAT32.MODEL)  # torch multiplies three rows otherwise than two
+    assert_close(found[0, own], every[1, own].log_softmax(-1), FLOAT32.MODEL)
     assert int(found[0].isfinite().sum()) == 3
 
 
@@ -178,7 +179,7 @@ def assert_same(found: Sequence[Translation], wanted: Sequence[Translation]) -> 
     for ours, theirs in zip(found, wanted, strict=True):
         assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
         for one, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
-            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=2e-5)
+            assert one.token_log_probs == close(other.token_log_probs, FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
@@ -236,7 +237,7 @@ def test_what_a_search_finds_is_scored_the_same(engine: str) -> None:
             scored = restricted.score(
                 [source], [hypothesis.written_ids], options=OPTIONS["beam"], prefixes=[prefix]
             )
-            assert scored[0].score == pytest.approx(hypothesis.score, abs=1e-5)
+            assert scored[0].score == close(hypothesis.score, FLOAT32.SENTENCE)
     impossible = next(i for i in range(40, 50) if i not in shortlist.ids([]))
     assert restricted.score(["."], [[impossible]])[0].score == -np.inf
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 import torch.nn.functional as F
+from tolerances import FLOAT64, assert_close, largest
 from torch import Tensor, nn
 
 from heedful.model.attention import MultiHeadAttention, attention_weights, causal_mask
@@ -82,14 +83,14 @@ def copy_weights(ours: nn.Module, theirs: nn.Module) -> None:
             other.copy_(one)
 
 
-def assert_close(found: Tensor | None, wanted: Tensor | None) -> None:
+def assert_same(found: Tensor | None, wanted: Tensor | None) -> None:
     assert found is not None
     assert wanted is not None
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-11)
+    assert_close(found, wanted, FLOAT64.MODEL.at(largest(wanted)))
 
 
 def assert_same_gradients(ours: nn.Module, theirs: nn.Module) -> None:
-    compared = [assert_close(one, other) for other, one in pairs(ours, theirs, gradient=True)]
+    compared = [assert_same(one, other) for other, one in pairs(ours, theirs, gradient=True)]
     assert len(compared) >= 2
 
 
@@ -120,7 +121,7 @@ def test_scaled_dot_products_equal_torchs(masked: bool) -> None:
         (k.grad, their_k.grad),
         (v.grad, their_v.grad),
     ):
-        assert_close(one, other)
+        assert_same(one, other)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -135,9 +136,9 @@ def test_multi_head_attention_equals_torchs(causal: bool) -> None:
         context = random(B, S, D)
         found = ours(x, context, ~HIDDEN[:, None, None, :])
         wanted, _ = theirs(their_x, context, context, key_padding_mask=HIDDEN)
-    assert_close(found, wanted)
+    assert_same(found, wanted)
     backward_both(found, wanted)
-    assert_close(x.grad, their_x.grad)
+    assert_same(x.grad, their_x.grad)
     assert_same_gradients(ours, theirs)
 
 
@@ -156,9 +157,9 @@ def test_an_encoder_layer_equals_torchs(norm_first: bool, activation: str) -> No
     x, their_x = twins(B, S, D)
     found = ours(x, ~HIDDEN[:, None, None, :])
     wanted = theirs(their_x, src_key_padding_mask=HIDDEN)
-    assert_close(found, wanted)
+    assert_same(found, wanted)
     backward_both(found, wanted)
-    assert_close(x.grad, their_x.grad)
+    assert_same(x.grad, their_x.grad)
     assert_same_gradients(ours, theirs)
 
 
@@ -172,10 +173,10 @@ def test_a_decoder_layer_equals_torchs(norm_first: bool) -> None:
     memory, their_memory = twins(B, S, D)
     found = ours(x, memory, ~HIDDEN[:, None, None, :])
     wanted = theirs(their_x, their_memory, tgt_mask=FUTURE, memory_key_padding_mask=HIDDEN)
-    assert_close(found, wanted)
+    assert_same(found, wanted)
     backward_both(found, wanted)
-    assert_close(x.grad, their_x.grad)
-    assert_close(memory.grad, their_memory.grad)
+    assert_same(x.grad, their_x.grad)
+    assert_same(memory.grad, their_memory.grad)
     assert_same_gradients(ours, theirs)
 
 
@@ -224,7 +225,7 @@ def test_the_stacks_equal_torchs(norm: str, training: bool) -> None:
         embedded, tgt_embedded, tgt_mask=FUTURE, src_key_padding_mask=HIDDEN, memory_key_padding_mask=HIDDEN
     )
     wanted = states @ ours.output.weight.detach().T
-    assert_close(found, wanted)
+    assert_same(found, wanted)
     backward_both(found, wanted)
     for one, other in layers:
         assert_same_gradients(one, other)

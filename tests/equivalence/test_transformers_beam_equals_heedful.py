@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from searches import searched_by_beam, searched_greedily
+from tolerances import FLOAT32, close
 from torch import Tensor
 from transformers_step import (
     BOS,
@@ -69,7 +70,7 @@ def check(options: SearchOptions, *, limit: int = LIMIT, start_id: int = START) 
     tokens = [[*each.ids, EOS] if each.finished else list(each.ids) for each in found]
     assert [ids + [PAD] * (len(sequences[0]) - len(ids)) for ids in tokens] == sequences
     if scores is not None:
-        assert [each.score for each in found] == pytest.approx(scores.tolist(), abs=1e-5)
+        assert [each.score for each in found] == close(scores.tolist(), FLOAT32.SENTENCE)
     return found
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from searches import searched
+from tolerances import FLOAT32, assert_close, close
 from torch import Tensor
 from transformers_step import (
     EOS,
@@ -105,7 +106,7 @@ def test_no_ngram_is_repeated_in_either(size: int, beam_size: int) -> None:
     sequences, scores = theirs(options)
     assert_same_ids(found, sequences)
     if scores is not None:
-        assert [each.score for each in found] == pytest.approx(scores.tolist(), abs=1e-5)
+        assert [each.score for each in found] == close(scores.tolist(), FLOAT32.SENTENCE)
     without = ours(SearchOptions(**vars(OPTIONS) | changes))
     assert sum(a.ids != b.ids for a, b in zip(found, without, strict=True)) > len(found) / 10
 
@@ -123,7 +124,7 @@ def test_no_ngram_of_the_source_is_repeated_in_either(size: int, beam_size: int)
     sequences, scores = theirs(options, processors=[processor])
     assert_same_ids(found, sequences)
     if scores is not None:
-        assert [each.score for each in found] == pytest.approx(scores.tolist(), abs=1e-5)
+        assert [each.score for each in found] == close(scores.tolist(), FLOAT32.SENTENCE)
     assert sum(a.ids != b.ids for a, b in zip(found, without, strict=True)) > len(found) / 2
 
 
@@ -151,11 +152,11 @@ def test_a_prefix_is_continued_as_in_transformers_and_its_log_probability_is_the
     assert_same_ids(found, sequences)
     if scores is not None:
         added = [sum(each.token_log_probs[len(prefix) :]) for each in found]
-        assert added == pytest.approx(scores.tolist(), abs=1e-5)
+        assert added == close(scores.tolist(), FLOAT32.SENTENCE)
     src, mask = random_sources()
     fed = torch.tensor([[START, *prefix]]).expand(NUM_SENTENCES, -1)
     with torch.inference_mode():
         logits = random_model()(input_ids=src, attention_mask=mask, decoder_input_ids=fed).logits
     own = logits.log_softmax(dim=-1)[:, range(len(prefix)), prefix]
     firsts = [each.token_log_probs[: len(prefix)] for each in found[::beam_size]]
-    torch.testing.assert_close(torch.tensor(firsts, dtype=torch.float64), own, rtol=0, atol=5e-6)
+    assert_close(torch.tensor(firsts, dtype=torch.float64), own, FLOAT32.MODEL)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from machine_class import need_native
 from option_models import T, option_inputs, option_model
+from tolerances import FLOAT64, assert_close
 from torch import Tensor, nn
 
 from heedful.decoding.backends.native import NativeBackend
@@ -65,9 +66,9 @@ def test_a_model_with_wrapped_layers_is_the_same_model(wrap: Callable[[nn.Module
         for i, layer in enumerate(stack.layers):
             stack.layers[i] = wrap(layer)
     with torch.no_grad():
-        torch.testing.assert_close(wrapped(src, tgt_in), model(src, tgt_in), rtol=0.0, atol=1e-12)
+        assert_close(wrapped(src, tgt_in), model(src, tgt_in), FLOAT64.MODEL)
         found = cached_logits(wrapped, src, tgt_in)
-        torch.testing.assert_close(found, cached_logits(model, src, tgt_in), rtol=0.0, atol=1e-12)
+        assert_close(found, cached_logits(model, src, tgt_in), FLOAT64.MODEL)
     for stack in (wrapped.encoder, wrapped.decoder):
         assert [layer.calls for layer in stack.layers if isinstance(layer, Wrapper)] in (
             [],

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tolerances import FLOAT64, close
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
@@ -48,7 +49,7 @@ def test_the_default_configuration_is_the_preset_called_base() -> None:
 
 def test_checkpoints_to_average_lie_ten_minutes_apart_at_the_papers_speed() -> None:
     """6.1: every 10 minutes; 5.2: 0.4 seconds a step."""
-    assert Config().train.checkpoint_every_steps * 0.4 == pytest.approx(600)
+    assert Config().train.checkpoint_every_steps * 0.4 == close(600, FLOAT64.ELEMENT)
 
 
 def test_the_defaults_of_search_are_those_of_the_configuration() -> None:
@@ -64,4 +65,4 @@ def test_the_defaults_of_search_are_those_of_the_configuration() -> None:
 )
 def test_the_length_penalty_is_gnmts(length: int, alpha: float, wanted: float) -> None:
     """6.1: ((5 + |Y|) / 6)^alpha."""
-    assert SearchOptions(length_penalty=alpha).penalty(length) == pytest.approx(wanted)
+    assert SearchOptions(length_penalty=alpha).penalty(length) == close(wanted, FLOAT64.ELEMENT)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tolerances import FLOAT32, assert_close, close
 
 from heedful.model.positions import SinusoidalPositions, sinusoids
 
@@ -20,21 +21,21 @@ GOLDEN = [
 @pytest.mark.parametrize(("d_model", "position", "wanted"), GOLDEN)
 def test_encodings_have_their_golden_values(d_model: int, position: int, wanted: list[float]) -> None:
     row = sinusoids(position + 1, d_model)[position]
-    assert row[: len(wanted)].tolist() == pytest.approx(wanted, abs=1e-7)
+    assert row[: len(wanted)].tolist() == close(wanted, FLOAT32.ELEMENT)
 
 
 def test_sine_and_cosine_interleave_and_share_their_angle() -> None:
     table = sinusoids(50, 22).double()
     sines, cosines = table[:, 0::2], table[:, 1::2]
-    torch.testing.assert_close(sines**2 + cosines**2, torch.ones(50, 11, dtype=torch.float64))
+    assert_close(sines**2 + cosines**2, torch.ones(50, 11, dtype=torch.float64), FLOAT32.ELEMENT)
     assert table[0].tolist() == [0.0, 1.0] * 11
 
 
 def test_wavelengths_run_from_two_pi_to_10_000_times_two_pi() -> None:
     d_model = 512
     slowest = torch.arctan2(*sinusoids(2, d_model)[1, -2:].double()).item()
-    assert torch.arctan2(*sinusoids(2, d_model)[1, :2].double()).item() == pytest.approx(1.0)
-    assert slowest == pytest.approx(10_000 ** -(510 / 512), rel=1e-5)
+    assert torch.arctan2(*sinusoids(2, d_model)[1, :2].double()).item() == close(1.0, FLOAT32.ELEMENT)
+    assert slowest == close(10_000 ** -(510 / 512), FLOAT32.ELEMENT.at(1e-4))
 
 
 @pytest.mark.parametrize("offset", [1, 7, 100])
@@ -47,7 +48,7 @@ def test_the_encoding_at_an_offset_is_a_linear_function_of_the_encoding(offset: 
         angle = offset / 10_000 ** (i / d_model)
         shift[i, i] = shift[i + 1, i + 1] = math.cos(angle)
         shift[i, i + 1], shift[i + 1, i] = math.sin(angle), -math.sin(angle)
-    torch.testing.assert_close(table[offset:], table[:-offset] @ shift.T, rtol=0.0, atol=3e-7)
+    assert_close(table[offset:], table[:-offset] @ shift.T, FLOAT32.ELEMENT)
 
 
 def test_every_position_of_a_bf16_model_has_its_own_encoding() -> None:

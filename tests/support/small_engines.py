@@ -11,8 +11,6 @@ from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
 
-TOLERANCES: dict[Precision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
-
 
 def model_with(options: dict[str, object]) -> Transformer:
     torch.manual_seed(1)

@@ -13,10 +13,11 @@ log-probabilities), unless the test states another: `FLOAT32.ROW.at(0.001)`.
     ROW         a sum of some hundred products: attention, norm, softmax    n = 256
     MODEL       states, logits or gradients behind sixteen such sums        n = 16 · 256
     SENTENCE    log-probabilities of a model, summed over 32 tokens         n = 32 · 16 · 256
-    TRAINING    weights after 16 updates; the scale is how far they moved   n = 16 · 16 · 256
+    TRAINING    weights after 16 updates; the scale is how far they moved   n = 16 · 64² · 16 · 256
 
 The terms of SENTENCE have one sign, so that their sum has the rtol of MODEL. Weights move little, so that
-they have the rtol of ELEMENT. Products of the short formats are summed in float32 or in integers: their n
+they have the rtol of ELEMENT; Adam divides a gradient by its own size, which may be a 64th of the scale, so
+that its error counts 64 times. Products of the short formats are summed in float32 or in integers: their n
 counts what is stored, one value in ELEMENT, four in ROW (two factors, the sum and the bias).
 
 Where HEEDFUL_NEARNESS names a file, each comparison adds a line to it: how near it came to its bound
@@ -36,7 +37,7 @@ import numpy as np
 
 VARIABLE = "HEEDFUL_NEARNESS"
 STANDARD_ERRORS = 8  # half of these are exceeded by one sample mean in 16,000
-_TOKENS, _LAYERS, _UPDATES = 32, 16, 16
+_TOKENS, _LAYERS, _UPDATES, _ADAM = 32, 16, 16, 64
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,14 @@ class Bound:
         """Return the bound of values of another size than 1."""
         return replace(self, name=f"{self.name}.at({scale:g})", atol=self.atol * scale)
 
-    def printed(self, digits: int) -> "Bound":
-        """Return the bound if a side is rounded to `digits` decimals: of a unit, rounding takes half."""
-        return replace(self, name=f"{self.name}.printed({digits})", atol=self.atol + 10.0**-digits)
+    def printed(self, digits: int, terms: int = 1) -> "Bound":
+        """Return the bound of a sum of rounded numbers: a unit each, where rounding takes half of one."""
+        return replace(self, name=f"{self.name}.printed({digits})", atol=self.atol + terms * 10.0**-digits)
+
+    def averaged(self, count: int) -> "Bound":
+        """Return the bound of the mean of that many values, with errors that are independent."""
+        less = math.sqrt(count)
+        return Bound(f"{self.name}.averaged({count})", self.rtol / less, self.atol / less)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.rtol:.2g} |wanted| + {self.atol:.2g})"
@@ -77,15 +83,30 @@ class Format:
         self.ROW = bound("ROW", row)
         self.MODEL = bound("MODEL", model)
         self.SENTENCE = bound("SENTENCE", _TOKENS * model, model)
-        self.TRAINING = bound("TRAINING", _UPDATES * model, element)
+        self.TRAINING = bound("TRAINING", _UPDATES * _ADAM**2 * model, element)
 
 
 FLOAT64 = Format("FLOAT64", 2.0**-52)
 FLOAT32 = Format("FLOAT32", 2.0**-23)
 FP16 = Format("FP16", 2.0**-10, element=1, row=4)
 BF16 = Format("BF16", 2.0**-7, element=1, row=4)
-INT16 = Format("INT16", 2.0**-15, element=1, row=4)
-INT8 = Format("INT8", 2.0**-7, element=1, row=4)
+INT8 = Format("INT8", 4 * 2.0**-7, element=1, row=4)  # of the largest of a row: four times a typical one
+
+
+_FORMATS = {
+    "float64": FLOAT64, "float32": FLOAT32, "float16": FP16, "fp16": FP16, "bfloat16": BF16, "bf16": BF16,
+    "int8": INT8,
+}  # fmt: skip
+
+
+def format_of(dtype: object) -> Format:
+    """Return the bounds of a dtype of torch or numpy, or of a precision by its name."""
+    return _FORMATS[str(dtype).removeprefix("torch.")]
+
+
+def largest(*arrays: Any) -> float:  # noqa: ANN401
+    """Return the scale of values that are computed together, such as gradients: the largest, or 1."""
+    return max(1.0, *(float(np.abs(_array(each)).max()) for each in arrays))
 
 
 def sampled(deviation: float, count: int) -> Bound:

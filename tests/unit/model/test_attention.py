@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tolerances import FLOAT32, FLOAT64, assert_close, format_of
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig
@@ -35,7 +36,7 @@ def test_masked_keys_get_no_weight_and_the_rest_sums_to_one_in_every_precision(
     assert float(weights[~mask.expand_as(weights)].abs().max()) == 0.0
     sums = weights.double().sum(-1)
     wanted = mask.any(-1).expand_as(sums).double()
-    torch.testing.assert_close(sums, wanted, rtol=0.0, atol=4 * S * torch.finfo(dtype).eps)
+    assert_close(sums, wanted, format_of(dtype).ROW)
 
 
 @DTYPES
@@ -82,7 +83,7 @@ def test_under_autocast_masks_hold_and_nothing_overflows(dtype: torch.dtype) -> 
     for parameter in attention.parameters():
         assert parameter.grad is not None
         assert bool(parameter.grad.isfinite().all())
-    torch.testing.assert_close(found.float(), attention(x, context, some_mask()), rtol=0.0, atol=0.02)
+    assert_close(found.float(), attention(x, context, some_mask()), format_of(dtype).ROW)
 
 
 def test_the_scores_are_divided_by_the_root_of_the_size_of_a_key() -> None:
@@ -90,7 +91,7 @@ def test_the_scores_are_divided_by_the_root_of_the_size_of_a_key() -> None:
     query = torch.ones(1, 1, 1, 9)
     keys = torch.cat([torch.ones(1, 1, 1, 9), torch.zeros(1, 1, 1, 9)], dim=2)
     wanted = torch.tensor([3.0, 0.0]).softmax(0)
-    torch.testing.assert_close(attention_weights(query, keys, None)[0, 0, 0], wanted)
+    assert_close(attention_weights(query, keys, None)[0, 0, 0], wanted, FLOAT32.ROW)
 
 
 def test_heads_have_weights_of_their_own() -> None:
@@ -162,7 +163,7 @@ def test_grouped_attention_equals_torchs(num_heads: int, num_kv_heads: int, size
     heads = scaled_dot_product_attention(queries, keys, values, grouped_mask(), enable_gqa=True)
     wanted = attention.output(heads.transpose(1, 2).reshape(BATCH, QUERIES, num_heads * sizes["d_v"]))
     found = attention(x, context, grouped_mask())
-    torch.testing.assert_close(found, wanted)
+    assert_close(found, wanted, FLOAT64.ROW)
     leaves = [x, context, *attention.parameters()]
     coefficients = torch.randn_like(found)
     for one, two in zip(
@@ -170,7 +171,7 @@ def test_grouped_attention_equals_torchs(num_heads: int, num_kv_heads: int, size
         torch.autograd.grad(wanted, leaves, coefficients),
         strict=True,
     ):
-        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
+        assert_close(one, two, FLOAT64.ROW)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
@@ -192,4 +193,4 @@ def test_grouped_rotary_attention_equals_llamas(num_kv_heads: int, bias: bool) -
     additive = torch.zeros(1, 1, KEYS, KEYS).masked_fill(~causal_mask(KEYS), float("-inf"))
     wanted, _ = theirs(x, position_embeddings=angles, attention_mask=additive)
     found = ours(x, x, causal_mask(KEYS))
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    assert_close(found, wanted, FLOAT32.ROW)

@@ -3,9 +3,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
-import numpy as np
 import pytest
 import torch
+from tolerances import FLOAT32, FLOAT64, assert_close, close
 from torch import Tensor
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
@@ -108,14 +108,12 @@ def test_threads_that_grow_the_table_get_their_own_positions() -> None:
 
 PAD = 1
 SIZES = pytest.mark.parametrize("d_model", [4, 6, 22, 64])
-# These are computed from angles in float32, which at position 700 are off by as much as this.
-FLOAT32_ANGLES = 700 * 2.0**-22
 
 
 @SIZES
 def test_concatenated_sinusoids_are_those_of_marian_in_transformers(d_model: int) -> None:
     marian = MarianSinusoidalPositionalEmbedding(600, d_model).create_weight()
-    torch.testing.assert_close(concatenated_sinusoids(600, d_model), marian, rtol=0.0, atol=1e-6)
+    assert_close(concatenated_sinusoids(600, d_model), marian, FLOAT32.ELEMENT)
 
 
 @SIZES
@@ -141,8 +139,8 @@ def test_sinusoids_of_marian_differ_from_those_of_marian_in_transformers() -> No
     """By 1.9% of their norm at position 30, and 32% at 512, as measured with Marian itself."""
     ours, theirs = SINUSOIDS["marian"](513, 512), concatenated_sinusoids(513, 512)
     differences = (ours - theirs).norm(dim=1) / theirs.norm(dim=1)
-    assert differences[30].item() == pytest.approx(0.019, abs=5e-4)
-    assert differences[512].item() == pytest.approx(0.32, abs=5e-3)
+    assert differences[30].item() == close(0.019, FLOAT64.ELEMENT.printed(3))
+    assert differences[512].item() == close(0.32, FLOAT64.ELEMENT.printed(2))
 
 
 @pytest.mark.parametrize("offset", SINUSOID_OFFSETS.values())
@@ -153,8 +151,8 @@ def test_sinusoids_with_an_offset_equal_their_formula(d_model: int, offset: int)
     for position, i in [(0, 0), (0, half - 1), (1, half // 2), (13, 0), (699, half - 1), (699, half // 2)]:
         wavelength = 2 * math.pi * (10_000 ** (i / (half - 1)) if half > 1 else 1)
         angle = 2 * math.pi * (position + offset) / wavelength
-        assert found[position, i].item() == pytest.approx(math.sin(angle), abs=FLOAT32_ANGLES)
-        assert found[position, half + i].item() == pytest.approx(math.cos(angle), abs=FLOAT32_ANGLES)
+        assert found[position, i].item() == close(math.sin(angle), FLOAT32.ELEMENT.at(1 + angle))
+        assert found[position, half + i].item() == close(math.cos(angle), FLOAT32.ELEMENT.at(1 + angle))
 
 
 @pytest.mark.parametrize("formula", SINUSOIDS.values(), ids=SINUSOIDS)
@@ -179,5 +177,5 @@ def test_every_position_of_a_bf16_model_differs_in_any_order() -> None:
 def test_they_are_equal_but_for_the_last_bits(name: str, d_model: int) -> None:
     ours, models = ENGINE_SINUSOIDS[name](700, d_model), SINUSOIDS[name](700, d_model).numpy()
     assert ours.dtype == models.dtype
-    # The paper's angles are in float64; the others in float32, whose last place is 6e-5 at most here.
-    np.testing.assert_allclose(ours, models, rtol=0, atol=1e-4 if name in SINUSOID_OFFSETS else 6e-8)
+    # The paper's angles are in float64; the others in float32, up to 700.
+    assert_close(ours, models, FLOAT32.ELEMENT.at(700 if name in SINUSOID_OFFSETS else 1))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from option_models import option_config
+from tolerances import FLOAT32, FLOAT64, assert_apart, assert_close, close, format_of
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm
 from transformers import LlamaConfig, T5Config
@@ -54,7 +55,7 @@ def turned(x: Tensor, start: int) -> Tensor:
 @pytest.mark.parametrize("start", [0, 3, 4001])
 def test_rotation_is_a_product_of_complex_numbers(d_k: int, start: int) -> None:
     x = heads(d_k)
-    torch.testing.assert_close(RotaryPositions().rotate(x, start), turned(x, start), rtol=0.0, atol=1e-9)
+    assert_close(RotaryPositions().rotate(x, start), turned(x, start), FLOAT64.ELEMENT.at(start + L))
 
 
 @SIZES
@@ -65,7 +66,7 @@ def test_rotation_is_llamas(d_k: int, start: int) -> None:
     cos, sin = LlamaRotaryEmbedding(config)(queries, torch.arange(start, start + L)[None])
     wanted = apply_rotary_pos_emb(queries, keys, cos, sin)
     for x, other in zip((queries, keys), wanted, strict=True):
-        torch.testing.assert_close(RotaryPositions().rotate(x, start), other, rtol=0.0, atol=2e-5)
+        assert_close(RotaryPositions().rotate(x, start), other, FLOAT32.ELEMENT.at(start + L))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -74,9 +75,7 @@ def test_angles_far_away_are_as_exact_in_half_precision_as_near(dtype: torch.dty
     x = heads(64).to(dtype)
     found = RotaryPositions().rotate(x, 4001)
     assert found.dtype == dtype
-    torch.testing.assert_close(
-        found.double(), turned(x, 4001), rtol=0.0, atol=8 * float(x.abs().max()) * torch.finfo(dtype).eps
-    )
+    assert_close(found.double(), turned(x, 4001), format_of(dtype).ELEMENT.at(float(x.abs().max())))
 
 
 HEADS = [1, 2, 3, 5, 6, 7, 8, 12, 16, 20, 31, 32, 71, 112]
@@ -87,7 +86,7 @@ LIKE = torch.zeros(1, dtype=torch.float64)
 def test_slopes_are_blooms(num_heads: int) -> None:
     """Bloom's tensor is the slope times the position of the key: at position 1, the slope."""
     bloom = build_alibi_tensor(torch.ones(1, 2), num_heads, torch.float32)
-    torch.testing.assert_close(torch.tensor(alibi_slopes(num_heads)), bloom[:, 0, 1])
+    assert_close(torch.tensor(alibi_slopes(num_heads)), bloom[:, 0, 1], FLOAT32.ELEMENT)
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 16, 32])
@@ -97,7 +96,7 @@ def test_slopes_are_the_papers_geometric_sequence(num_heads: int) -> None:
     wanted = [ratio]
     while len(wanted) < num_heads:
         wanted.append(wanted[-1] * ratio)
-    assert alibi_slopes(num_heads) == pytest.approx(wanted, rel=1e-12)
+    assert alibi_slopes(num_heads) == close(wanted, FLOAT64.ROW)
     assert alibi_slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
 
 
@@ -109,7 +108,7 @@ def test_the_bias_is_minus_slope_times_distance_both_ways(start: int) -> None:
     for head, slope in enumerate(alibi_slopes(6)):
         for t in range(3):
             for s in range(11):
-                assert biases[head, t, s].item() == pytest.approx(-slope * abs(start + t - s), rel=1e-6)
+                assert biases[head, t, s].item() == close(-slope * abs(start + t - s), FLOAT64.ELEMENT)
 
 
 def test_causal_attention_with_biases_equals_blooms_which_count_from_the_left() -> None:
@@ -123,10 +122,10 @@ def test_causal_attention_with_biases_equals_blooms_which_count_from_the_left() 
     alibi = build_alibi_tensor(torch.ones(2, 7), 6, torch.float64).view(2, 6, 1, 7)
     scores = (queries @ keys.mT / 3**0.5 + alibi).masked_fill(~causal_mask(7), float("-inf"))
     wanted = attention.output((scores.softmax(-1) @ values).transpose(1, 2).reshape(2, 7, 18))
-    torch.testing.assert_close(attention(x, x, causal_mask(7)), wanted, rtol=0.0, atol=1e-6)
+    assert_close(attention(x, x, causal_mask(7)), wanted, FLOAT64.ROW)
     unbiased = MultiHeadAttention(18, 6).double()
     unbiased.load_state_dict(attention.state_dict())
-    assert (unbiased(x, x, causal_mask(7)) - wanted).abs().max() > 0.01
+    assert_apart(unbiased(x, x, causal_mask(7)), wanted, FLOAT64.ROW)
 
 
 def test_distances_are_exact_where_half_precision_cannot_count_them() -> None:
@@ -222,14 +221,14 @@ def test_a_norm_equals_others_forward_and_backward(other: str) -> None:
         theirs[name].weight = gain
     x = (3 * torch.randn(2, 3, 20) + 1).requires_grad_()
     found, wanted = part(x), theirs[other](x)
-    torch.testing.assert_close(found, wanted)
+    assert_close(found, wanted, FLOAT32.MODEL)
     coefficients = torch.randn_like(found)
     for one, two in zip(
         torch.autograd.grad(found, (x, gain), coefficients),
         torch.autograd.grad(wanted, (x, gain), coefficients),
         strict=True,
     ):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+        assert_close(one, two, FLOAT32.MODEL)
 
 
 D, D_FF = 7, 11
@@ -253,9 +252,9 @@ def test_every_activation_has_its_formula() -> None:
     assert ACTIVATIONS.keys() == FORMULAS.keys()
     for name, formula in FORMULAS.items():
         wanted = torch.tensor([formula(x) for x in X.tolist()], dtype=torch.float64)
-        torch.testing.assert_close(ACTIVATIONS[name](X), wanted, rtol=0.0, atol=1e-12)
-        torch.testing.assert_close(ACT2FN[THEIRS[name]](X), wanted, rtol=0.0, atol=1e-12)
-    assert (ACTIVATIONS["gelu"](X) - ACTIVATIONS["gelu_tanh"](X)).abs().max() > 1e-4
+        assert_close(ACTIVATIONS[name](X), wanted, FLOAT64.ELEMENT)
+        assert_close(ACT2FN[THEIRS[name]](X), wanted, FLOAT64.ELEMENT)
+    assert_apart(ACTIVATIONS["gelu"](X), ACTIVATIONS["gelu_tanh"](X), FLOAT64.ROW)
 
 
 @pytest.mark.parametrize("activation", FORMULAS)
@@ -269,14 +268,14 @@ def test_a_network_without_biases_equals_t5s_forward_and_backward(activation: st
     ours.load_state_dict({f"{name}.weight": theirs.get_parameter(f"{same[name]}.weight") for name in same})
     x, other = states()
     found, wanted = ours(x), theirs(other)
-    torch.testing.assert_close(found, wanted)
+    assert_close(found, wanted, FLOAT64.ROW)
     coefficients = torch.randn_like(found)
     (found * coefficients).sum().backward()
     (wanted * coefficients).sum().backward()
-    torch.testing.assert_close(x.grad, other.grad)
+    assert_close(x.grad, other.grad, FLOAT64.ROW)
     for name in same:
         mine, yours = ours.get_parameter(f"{name}.weight"), theirs.get_parameter(f"{same[name]}.weight")
-        torch.testing.assert_close(mine.grad, yours.grad)
+        assert_close(mine.grad, yours.grad, FLOAT64.ROW)
 
 
 def test_a_gated_network_with_biases_equals_llamas() -> None:
@@ -289,7 +288,7 @@ def test_a_gated_network_with_biases_equals_llamas() -> None:
         for name, other in same.items() for kind in ("weight", "bias")
     })  # fmt: skip
     x, _ = states()
-    torch.testing.assert_close(ours(x), theirs(x))
+    assert_close(ours(x), theirs(x), FLOAT32.ROW)
 
 
 def test_dropout_stands_after_the_gate() -> None:
@@ -309,10 +308,10 @@ def test_a_recurrent_unit_is_the_recurrence_step_by_step(length: int) -> None:
         state = forget * state + (1 - forget) * (x[:, t] @ unit.input.weight.T)
         outputs.append(torch.relu(state))
     expected = torch.stack(outputs, dim=1)
-    torch.testing.assert_close(unit(x, x, None), expected, atol=1e-6, rtol=0)
+    assert_close(unit(x, x, None), expected, FLOAT32.ROW)
     cache = GrowingCache()
     parts = [unit(part, part, None, cache=cache) for part in (x[:, :1], x[:, 1:3], x[:, 3:]) if part.numel()]
-    torch.testing.assert_close(torch.cat(parts, dim=1), expected, atol=1e-6, rtol=0)
+    assert_close(torch.cat(parts, dim=1), expected, FLOAT32.ROW)
     assert cache.tensors[0].shape == (3, 1, 6)
 
 
@@ -321,7 +320,7 @@ def test_a_model_with_recurrent_units_sees_no_later_token_and_learns() -> None:
     model = Transformer.from_config(option_config(decoder_unit="ssru", positions="sinusoidal"))
     src, tgt = torch.randint(5, 19, (2, 5)), torch.randint(5, 23, (2, 9))
     other = torch.cat([tgt[:, :6], tgt[:, 6:] % 17 + 5], dim=1)
-    torch.testing.assert_close(model(src, tgt)[:, :6], model(src, other)[:, :6])
+    assert_close(model(src, tgt)[:, :6], model(src, other)[:, :6], FLOAT32.MODEL)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(30):
