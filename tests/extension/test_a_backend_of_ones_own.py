@@ -5,6 +5,7 @@ import math
 import pytest
 from bigram_backend import bigrams
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT64, close
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
@@ -32,8 +33,8 @@ def test_every_search_runs_over_it_and_scores_what_it_finds(name: str) -> None:
         assert len(found.hypotheses) == options.n_best
         ids = [each.written_ids for each in found.hypotheses]
         scored = translator.score([found.source] * len(ids), ids, options=options)
-        assert [each.log_prob for each in scored] == pytest.approx(
-            [each.log_prob for each in found.hypotheses], abs=1e-9
+        assert [each.log_prob for each in scored] == close(
+            [each.log_prob for each in found.hypotheses], FLOAT64.SENTENCE
         )
 
 
@@ -55,7 +56,7 @@ def test_greedy_search_follows_the_most_frequent_bigrams() -> None:
     found = translator.translations([PAIRS[0][0]], options=SEARCHES["greedy"])[0].hypotheses[0]
     assert found.ids[0] == most_frequent
     share = (firsts.count(most_frequent) + 1e-3) / (len(PAIRS) + 1e-3 * tgt.vocab_size)
-    assert found.token_log_probs[0] == pytest.approx(math.log(share))
+    assert found.token_log_probs[0] == close(math.log(share), FLOAT64.ROW)
 
 
 def test_what_needs_attention_is_refused() -> None:

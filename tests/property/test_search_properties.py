@@ -1,11 +1,11 @@
 import dataclasses
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from searches import searched_by_beam, searched_greedily
 from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table, task_of
+from tolerances import FLOAT64, close
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -114,4 +114,4 @@ def test_a_provable_end_changes_nothing_that_comes_before_it_in_the_list(
         return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
 
     for one, other in zip(scores(1), scores(options.strategy.beam_size), strict=True):
-        assert one == pytest.approx(other[:1], abs=1e-12)
+        assert one == close(other[:1], FLOAT64.SENTENCE)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searches import searched
 from step_tables import EOS, Table, TableStep, every_output, random_table, task_of
+from tolerances import FLOAT64, close
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -119,7 +120,7 @@ def test_the_best_of_a_wide_beam_is_the_best_of_all_outputs_that_have_the_term()
         outputs = every_output(table, 0, limit=4, options=options)
         best = next(rank for rank, ids in outputs if has(tuple(i for i in ids if i != EOS), term))
         [[found]] = search(table, [(4, [term])], options)
-        assert found.score == pytest.approx(best)
+        assert found.score == close(best, FLOAT64.ROW)
 
 
 def test_overlapping_forms_are_followed_at_once() -> None:

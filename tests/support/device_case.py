@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tolerances import FLOAT32, Bound, assert_close
 
 Result = Mapping[str, Any]
 Run = Callable[[str, Path], Result]
@@ -21,43 +22,43 @@ class Case:
 
     Attributes:
         run: with a device and a folder.
-        tolerance: of numbers, absolute and relative.
+        bound: largest difference of numbers.
         wanted: what comes out on every device; None: what comes out on a CPU.
     """
 
     run: Run
-    tolerance: float = 1e-5
+    bound: Bound = FLOAT32.MODEL
     wanted: Result | None = None
 
 
 CASES: dict[str, Case] = {}
 
 
-def case(name: str, *, tolerance: float = 1e-5, wanted: Result | None = None) -> Callable[[Run], Run]:
+def case(name: str, *, bound: Bound = FLOAT32.MODEL, wanted: Result | None = None) -> Callable[[Run], Run]:
     """Enter a function under a name."""
 
     def enter(run: Run) -> Run:
-        CASES[name] = Case(run, tolerance, wanted)
+        CASES[name] = Case(run, bound, wanted)
         return run
 
     return enter
 
 
-def assert_equal(result: object, wanted: object, tolerance: float, where: str = "result") -> None:
-    """Compare results of the same case: texts exactly, numbers within the tolerance."""
+def assert_equal(result: object, wanted: object, bound: Bound, where: str = "result") -> None:
+    """Compare results of the same case: texts exactly, numbers within the bound."""
     if isinstance(wanted, Mapping):
         assert isinstance(result, Mapping)
         assert result.keys() == wanted.keys(), where
         for name, value in wanted.items():
-            assert_equal(result[name], value, tolerance, f"{where}.{name}")
+            assert_equal(result[name], value, bound, f"{where}.{name}")
     elif isinstance(wanted, torch.Tensor | np.ndarray | float):
         one, other = (torch.as_tensor(each, dtype=torch.float64) for each in (result, wanted))
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, msg=lambda m: f"{where}: {m}")
+        assert_close(one, other, bound, note=where)
     elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
         assert isinstance(result, Sequence)
         assert len(result) == len(wanted), where
         for number, (one, other) in enumerate(zip(result, wanted, strict=True)):
-            assert_equal(one, other, tolerance, f"{where}[{number}]")
+            assert_equal(one, other, bound, f"{where}[{number}]")
     else:
         assert result == wanted, where
 

@@ -15,6 +15,7 @@ from fake_gpu import FakeGpuTensor
 from small_models import small_config, small_model
 from ten_pairs import as_options, write_pairs
 from tiny_bundle import SOURCES, TARGETS, memorised, save_memorised
+from tolerances import FLOAT32, format_of
 from trainer_worlds import Source
 
 import heedful.decoding.backends.torch as torch_backend
@@ -157,7 +158,7 @@ def _shortlisted(device: str, folder: Path) -> Result:
 
 
 def _precision_case(precision: Precision) -> None:
-    @case(f"decoding: {precision}", tolerance=0.05)
+    @case(f"decoding: {precision}", bound=format_of(precision).MODEL)
     def run(device: str, folder: Path) -> Result:
         translator = Translator(bundle_on(device), engine="torch", precision=precision)
         found = translator.translations(SOURCES, options=SearchOptions(strategy=BeamSearch(beam_size=2)))
@@ -283,7 +284,7 @@ def told(*arguments: object, stdin: str = "") -> str:
     return outcome.out
 
 
-@case("command line: with a model", tolerance=1e-3)
+@case("command line: with a model", bound=FLOAT32.SENTENCE.printed(3))
 def _commands(device: str, folder: Path) -> Result:
     bundle, lines = save_memorised(folder / "bundle"), "\n".join([*SOURCES, ""])
     for side, texts in (("en", SOURCES), ("de", TARGETS)):

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from device_case import Result, assert_equal, case, on_host
 from option_models import OPTIONS, TGT_PAD, option_config, option_inputs
 from small_models import prepared, small_model
+from tolerances import BF16, FLOAT32
 from trainer_worlds import Source, make
 
 from heedful.data.batches import Batch
@@ -82,6 +83,7 @@ for _name, _changes in {"paper": {}, "learned": {"positions": "learned"}, **OPTI
 # rounding stays small.
 STEADY_MODEL: dict[str, Any] = {"dropout": 0.0, "attention_bias": False}
 STEADY_OPTIMIZER: dict[str, Any] = {"eps": 1e-3}
+STEPS = FLOAT32.TRAINING.at(0.1)
 
 # --- training ----------------------------------------------------------------------------------------------
 
@@ -93,7 +95,7 @@ def batches(number: int = 2) -> list[Batch]:
 def _steps_case(
     name: str, sections: Mapping[str, Mapping[str, Any]], *, precision: TrainingPrecision = "float32"
 ) -> None:
-    @case(f"training: {name}", tolerance=1e-3 if precision == "float32" else 0.02)
+    @case(f"training: {name}", bound=STEPS if precision == "float32" else BF16.ROW)
     def run(device: str, folder: Path) -> Result:
         """Two steps over two micro-batches each, the moving average of the weights, and the norms."""
         model = small_model(**STEADY_MODEL)
@@ -133,7 +135,7 @@ for _name, _sections in {
 _steps_case("bf16", {"optimizer": {"name": "muon"}, "train": {"r_drop": 1.0}}, precision="bf16")
 
 
-@case("training: attention of variable length", tolerance=0.05)
+@case("training: attention of variable length", bound=BF16.ROW)
 def _variable_length(device: str, folder: Path) -> Result:
     """In bf16 and with heads of 8 numbers a GPU has FlashAttention for it; a CPU unpacks the batch."""
     torch.manual_seed(3)
@@ -193,7 +195,7 @@ def _fitting(device: str, folder: Path) -> Result:
     return {"fits": fit.tokens >= 40}
 
 
-@case("training: the steps of a benchmark", tolerance=1e-3)
+@case("training: the steps of a benchmark", bound=STEPS)
 def _parts(device: str, folder: Path) -> Result:
     """The steps of a benchmark, their operations counted, and the rate of multiplications."""
     model = small_model(**STEADY_MODEL).to(device)
@@ -227,7 +229,7 @@ class _Alone(torch.nn.Module):
         return self.module(batch)
 
 
-@case("training: torch.distributed", tolerance=1e-3)
+@case("training: torch.distributed", bound=STEPS)
 def _distributed(device: str, folder: Path) -> Result:
     """Rank 0 of torchrun's processes, the only one here, resumed with an optimiser's state; then a worker."""
     model = small_model(**STEADY_MODEL).to(device)
@@ -314,37 +316,37 @@ def _trained(folder: Path, device: str, *, resume: bool = False, **train: Any) -
     }
 
 
-@case("run: trained, saved and resumed", tolerance=1e-3)
+@case("run: trained, saved and resumed", bound=STEPS)
 def _resumed(device: str, folder: Path) -> Result:
     """A run that was ended in the middle and resumed is the run that was not."""
     whole = _trained(folder / "whole", device)
     _trained(folder / "parts", device, max_steps=3)
     parts = _trained(folder / "parts", device, resume=True)
-    assert_equal(parts, whole, 1e-4)
+    assert_equal(parts, whole, STEPS)
     return whole
 
 
-@case("run: its last checkpoints averaged", tolerance=1e-3)
+@case("run: its last checkpoints averaged", bound=STEPS)
 def _averaged(device: str, folder: Path) -> Result:
     """The mean of checkpoints, which is read from files, is validated on the device."""
     return _trained(folder, device, ema_decay=0.0, average_checkpoints=2, keep_checkpoints=2)
 
 
-@case("run: begun on a CPU, resumed on the device", tolerance=1e-3)
+@case("run: begun on a CPU, resumed on the device", bound=STEPS)
 def _resumed_on_device(device: str, folder: Path) -> Result:
     """A checkpoint of a CPU goes on elsewhere."""
     _trained(folder, "cpu", max_steps=3)
     return _trained(folder, device, resume=True)
 
 
-@case("run: begun on the device, resumed on a CPU", tolerance=1e-3)
+@case("run: begun on the device, resumed on a CPU", bound=STEPS)
 def _resumed_on_cpu(device: str, folder: Path) -> Result:
     """A checkpoint of the device goes on on a CPU."""
     _trained(folder, device, max_steps=3)
     return _trained(folder, "cpu", resume=True)
 
 
-@case("run: resumed with an average that its checkpoints lack", tolerance=1e-3)
+@case("run: resumed with an average that its checkpoints lack", bound=STEPS)
 def _resumed_with_average(device: str, folder: Path) -> Result:
     """The average starts from the weights."""
     _trained(folder, device, max_steps=3, ema_decay=0.0)

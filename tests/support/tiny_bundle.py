@@ -23,6 +23,8 @@ PAIRS = (
 )
 SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
 # The sentences that README and docs/ show, with what the demo's model makes of them.
+# The memorised model is sure: it gives its outputs log-probabilities of this size, and so are their errors.
+SURE = 0.05
 SHOWN_PAIRS = (
     ("The house is small.", "Das Haus ist klein."),
     ("The old woman reads a book.", "Die alte Frau liest ein Buch."),

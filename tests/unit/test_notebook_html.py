@@ -2,8 +2,8 @@
 
 import xml.etree.ElementTree as ET
 
-import pytest
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT64, close
 
 from heedful.analysis.attention_maps import attention_maps
 from heedful.analysis.plotting import readable_tokens
@@ -35,8 +35,8 @@ def test_a_translation_shows_its_hypotheses() -> None:
     caption, header, *rows = cells(found._repr_html_())
     assert (caption, header) == ([PAIRS[0][0]], ["translation", "score", "log-probability"])
     assert [row[0] for row in rows] == [each.text for each in found.hypotheses]
-    assert [float(row[1]) for row in rows] == pytest.approx(
-        [each.score for each in found.hypotheses], abs=1e-4
+    assert [float(row[1]) for row in rows] == close(
+        [each.score for each in found.hypotheses], FLOAT64.ELEMENT.printed(4)
     )
     assert cells(empty._repr_html_()) == [[""], header]
 
@@ -64,4 +64,4 @@ def test_attention_shows_the_mean_of_the_last_cross_attention() -> None:
     ][1:]
     expected = maps.of("cross")[-1].weights.mean(axis=0)
     for row, weights in zip(shown, expected, strict=True):
-        assert row == pytest.approx(weights.tolist(), abs=0.0051)
+        assert row == close(weights.tolist(), FLOAT64.ELEMENT.printed(2))

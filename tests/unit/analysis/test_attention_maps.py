@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_bundle import memorised
+from tolerances import FLOAT32, assert_close
 
 from heedful.analysis.attention_maps import (
     MEAN,
@@ -36,7 +37,7 @@ def test_every_layer_and_kind_has_a_map_of_the_right_shape(maps: AttentionMaps) 
     for layer in maps.layers:
         rows, columns = maps.labels(layer.kind)
         assert layer.weights.shape == (4, len(rows), len(columns))
-        np.testing.assert_allclose(layer.weights.sum(-1), 1.0, atol=1e-5)
+        assert_close(layer.weights.sum(-1), 1.0, FLOAT32.ROW)
 
 
 def test_rows_are_named_after_the_pieces_that_are_produced(maps: AttentionMaps) -> None:
@@ -50,7 +51,7 @@ def test_json_holds_the_maps_to_four_digits(maps: AttentionMaps, tmp_path: Path)
     write_attention_json(maps, tmp_path / "new" / "a.json")
     read = json.loads((tmp_path / "new" / "a.json").read_text(encoding="utf-8"))
     assert read["source_pieces"] == list(maps.source_tokens)
-    np.testing.assert_allclose(read["maps"][-1]["weights"], maps.of("cross")[-1].weights, atol=6e-5)
+    assert_close(read["maps"][-1]["weights"], maps.of("cross")[-1].weights, FLOAT32.ROW.printed(4))
 
 
 def test_the_page_needs_nothing_else_and_cannot_be_broken_by_its_text(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_every_map_is_that_of_torchs_multi_head_attention(given_maps: AttentionM
         mask = later if layer.kind == "decoder" else None
         with torch.inference_mode():
             _, expected = theirs(x, context, context, attn_mask=mask, average_attn_weights=False)
-        np.testing.assert_allclose(layer.weights, expected[0].numpy(), atol=1e-6)
+        assert_close(layer.weights, expected[0].numpy(), FLOAT32.ROW)
 
 
 def test_a_choice_is_read_as_it_is_written() -> None:
@@ -176,7 +177,7 @@ def test_the_chosen_maps_are_selected_in_order(given_maps: AttentionMaps) -> Non
     last, heads = given_maps.select(MapChoice())[0]
     assert (last.kind, last.layer, heads) == ("cross", 2, (MEAN, 1, 2, 3, 4))
     np.testing.assert_array_equal(last.of_head(4), last.weights[3])
-    np.testing.assert_allclose(last.of_head(MEAN), sum(last.weights) / 4, atol=1e-7)
+    assert_close(last.of_head(MEAN), sum(last.weights) / 4, FLOAT32.ELEMENT)
     with pytest.raises(InputError, match="layer 3"):
         given_maps.select(MapChoice.parse("encoder", layers="1,3"))
     with pytest.raises(InputError, match="head 5"):

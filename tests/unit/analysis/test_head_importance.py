@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from small_models import small_config
+from tolerances import FLOAT32, FLOAT64, close
 from torch.nn.functional import cross_entropy
 
 from heedful.analysis.head_importance import head_importance, importance_figure
@@ -45,7 +46,7 @@ def test_every_head_has_the_loss_of_a_model_without_it(model: Transformer, batch
     before = deepcopy(model.state_dict())
     shown: list[float] = []
     importance = head_importance(model, batches, on_progress=lambda what, share: shown.append(share))
-    assert importance.nll == pytest.approx(nll(model, batches), rel=1e-5)
+    assert importance.nll == close(nll(model, batches), FLOAT32.MODEL)
     names = {
         "encoder": ["encoder.layers.0.self_attention", "encoder.layers.1.self_attention"],
         "decoder": ["decoder.layers.0.self_attention"],
@@ -57,9 +58,9 @@ def test_every_head_has_the_loss_of_a_model_without_it(model: Transformer, batch
             without = deepcopy(model)
             weight = without.get_parameter(f"{names[kind][layer]}.output.weight")
             weight.data[:, 2 * head : 2 * head + 2] = 0.0
-            assert increase == pytest.approx(nll(without, batches) - importance.nll, abs=2e-5)
+            assert increase == close(nll(without, batches) - importance.nll, FLOAT32.MODEL)
     assert max(float(np.abs(each).max()) for each in importance.increases.values()) > 0.01
-    assert shown == pytest.approx(np.arange(1, 13) / 12)
+    assert shown == close(np.arange(1, 13) / 12, FLOAT64.ELEMENT)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert importance.nll == head_importance(model, batches).nll  # no hook is left
 

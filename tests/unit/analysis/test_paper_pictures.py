@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from tolerances import FLOAT32, FLOAT64, assert_close, close
 
 from heedful.analysis.paper_pictures import (
     lengths_figure,
@@ -33,10 +34,10 @@ def test_positions_are_the_sinusoids_of_3_5(positions: str) -> None:
     )
     angles = np.arange(100)[:, None] / 10_000 ** (2 * np.arange(8) / 16)
     for axes, expected in ((0, np.sin(angles)), (1, np.cos(angles))):
-        np.testing.assert_allclose(figure.axes[axes].get_images()[0].get_array(), expected, atol=1e-6)
+        assert_close(figure.axes[axes].get_images()[0].get_array(), expected, FLOAT32.ELEMENT)
     # sin a sin b + cos a cos b = cos(a - b): it depends on the distance alone.
     _, products = line(figure, 2)
-    np.testing.assert_allclose(products, np.cos(angles - angles[50]).sum(axis=1), atol=1e-5)
+    assert_close(products, np.cos(angles - angles[50]).sum(axis=1), FLOAT32.ROW)
 
 
 def test_positions_with_an_offset_are_drawn_from_there() -> None:
@@ -44,7 +45,7 @@ def test_positions_with_an_offset_are_drawn_from_there() -> None:
     angles = np.arange(1, 101)[:, None] / 10_000 ** (np.arange(8) / 7)
     for axes, expected in ((0, np.sin(angles)), (1, np.cos(angles))):
         drawn = positions_figure(config).axes[axes].get_images()[0].get_array()
-        np.testing.assert_allclose(drawn, expected, atol=1e-4)
+        assert_close(drawn, expected, FLOAT32.ELEMENT.at(100))
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "relative"])
@@ -69,7 +70,7 @@ def test_the_papers_schedule_is_equation_3() -> None:
     steps, rates = line(schedule_figure(Config()), 0)
     assert (steps[0], steps[-1]) == (1, 100_000)
     assert steps[rates.argmax()] == 4000
-    np.testing.assert_allclose(rates, 512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5))
+    assert_close(rates, 512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5), FLOAT64.ROW)
 
 
 def test_a_schedule_ends_where_training_does() -> None:
@@ -77,29 +78,30 @@ def test_a_schedule_ends_where_training_does() -> None:
     steps, rates = line(schedule_figure(validate({"schedule": schedule, "train": {"max_steps": 50}})), 0)
     np.testing.assert_array_equal(steps, np.arange(1, 51))
     expected = np.where(steps < 10, steps / 20, 0.5 * (0.2 + 0.8 * (0.5 + 0.5 * np.cos(np.pi * steps / 50))))
-    np.testing.assert_allclose(rates, expected)
+    assert_close(rates, expected, FLOAT64.ROW)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
 def test_the_target_of_label_smoothing_is_spread_over_all_but_padding(smoothing: float) -> None:
     target = smoothed_target(smoothing, 2, 6)
     share = smoothing / 5
-    np.testing.assert_allclose(target, [0, share, 1 - smoothing + share, share, share, share], atol=1e-12)
+    assert_close(target, [0, share, 1 - smoothing + share, share, share, share], FLOAT64.ELEMENT.printed(12))
     bars: Any = smoothing_figure(smoothing).axes[0].containers[0]
     heights = [bar.get_height() for bar in bars]
-    np.testing.assert_allclose(heights, smoothed_target(smoothing, 4, 8))
-    assert sum(heights) == pytest.approx(1.0)
+    assert_close(heights, smoothed_target(smoothing, 4, 8), FLOAT64.ELEMENT)
+    assert sum(heights) == close(1.0, FLOAT64.ELEMENT.printed(12, terms=len(heights)))
 
 
 def test_the_smoothed_loss_is_least_at_its_own_target() -> None:
     figure = smoothing_figure(0.1)
     p, plain = line(figure, 1, 0)
     _, smoothed = line(figure, 1, 1)
-    np.testing.assert_allclose(plain, -np.log(p), atol=1e-9)
+    bound = FLOAT64.ELEMENT.at(36_998)  # equal terms: their roundings are not independent
+    assert_close(plain, -np.log(p), bound)
     others = np.log((1 - p) / 36_998)
     share = 0.1 / 36_999
-    np.testing.assert_allclose(smoothed, -(0.9 + share) * np.log(p) - 36_998 * share * others, atol=1e-9)
-    assert p[smoothed.argmin()] == pytest.approx(0.9, abs=0.01)
+    assert_close(smoothed, -(0.9 + share) * np.log(p) - 36_998 * share * others, bound)
+    assert abs(p[smoothed.argmin()] - 0.9) < 0.01  # the points of the curve
 
 
 def test_histograms_count_every_length() -> None:

@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from tolerances import FLOAT32, FLOAT64, close
 
 from heedful.data import lexicon
 from heedful.data.lexicon import learn_lexicon, mutual_links
@@ -32,7 +33,7 @@ def test_iterations_are_those_of_the_textbook(
     # Koehn (2010), Statistical Machine Translation, figure 4.4
     found = table(SRC, TGT, iterations)
     wanted = (the_das, book_das, house_das)
-    assert [found[DAS, e] for e in (THE, BOOK, HOUSE)] == pytest.approx(wanted, abs=6e-5)
+    assert [found[DAS, e] for e in (THE, BOOK, HOUSE)] == close(wanted, FLOAT64.ROW.printed(4))
 
 
 def random_pairs(count: int, seed: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -63,7 +64,7 @@ def test_it_is_its_formulas_however_the_text_is_divided(monkeypatch: pytest.Monk
     wanted = by_hand(src, tgt, 4)
     for links_at_once in (1, 50, 10_000):
         monkeypatch.setattr(lexicon, "_CHUNK_LINKS", links_at_once)
-        assert table(src, tgt, 4) == pytest.approx(wanted, rel=1e-9)
+        assert table(src, tgt, 4) == close(wanted, FLOAT64.MODEL)
 
 
 def test_the_best_are_the_most_probable_of_those_that_are_left() -> None:
@@ -101,7 +102,7 @@ def test_links_near_the_diagonal_are_more_probable_as_dyer_says() -> None:
         t = defaultdict(float, {(e, f): count / totals[e] for (e, f), count in counts.items()})
     found = learn_lexicon(src, tgt, iterations=3, diagonal=3.0)
     entries = zip(found.src.tolist(), found.tgt.tolist(), strict=True)
-    assert dict(zip(entries, found.probabilities, strict=True)) == pytest.approx(dict(t), rel=1e-5)
+    assert dict(zip(entries, found.probabilities, strict=True)) == close(dict(t), FLOAT32.ELEMENT)
 
 
 def test_links_are_those_of_both_directions_and_of_the_nearer_of_two_equal_words() -> None:

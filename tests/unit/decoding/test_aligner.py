@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
+from tolerances import FLOAT32, FLOAT64, assert_close, close
 from torch.nn.functional import cross_entropy
 
 from heedful.decoding import aligner
@@ -38,9 +39,9 @@ def test_the_loss_is_torchs_cross_entropy_and_its_gradient_autograds() -> None:
     expected = torch.from_numpy(links[some] / links[some].sum(axis=1, keepdims=True))
     by_torch = cross_entropy(rows[torch.from_numpy(some)], expected, reduction="sum")
     by_torch.backward()
-    assert loss == pytest.approx(by_torch.item())
+    assert loss == close(by_torch.item(), FLOAT64.ROW)
     assert rows.grad is not None
-    np.testing.assert_allclose(gradient, rows.grad.numpy(), atol=1e-12)
+    assert_close(gradient, rows.grad.numpy(), FLOAT64.ROW)
 
 
 def test_the_gradients_of_a_batch_are_autograds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_the_gradients_of_a_batch_are_autograds(monkeypatch: pytest.MonkeyPatch)
     gradients = aligner._gradients(found, batch, rng)
     for gradient, weight in zip(gradients, (q, k, slope), strict=True):
         assert weight.grad is not None
-        np.testing.assert_allclose(gradient, weight.grad.numpy(), rtol=1e-4, atol=1e-5)
+        assert_close(gradient, weight.grad.numpy(), FLOAT32.MODEL)
 
 
 def test_it_finds_the_translations_of_tokens_in_another_order(

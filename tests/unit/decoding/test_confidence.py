@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from machine_class import need_native
 from tiny_bundle import SOURCES, memorised
+from tolerances import FLOAT32, FLOAT64, close
 
 from heedful.decoding.alignment import texts_of_tokens
 from heedful.decoding.confidence import Confidence, confidence_of, word_log_probs
@@ -41,12 +42,12 @@ def test_the_numbers_are_those_of_the_formula() -> None:
     found = confidence_of(CALIBRATION, tokenizer, "die Katze", ids, log_probs)
     assert found is not None
     mean = sum(map(math.exp, log_probs)) / len(log_probs)
-    assert found.sentence == pytest.approx(logistic(-3 + 4 * mean + 0.5 * math.log(len(log_probs))))
+    assert found.sentence == close(logistic(-3 + 4 * mean + 0.5 * math.log(len(log_probs))), FLOAT64.ROW)
     probs = [math.exp(each) for each in log_probs[:-1]]
-    assert found.tokens == pytest.approx([logistic(-1 + 0.5 * p + 2 * p**2 + mean) for p in probs])
+    assert found.tokens == close([logistic(-1 + 0.5 * p + 2 * p**2 + mean) for p in probs], FLOAT64.ROW)
     first = next(n for n in range(len(ids), 0, -1) if tokenizer.decode(ids[:n]) == "die")
     words = [math.prod(probs[:first]), math.prod(probs[first:])]
-    assert found.words == pytest.approx([logistic(-2 + p + 2 * p**2 + 1.5 * mean) for p in words])
+    assert found.words == close([logistic(-2 + p + 2 * p**2 + 1.5 * mean) for p in words], FLOAT64.ROW)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_the_numbers_are_those_of_the_formula() -> None:
 def test_a_word_has_the_product_of_its_tokens(
     text: str, texts: list[str], log_probs: list[float], expected: list[float]
 ) -> None:
-    assert word_log_probs(text, texts, log_probs) == pytest.approx(expected)
+    assert word_log_probs(text, texts, log_probs) == close(expected, FLOAT64.ROW)
 
 
 def test_the_texts_of_tokens_are_all_of_the_text() -> None:
@@ -102,9 +103,9 @@ def test_a_given_translation_has_the_confidence_of_the_search_that_wrote_it() ->
     for found, scored in zip(searched, translator.score([*SOURCES, *UNSEEN], ids), strict=True):
         assert found.confidence is not None
         assert scored.confidence is not None
-        assert scored.confidence.sentence == pytest.approx(found.confidence.sentence, abs=1e-6)
-        assert scored.confidence.words == pytest.approx(found.confidence.words, abs=1e-6)
-        assert scored.confidence.tokens == pytest.approx(found.confidence.tokens, abs=1e-6)
+        assert scored.confidence.sentence == close(found.confidence.sentence, FLOAT32.SENTENCE)
+        assert scored.confidence.words == close(found.confidence.words, FLOAT32.SENTENCE)
+        assert scored.confidence.tokens == close(found.confidence.tokens, FLOAT32.SENTENCE)
 
 
 def test_both_engines_are_equally_sure() -> None:
@@ -115,9 +116,9 @@ def test_both_engines_are_equally_sure() -> None:
         assert one.text == other.text
         assert one.confidence is not None
         assert other.confidence is not None
-        assert one.confidence.sentence == pytest.approx(other.confidence.sentence, abs=1e-4)
-        assert one.confidence.words == pytest.approx(other.confidence.words, abs=1e-4)
-        assert one.confidence.tokens == pytest.approx(other.confidence.tokens, abs=1e-4)
+        assert one.confidence.sentence == close(other.confidence.sentence, FLOAT32.SENTENCE)
+        assert one.confidence.words == close(other.confidence.words, FLOAT32.SENTENCE)
+        assert one.confidence.tokens == close(other.confidence.tokens, FLOAT32.SENTENCE)
 
 
 def test_no_confidence_is_invented() -> None:

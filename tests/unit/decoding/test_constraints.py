@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tolerances import FLOAT32, assert_close
 
 from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.constraints import Candidates, Constraints
@@ -57,7 +58,7 @@ def test_a_list_of_suppressed_ids_replaces_the_usual_ones() -> None:
 def test_what_may_be_chosen_is_scaled_up_to_one_where_asked() -> None:
     values, ids = best(3, renormalize=True)
     assert ids == [[EOS, 3, 4], [4, 3, EOS]]
-    assert np.allclose(values, [[5 / 12, 4 / 12, 3 / 12]] * 2, atol=1e-4)
+    assert_close(values, [[5 / 12, 4 / 12, 3 / 12]] * 2, FLOAT32.ELEMENT.printed(4))
 
 
 def test_a_start_that_is_the_end_token_may_be_chosen() -> None:
@@ -144,5 +145,5 @@ def test_a_repetition_penalty_moves_the_choice_and_no_log_probability() -> None:
 
 def test_what_is_held_back_is_renormalised_on_both_sides() -> None:
     found = candidates(LOG_PROBS[:1], 3, written=[[EOS]], repetition_penalty=2.0, renormalize=True)
-    assert np.allclose(np.exp(found.log_probs), [[0.2 / 0.6, 0.15 / 0.6, 0.25 / 0.6]], atol=1e-6)
-    assert np.allclose(np.exp(found.scores) * (0.2 + 0.15 + 0.0625), [[0.2, 0.15, 0.0625]], atol=1e-6)
+    assert_close(np.exp(found.log_probs), [[0.2 / 0.6, 0.15 / 0.6, 0.25 / 0.6]], FLOAT32.ELEMENT)
+    assert_close(np.exp(found.scores) * (0.2 + 0.15 + 0.0625), [[0.2, 0.15, 0.0625]], FLOAT32.ELEMENT)

@@ -12,7 +12,8 @@ from machine_class import need_native
 from numpy.typing import NDArray
 from searches import searched
 from small_models import small_model
-from tiny_bundle import PAIRS, memorised
+from tiny_bundle import PAIRS, SURE, memorised
+from tolerances import FLOAT32, assert_close, close, format_of
 
 from heedful.decoding.backends.choice import EngineChoice, choose_backend
 from heedful.decoding.backends.protocol import Backend
@@ -102,7 +103,7 @@ def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(
             rows = [rows[i] for i in going_on]
             last_ids = [outputs[row][place] for row in rows]
     wanted = [recorded_coverage([model], *pair) for pair in zip(SOURCES, outputs, strict=True)]
-    assert found == pytest.approx(wanted, abs=1e-5)
+    assert found == close(wanted, FLOAT32.SENTENCE)
     assert min(wanted) < -0.3
 
 
@@ -121,7 +122,7 @@ def test_the_attention_of_outputs_is_the_recorded_one_of_each_layer(
     for source, output, weights in zip(SOURCES, outputs, found, strict=True):
         assert weights.shape == (len(output), len(source))
         wanted = np.mean([attention_map(model, source, output, layer or 2) for model in models], axis=0)
-        np.testing.assert_allclose(weights, wanted, atol=2e-6)
+        assert_close(weights, wanted, FLOAT32.MODEL)
     with pytest.raises(InputError, match="layer 4"):
         backend.attention(SOURCES, outputs, start_id=BOS, layer=4)
 
@@ -147,11 +148,11 @@ def test_a_score_is_equation_14_and_scoring_gives_it_too(num_models: int, change
         for each in hypotheses:
             coverage = recorded_coverage([one.model for one in bundles], source, each.written_ids)
             plain = each.log_prob / options.penalty(len(each.written_ids))
-            assert each.score == pytest.approx(plain + 0.5 * coverage, abs=1e-5)
+            assert each.score == close(plain + 0.5 * coverage, FLOAT32.SENTENCE)
         given = [each.written_ids for each in hypotheses]
         scored = translator.score([line] * len(given), given, options=options)
-        assert [each.score for each in scored] == pytest.approx([h.score for h in hypotheses], abs=1e-5)
-        assert [each.log_prob for each in scored] == pytest.approx([h.log_prob for h in hypotheses], abs=1e-5)
+        assert [each.score for each in scored] == close([h.score for h in hypotheses], FLOAT32.SENTENCE)
+        assert [each.log_prob for each in scored] == close([h.log_prob for h in hypotheses], FLOAT32.SENTENCE)
 
 
 def ensemble(num_models: int) -> list[Bundle]:
@@ -193,7 +194,7 @@ def test_both_engines_find_the_same() -> None:
     for ours, theirs in zip(*by_engine, strict=True):
         assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
         scores = [[each.score for each in one.hypotheses] for one in (ours, theirs)]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+        assert scores[0] == close(scores[1], FLOAT32.SENTENCE)
 
 
 @pytest.mark.parametrize(("engine", "precision"), [("torch", "bf16"), ("native", "bf16"), ("native", "int8")])
@@ -208,7 +209,7 @@ def test_rounded_models_are_scored_as_they_were_found(
         scored = translator.score([translation.source] * len(given), given, options=COVERED)
         scores = [each.score for each in translation.hypotheses]
         # Batches of other shapes may be rounded otherwise.
-        assert [each.score for each in scored] == pytest.approx(scores, abs=0.02)
+        assert [each.score for each in scored] == close(scores, format_of(precision).SENTENCE.at(SURE))
 
 
 def test_what_cannot_be_is_refused() -> None:

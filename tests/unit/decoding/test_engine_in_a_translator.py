@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from machine_class import need_native
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, close
 
 from heedful import Translator
 from heedful.decoding.backends.native import NativeBackend
@@ -57,7 +58,7 @@ def test_every_search_finds_what_it_finds_with_torch(name: str) -> None:
     for ours, theirs in zip(found, wanted, strict=True):
         assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
         scores = [each.score for each in theirs.hypotheses]
-        assert [each.score for each in ours.hypotheses] == pytest.approx(scores, abs=1e-5)
+        assert [each.score for each in ours.hypotheses] == close(scores, FLOAT32.SENTENCE)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])

@@ -9,6 +9,7 @@ from searches import searched
 from step_tables import BOS, Table, TableStep, random_table, task_of
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, FLOAT64, assert_close, close
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import EnsembleStep
@@ -45,16 +46,17 @@ def test_a_search_over_tables_is_one_over_the_table_of_their_mean_probabilities(
         hypotheses = searched(
             step, task_of([8, 5], SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4))
         )
-        return [(each.ids, pytest.approx(each.log_prob)) for one in hypotheses for each in one]
+        return [(each.ids, each.log_prob) for one in hypotheses for each in one]
 
-    assert found(EnsembleStep([TableStep(table, 2) for table in tables])) == found(TableStep(mean, 2))
+    ensemble = EnsembleStep([TableStep(table, 2) for table in tables])
+    assert_close(found(ensemble), found(TableStep(mean, 2)), FLOAT64.ROW)
 
 
 def test_what_one_model_rules_out_another_may_write() -> None:
     sure: Table = lambda _b, _ids: [-math.inf, -math.inf, 0.0, -math.inf, -math.inf]  # noqa: E731
     other: Table = lambda _b, _ids: [-math.inf, -math.inf, -math.inf, 0.0, -math.inf]  # noqa: E731
     tokens = EnsembleStep([TableStep(sure, 1), TableStep(other, 1)])(np.array([BOS]))
-    assert np.exp(tokens.log_probs()).tolist() == [pytest.approx([0, 0, 0.5, 0.5, 0])]
+    assert np.exp(tokens.log_probs()).tolist() == [close([0, 0, 0.5, 0.5, 0], FLOAT64.ROW)]
 
 
 @pytest.mark.parametrize("options", [SearchOptions(n_best=2), SearchOptions(strategy=Sampling(), n_best=2)])
@@ -70,7 +72,7 @@ def test_log_probabilities_are_those_of_the_mean_of_whole_models(options: Search
             with torch.inference_mode():
                 mean = sum(bundle.model(source, fed)[0].softmax(-1) for bundle in bundles) / 3
             expected = mean[range(len(written)), written].log().tolist()
-            assert list(hypothesis.token_log_probs) == pytest.approx(expected, abs=1e-4)
+            assert list(hypothesis.token_log_probs) == close(expected, FLOAT32.MODEL)
 
 
 def test_every_model_is_left_in_training_as_it_was() -> None:

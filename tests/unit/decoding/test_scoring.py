@@ -4,6 +4,7 @@ import pytest
 import torch
 from small_models import small_model
 from step_tables import TableStep, random_table, task_of
+from tolerances import FLOAT32, assert_close, close
 
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
 from heedful.decoding.hypotheses import Hypothesis
@@ -35,7 +36,7 @@ def test_a_log_probability_is_the_models_own() -> None:
         length = int((SRC[row] != PAD).sum())
         logits = model(SRC[row : row + 1, :length], torch.tensor([[BOS, *outputs[row][:-1]]]))
         wanted = logits.log_softmax(dim=-1)[0, range(len(outputs[row])), outputs[row]].tolist()
-        assert found.token_log_probs == pytest.approx(wanted, abs=1e-5)
+        assert found.token_log_probs == close(wanted, FLOAT32.MODEL)
         assert found.log_prob == sum(found.token_log_probs)
         assert found.score == found.log_prob / ((5 + len(wanted)) / 6) ** 0.6
         assert (list(found.ids), found.finished) == (outputs[row][:-1], True)
@@ -77,7 +78,7 @@ def test_few_places_are_projected_at_a_time_and_none_where_an_output_has_ended()
     # 70,000 log-probabilities fit 59 times into the piece, so 29 places of two rows, then 59 of one.
     assert rows == [64, 64, 64, 64]  # 58, 59, 59, 3, and what fills them up
     alone = score([[7, EOS], outputs[1]], model=model)
-    assert found[1].token_log_probs == pytest.approx(alone[1].token_log_probs, abs=1e-5)
+    assert found[1].token_log_probs == close(alone[1].token_log_probs, FLOAT32.MODEL)
 
 
 def test_rows_of_a_forced_step_may_be_repeated_dropped_and_moved() -> None:
@@ -86,12 +87,12 @@ def test_rows_of_a_forced_step_may_be_repeated_dropped_and_moved() -> None:
         forced, wanted = ForcedStep(model, SRC, outputs, start_id=BOS), ModelStep(model, SRC)
         of_rows, fed = torch.arange(2), torch.tensor([BOS, BOS])
         for place, rows in enumerate(([1, 0, 1], [2, 1], [0, 0, 1], [1])):
-            torch.testing.assert_close(forced(fed).log_probs(), wanted(fed).log_probs())
+            assert_close(forced(fed).log_probs(), wanted(fed).log_probs(), FLOAT32.MODEL)
             for step in (forced, wanted):
                 step.reorder(torch.tensor(rows))
             of_rows = of_rows[torch.tensor(rows)]
             fed = torch.tensor(outputs)[of_rows, place]
-        torch.testing.assert_close(forced(fed).log_probs(), wanted(fed).log_probs())
+        assert_close(forced(fed).log_probs(), wanted(fed).log_probs(), FLOAT32.MODEL)
 
 
 def test_any_step_function_will_do_and_outputs_that_end_leave_it() -> None:

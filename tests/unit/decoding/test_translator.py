@@ -4,6 +4,7 @@ from unittest import TestCase
 
 import pytest
 import torch
+from tolerances import FLOAT32, close, format_of
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
@@ -75,7 +76,7 @@ def test_the_batch_size_changes_no_text(bundle: Bundle, beam_size: int) -> None:
     for batch_tokens in (20, 50, 10_000):
         together = Translator(bundle, batch_tokens=batch_tokens).translations(LINES, options=options)
         assert [each.text for each in together] == [each.text for each in alone]
-        assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
+        assert [each.score for each in together] == close([each.score for each in alone], FLOAT32.SENTENCE)
 
 
 def test_the_bundles_own_search_is_the_default(bundle: Bundle) -> None:
@@ -137,15 +138,15 @@ def test_the_shorter_of_both_limits_holds(bundle: Bundle) -> None:
     assert lengths == [len(bundle.tokenizers.src.encode("a")) + 1 + 4, 7]
 
 
-@pytest.mark.parametrize(("precision", "rel"), [("bf16", 0.1), ("fp16", 0.01)])
-def test_rounded_products_are_close_and_leave_the_weights_alone(
-    bundle: Bundle, precision: Precision, rel: float
-) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_rounded_products_are_close_and_leave_the_weights_alone(bundle: Bundle, precision: Precision) -> None:
     before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
     exact = Translator(bundle).translations(LINES, options=SHORT)
     rounded = Translator(bundle, precision=precision).translations(LINES, options=SHORT)
     assert [each.score for each in rounded] != [each.score for each in exact]
-    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], rel=rel)
+    assert [each.score for each in rounded] == close(
+        [each.score for each in exact], format_of(precision).MODEL
+    )
     assert all(torch.equal(value, before[name]) for name, value in bundle.model.state_dict().items())
 
 

@@ -9,6 +9,7 @@ from machine_class import need_native
 from searches import searched
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, close
 
 from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.backends.torch import ModelStep
@@ -41,7 +42,7 @@ def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_s
     with torch.inference_mode():
         [[expected]] = searched(ModelStep(bundle.model, torch.tensor([ids])), task)
     assert translation.hypotheses[0].ids == expected.ids
-    assert translation.score == pytest.approx(expected.score, rel=1e-5)
+    assert translation.score == close(expected.score, FLOAT32.SENTENCE)
 
 
 def test_translators_of_several_languages_pack_the_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:

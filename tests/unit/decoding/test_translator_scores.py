@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 from tagged_bundle import nllb_like
-from tiny_bundle import PAIRS, SOURCES, TARGETS, memorised
+from tiny_bundle import PAIRS, SOURCES, SURE, TARGETS, memorised
+from tolerances import FLOAT32, FLOAT64, assert_apart, close, format_of
 
 from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
@@ -71,8 +72,8 @@ def assert_same(scored: ScoredText, found: TextHypothesis) -> None:
         found.written_ids,
         found.finished,
     )
-    assert scored.token_log_probs == pytest.approx(found.token_log_probs, abs=1e-5)
-    assert (scored.log_prob, scored.score) == pytest.approx((found.log_prob, found.score), abs=1e-5)
+    assert scored.token_log_probs == close(found.token_log_probs, FLOAT32.MODEL)
+    assert (scored.log_prob, scored.score) == close((found.log_prob, found.score), FLOAT32.SENTENCE)
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -87,7 +88,7 @@ def test_pairs_keep_their_order_and_a_pair_of_nothing_is_certain() -> None:
     assert [each.text for each in found] == targets
     assert (found[0], found[-2]) == (NOTHING, replace(NOTHING, text="\t"))
     assert translator.translations([""])[0].score == NOTHING.score
-    assert found[1].score == pytest.approx(found[-1].score, abs=1e-6)
+    assert found[1].score == close(found[-1].score, FLOAT32.SENTENCE)
     assert translator.score([], []) == []
 
 
@@ -97,7 +98,9 @@ def test_where_one_side_is_empty_the_model_is_asked() -> None:
     nothing_said, nothing_read = Translator(memorised()).score([SOURCES[0], " "], ["", TARGETS[0]])
     first = model(torch.tensor([[*src.encode(SOURCES[0]), src.eos_id]]), torch.tensor([[tgt.bos_id]]))
     assert nothing_said.ids == ()
-    assert nothing_said.token_log_probs == pytest.approx([first.log_softmax(-1)[0, 0, tgt.eos_id].item()])
+    assert nothing_said.token_log_probs == close(
+        [first.log_softmax(-1)[0, 0, tgt.eos_id].item()], FLOAT32.MODEL
+    )
     assert len(nothing_read.token_log_probs) == len(tgt.encode(TARGETS[0])) + 1
     assert nothing_said.score < -2 and nothing_read.score < -2
 
@@ -117,7 +120,7 @@ def test_a_stream_gives_what_lists_give_and_is_read_a_chunk_ahead(chunk_lines: i
     first = next(stream)
     assert read == min(chunk_lines, len(PAIRS))
     found = [each.score for each in (first, *stream)]
-    assert found == pytest.approx([each.score for each in translator.score(SOURCES, TARGETS)], abs=1e-6)
+    assert found == close([each.score for each in translator.score(SOURCES, TARGETS)], FLOAT32.SENTENCE)
 
 
 def test_the_tag_of_the_language_is_certain_and_counts() -> None:
@@ -132,12 +135,12 @@ def test_the_tag_of_the_language_is_certain_and_counts() -> None:
     )
     wanted = logits.log_softmax(-1)[0, range(len(ids)), ids].tolist()
     assert found.ids == tuple(ids[:-1])
-    assert found.token_log_probs == pytest.approx([0.0, *wanted[1:]], abs=2e-5)
-    assert found.score == pytest.approx(found.log_prob / ((5 + len(ids)) / 6) ** 0.6)
+    assert found.token_log_probs == close([0.0, *wanted[1:]], FLOAT32.MODEL)
+    assert found.score == close(found.log_prob / ((5 + len(ids)) / 6) ** 0.6, FLOAT64.ELEMENT)
     [french] = Translator(bundle).for_languages(tgt_lang="fra_Latn").score(["the house"], ["das Haus"])
     assert french.ids == (tgt.tag_id("fra_Latn"), *ids[1:-1])
     assert french.token_log_probs[0] == 0.0
-    assert french.log_prob != pytest.approx(found.log_prob, abs=1e-3)
+    assert_apart(french.log_prob, found.log_prob, FLOAT32.SENTENCE)
 
 
 def test_a_forced_first_token_that_the_text_does_not_show_stands_before_it() -> None:
@@ -175,12 +178,14 @@ def test_torch_takes_all_places_at_once_only_where_rounding_is_small(
         assert isinstance(step, kind)
 
 
-@pytest.mark.parametrize(("precision", "off"), [("bf16", 0.03), ("fp16", 0.003)])
-def test_scores_are_computed_in_the_precision(precision: Precision, off: float) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_scores_are_computed_in_the_precision(precision: Precision) -> None:
     exact = Translator(memorised()).score(SOURCES, TARGETS)
     rounded = Translator(memorised(), precision=precision).score(SOURCES, TARGETS)
     assert [each.score for each in rounded] != [each.score for each in exact]
-    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], abs=off)
+    assert [each.score for each in rounded] == close(
+        [each.score for each in exact], format_of(precision).MODEL.at(SURE)
+    )
 
 
 def test_bad_arguments_are_input_errors() -> None:

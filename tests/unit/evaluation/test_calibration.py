@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tiny_bundle import SOURCES, memorised
+from tolerances import FLOAT64, close
 
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
@@ -63,7 +64,7 @@ def test_the_curve_of_sentences_is_scikit_learns(
     ]
     expected = make_pipeline(StandardScaler(), LogisticRegression()).fit(features, right)
     calibration, report = calibrate(translations, [references], TOKENIZER)
-    assert calibration.sentence(features) == pytest.approx(expected.predict_proba(features)[:, 1], abs=1e-9)
+    assert calibration.sentence(features) == close(expected.predict_proba(features)[:, 1], FLOAT64.MODEL)
     assert (calibration.lines, calibration.errors) == (len(LINES), right.count(False))
     assert (report.lines, report.errors, report.ece) == (len(LINES), right.count(False), calibration.ece)
     assert report.flagged == 5  # a tenth of 48, rounded up
@@ -82,11 +83,11 @@ def test_what_is_measured_is_the_confidence_of_the_translations(
         [sentence_chrf(t.text, [r]).score >= 30 for t, r in zip(confident, references, strict=True)]
     )
     expected = expected_calibration_error(np.array([each.sentence for each in known]), right)
-    assert report.ece["sentence"] == pytest.approx(expected)
+    assert report.ece["sentence"] == close(expected, FLOAT64.ROW)
     assert report.errors == by_others.errors == (~right).sum()
     first = np.argsort([each.sentence for each in known], kind="stable")[: report.flagged]
     assert report.errors_flagged == (~right[first]).sum()
-    assert report.lift == pytest.approx((~right[first]).mean() / (~right).mean())
+    assert report.lift == close((~right[first]).mean() / (~right).mean(), FLOAT64.ROW)
 
 
 def test_empty_lines_count_for_nothing(translations: list[Translation], references: list[str]) -> None:
@@ -124,7 +125,7 @@ def test_the_calibration_error_is_the_mean_distance_of_scikit_learns_curve() -> 
     right = generator.random(1500) < confidences**2
     accuracies, means = calibration_curve(right, confidences, n_bins=15, strategy="quantile")
     expected = np.abs(accuracies - means).mean()  # all bins have 100
-    assert expected_calibration_error(confidences, right) == pytest.approx(expected)
+    assert expected_calibration_error(confidences, right) == close(expected, FLOAT64.ROW)
     assert expected > 0.1
 
 

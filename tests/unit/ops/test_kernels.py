@@ -7,6 +7,7 @@ import pytest
 import torch
 from command_line import heedful
 from machine_class import need_native
+from tolerances import BF16, FLOAT32, assert_close
 from torch import Tensor, nn
 
 from heedful.errors import InputError
@@ -122,12 +123,12 @@ def test_norms_of_other_shapes_and_types_are_left_to_torch() -> None:
     x = torch.randn(2, 3, 8)
     norm = nn.LayerNorm(8)
     row = torch.randn(1, 1, 8)
-    torch.testing.assert_close(residual_norm(row, x, FastDropout(0.0), norm), norm(row + x))
+    assert_close(residual_norm(row, x, FastDropout(0.0), norm), norm(row + x), FLOAT32.ROW)
     both = nn.LayerNorm((3, 8))
-    torch.testing.assert_close(residual_norm(x, x, FastDropout(0.0), both), both(x + x))
+    assert_close(residual_norm(x, x, FastDropout(0.0), both), both(x + x), FLOAT32.ROW)
     half = nn.LayerNorm(8).bfloat16()
     found = residual_norm(x.bfloat16(), x.bfloat16(), FastDropout(0.0), half)
-    torch.testing.assert_close(found, half(x.bfloat16() + x.bfloat16()))
+    assert_close(found, half(x.bfloat16() + x.bfloat16()), BF16.ROW)
     with pytest.raises(RuntimeError, match="shape"):
         residual_norm(x, x, FastDropout(0.0), nn.LayerNorm(16))
 
@@ -152,7 +153,7 @@ def test_masks_of_other_shapes_and_types_have_no_kernel() -> None:
     use_fused_ops(attention, kernels=True)
     x, context = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     one = torch.ones(2, 1, 1, 1, dtype=torch.bool)
-    torch.testing.assert_close(attention(x, context, one), attention(x, context, None))
+    assert_close(attention(x, context, one), attention(x, context, None), FLOAT32.ROW)
     for shape in ((3, 1, 1, 5), (2, 1, 2, 5), (2, 1, 1, 4)):
         with pytest.raises(RuntimeError, match="size"):
             attention(x, context, torch.ones(shape, dtype=torch.bool))

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tolerances import FLOAT32, assert_close
 
 from heedful.model.attention import attention_weights
 from heedful.model.transformer import Transformer
@@ -50,8 +51,8 @@ def test_a_recorded_map_is_what_the_output_was_made_with(model: Transformer) -> 
     queries = attention.get_submodule("query")(x).view(B, T, H, 22).transpose(1, 2)
     keys = attention.get_submodule("key")(context).view(B, S, H, 22).transpose(1, 2)
     wanted = (queries @ keys.mT / 22**0.5).masked_fill(~mask, float("-inf")).softmax(-1)
-    torch.testing.assert_close(recorder.maps[-1].weights, wanted)
-    torch.testing.assert_close(attention_weights(queries, keys, mask), wanted)
+    assert_close(recorder.maps[-1].weights, wanted, FLOAT32.ROW)
+    assert_close(attention_weights(queries, keys, mask), wanted, FLOAT32.ROW)
 
 
 def test_recording_changes_no_output_and_ends_with_its_block(model: Transformer) -> None:
@@ -83,4 +84,4 @@ def test_decoding_step_by_step_records_a_row_at_a_time(model: Transformer) -> No
     name = "decoder.layers.1.cross_attention"
     rows = [each.weights for each in steps.maps if each.name == name]
     [wanted] = [each.weights for each in whole.maps if each.name == name]
-    torch.testing.assert_close(torch.cat(rows, dim=2), wanted)
+    assert_close(torch.cat(rows, dim=2), wanted, FLOAT32.ROW)

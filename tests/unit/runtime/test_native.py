@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from machine_class import every_level, need_level
+from tolerances import FLOAT32, assert_close
 
 from heedful.errors import ConfigError
 from heedful.runtime import native as module
@@ -194,4 +195,4 @@ def test_int8_is_exact_at_every_level(level: str) -> None:
     row_scale = np.abs(x).max(axis=1) / np.float32(127.0)
     whole = np.rint(x * (np.float32(1.0) / row_scale)[:, None]).astype(np.int64)
     wanted = (whole @ weight.T.astype(np.int64)) * row_scale[:, None].astype(np.float64) * scale + bias
-    np.testing.assert_allclose(y, wanted, rtol=3e-6, atol=1e-5)
+    assert_close(y, wanted, FLOAT32.ELEMENT)

@@ -1,7 +1,6 @@
 """Explanations: parts of texts, probabilities and maps, against the functions that they are made from."""
 
 import asyncio
-import math
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from cachetools import LRUCache
 from machine_class import need_native
 from small_services import RuleTranslator, rule_model
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, FLOAT64, assert_close, close
 
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import attention_maps
@@ -98,9 +98,12 @@ def test_the_n_best_list_is_the_searchs(explainer: Explainer) -> None:
     assert [each["text"] for each in sentence["hypotheses"]] == [each.text for each in expected.hypotheses]
     assert sentence["hypotheses"][0]["text"] == GERMAN
     for told, found in zip(sentence["hypotheses"], expected.hypotheses, strict=True):
-        assert told["log_probs"] == pytest.approx(found.token_log_probs, abs=1e-4)
-        assert (told["score"], told["log_prob"]) == pytest.approx((found.score, found.log_prob), abs=1e-4)
-        assert math.isclose(sum(told["log_probs"]), told["log_prob"], abs_tol=1e-3)
+        assert told["log_probs"] == close(found.token_log_probs, FLOAT32.SENTENCE.printed(4))
+        assert (told["score"], told["log_prob"]) == close(
+            (found.score, found.log_prob), FLOAT32.SENTENCE.printed(4)
+        )
+        terms = len(told["log_probs"]) + 1
+        assert sum(told["log_probs"]) == close(told["log_prob"], FLOAT64.ROW.printed(4, terms))
 
 
 @pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
@@ -114,8 +117,8 @@ def test_maps_are_those_of_torch(explainer: Explainer, kind: AttentionKind) -> N
     for each, expected in zip(told["maps"], maps.of(kind), strict=True):
         weights = np.array(each["heads"])
         assert weights.shape == (4, len(told["rows"]), len(told["columns"]))
-        np.testing.assert_allclose(weights, expected.weights, atol=1e-4)
-        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-3)
+        assert_close(weights, expected.weights, FLOAT32.ROW.printed(4))
+        assert_close(weights.sum(axis=-1), 1.0, FLOAT32.ROW.printed(4, weights.shape[-1]))
     (one,) = ask(explainer, ENGLISH, attention=kind, layer=2)["sentences"]
     assert one["attention"]["maps"] == told["maps"][1:]
 
@@ -125,7 +128,7 @@ def test_the_mean_of_cross_attention_is_over_layers_and_heads(explainer: Explain
     every = np.array([each["heads"] for each in sentence["attention"]["maps"]])
     mean = np.array(sentence["cross"])
     assert mean.shape == (len(sentence["hypotheses"][0]["tokens"]), len(sentence["source"]["tokens"]))
-    np.testing.assert_allclose(mean, every.mean(axis=(0, 1)), atol=2e-4)
+    assert_close(mean, every.mean(axis=(0, 1)), FLOAT32.ROW.printed(4, terms=2))
     assert sentence["layers"] == {"cross": 2, "encoder": 2, "decoder": 2}
 
 
@@ -191,7 +194,7 @@ def test_every_engine_explains_what_it_translates(engine: EngineChoice) -> None:
     (sentence,) = ask(Explainer(service_of(model)), ENGLISH, attention="decoder")["sentences"]
     (expected,) = ask(Explainer(service_of(tiny_model())), ENGLISH, attention="decoder")["sentences"]
     for each, other in zip(sentence["attention"]["maps"], expected["attention"]["maps"], strict=True):
-        np.testing.assert_allclose(each["heads"], other["heads"], rtol=0, atol=2e-4)
+        assert_close(each["heads"], other["heads"], FLOAT32.MODEL.printed(4, terms=2))
 
 
 def test_a_model_of_another_process_that_needs_torch_says_how_to_install_it(

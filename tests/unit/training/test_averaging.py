@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from small_models import assert_same_weights, small_model
+from tolerances import FLOAT32, assert_close
 
 from heedful.errors import BundleError
 from heedful.model.transformer import Transformer
@@ -30,7 +31,7 @@ def test_the_mean_of_checkpoints_is_the_mean_of_each_weight(tmp_path: Path) -> N
     mean = average_weights([tmp_path / str(number) for number in range(3)])
     assert mean.keys() == saved[0].keys()
     for name, weight in mean.items():
-        torch.testing.assert_close(weight, torch.stack([each[name] for each in saved]).mean(0))
+        assert_close(weight, torch.stack([each[name] for each in saved]).mean(0), FLOAT32.ELEMENT)
 
 
 def test_what_is_the_same_everywhere_stays_so_to_the_last_bit(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_the_moving_average_is_its_recursion_written_out(decay: float) -> None:
         for name, weight in unique_weights(model).items():
             wanted[name] = keep * wanted[name] + (1 - keep) * weight.double()
     for name, weight in average.weights.items():
-        torch.testing.assert_close(weight.double(), wanted[name], rtol=1e-5, atol=1e-5)
+        assert_close(weight.double(), wanted[name], FLOAT32.ROW)
 
 
 def test_the_moving_average_does_not_move_with_the_model_itself() -> None:

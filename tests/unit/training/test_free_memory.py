@@ -50,7 +50,7 @@ def test_without_a_limit_there_is_what_the_machine_has(tmp_path: Path, group_lin
     group(root / "sys/fs/cgroup/a", UNIFIED, limit="max", taken=1, cache=0)
     available = psutil.virtual_memory().available
     assert MIB < free_memory(CPU, root=root) <= psutil.virtual_memory().total
-    assert free_memory(CPU, root=root) == pytest.approx(available, rel=0.5)  # others take and give
+    assert 0.5 * available < free_memory(CPU, root=root) < 1.5 * available  # others take and give
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_container_that_hides_its_outer_groups_shows_its_own_at_the_top(tmp_pa
 @pytest.mark.parametrize("limit", [10 * MIB, 40 * MIB])
 def test_a_limit_of_addresses_counts(tmp_path: Path, limit: int) -> None:
     with limited_memory(limit):
-        assert free_memory(CPU, root=tmp_path) == pytest.approx(limit, abs=4 * MIB)
+        assert abs(free_memory(CPU, root=tmp_path) - limit) <= 4 * MIB
 
 
 MEGABYTE, GIB = 1 << 20, 1 << 30

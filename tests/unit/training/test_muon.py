@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from tolerances import BF16, FLOAT32, FLOAT64, Bound, assert_apart, assert_close, close
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -16,7 +17,7 @@ LOWEST = 0.003  # of the singular values, for a norm of 1, that the polynomials 
 STRETCH = 1.01  # of the interval of each polynomial but the last
 BAND: dict[TrainingPrecision, tuple[float, float]] = {"float32": (0.77, 1.22), "bf16": (0.7, 1.25)}
 # Of the directions, beside that of the band: bfloat16 has 8 bits of each number.
-ERROR: dict[TrainingPrecision, float] = {"float32": 1e-3, "bf16": 0.1}
+ERROR: dict[TrainingPrecision, Bound] = {"float32": FLOAT32.MODEL.at(64), "bf16": BF16.MODEL}
 PRECISIONS: tuple[TrainingPrecision, ...] = ("float32", "bf16")
 SHAPES = [(48, 48), (300, 300), (40, 80), (40, 160), (80, 40), (260, 520), (520, 260)]
 
@@ -63,13 +64,13 @@ def greedy_composition(low: float, number: int, *, cushion: float) -> list[Polyn
 def test_the_polynomials_are_the_greedy_composition_of_optimal_quintics() -> None:
     optimal = greedy_composition(LOWEST, 4, cushion=0.02407327424182761)
     stretched = [(a / STRETCH, b / STRETCH**3, c / STRETCH**5) for a, b, c in optimal[:-1]]
-    np.testing.assert_allclose([*stretched, optimal[-1]], COEFFICIENTS, rtol=1e-9)
+    assert_close([*stretched, optimal[-1]], COEFFICIENTS, FLOAT64.MODEL)
 
 
 def test_the_polynomials_bring_values_close_to_one_and_never_beyond_their_interval() -> None:
     values = applied(list(COEFFICIENTS), np.geomspace(LOWEST, 1.0, 10_000))
-    assert values.min() == pytest.approx(0.774, abs=0.005)
-    assert values.max() == pytest.approx(1.205, abs=0.005)
+    assert values.min() == close(0.774, FLOAT64.MODEL.printed(2))
+    assert values.max() == close(1.205, FLOAT64.MODEL.printed(2))
     below = applied(list(COEFFICIENTS), np.geomspace(1e-6, LOWEST, 1000))
     assert np.all(np.diff(below) > 0)
     assert below.min() > 0
@@ -100,13 +101,13 @@ def test_singular_values_come_close_to_one_and_vectors_stay(
     assert result.shape == matrix.shape
     assert result.dtype == matrix.dtype
     u, _, vh = torch.linalg.svd(matrix.double(), full_matrices=False)
-    torch.testing.assert_close((u @ vh).float(), nearest, atol=1e-4, rtol=0.0)
+    assert_close((u @ vh).float(), nearest, FLOAT32.MODEL)
     inner = u.T @ result.double() @ vh.T  # diagonal where the singular vectors are the same
     values = inner.diagonal()
     low, high = BAND[precision]
     assert low <= values.min() <= values.max() <= high
-    assert (inner - torch.diag(values)).abs().max() < ERROR[precision]
-    torch.testing.assert_close(u @ inner @ vh, result.double(), atol=ERROR[precision], rtol=0.0)
+    assert_close(inner, torch.diag(values), ERROR[precision])
+    assert_close(u @ inner @ vh, result.double(), ERROR[precision])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -141,7 +142,7 @@ def test_it_is_computed_in_the_precision_that_is_asked_for(
 def test_both_ways_agree(rows: int, columns: int) -> None:
     x = matrix_with(spread_values(rows), rows, columns)[0]
     x = x / x.norm()
-    torch.testing.assert_close(optimizer._by_gram_matrix(x), optimizer._by_steps(x), atol=2e-3, rtol=0.0)
+    assert_close(optimizer._by_gram_matrix(x), optimizer._by_steps(x), ERROR["float32"])
 
 
 @pytest.mark.parametrize(
@@ -175,9 +176,9 @@ def test_wide_and_tall_matrices_go_by_the_gram_matrix_in_float32(
 def test_a_symmetric_product_is_the_plain_one(size: int) -> None:
     torch.manual_seed(size)
     x = torch.randn(size, 2 * size + 3)
-    torch.testing.assert_close(optimizer._symmetric(x, x.T), x @ x.T, atol=1e-3, rtol=1e-5)
+    assert_close(optimizer._symmetric(x, x.T), x @ x.T, FLOAT32.ROW.at(32))
     gram = x @ x.T / size
-    torch.testing.assert_close(optimizer._symmetric(gram, gram), gram @ gram, atol=1e-3, rtol=1e-5)
+    assert_close(optimizer._symmetric(gram, gram), gram @ gram, FLOAT32.ROW.at(32))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -222,8 +223,8 @@ def test_a_step_is_that_of_torchs_muon_with_this_direction(
             each.param_groups[0]["lr"] = 0.01 * step
             each.step()
         for mine, another in zip(ours, others, strict=True):
-            torch.testing.assert_close(mine, another, atol=1e-6, rtol=1e-6)
-    assert not torch.allclose(ours[0], torch.ones(8, 8), atol=1e-2)
+            assert_close(mine, another, FLOAT32.MODEL)
+    assert_apart(ours[0], torch.ones(8, 8), FLOAT32.MODEL)
 
 
 def test_a_weight_without_a_gradient_stays() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from fake_gpu import fake_gpu
 from small_models import assert_same_weights, small_model
+from tolerances import FLOAT64, close
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -50,8 +51,8 @@ def test_the_steps_are_those_of_adam_written_out(weight_decay: float) -> None:
             wanted[name] -= rate * decay * wanted[name]  # decoupled, and never of a bias
             m_hat, v_hat = m / (1 - beta1**step), v / (1 - beta2**step)
             wanted[name] -= rate * m_hat / (math.sqrt(v_hat) + eps)
-        assert model.weight.item() == pytest.approx(wanted["weight"], rel=1e-12)
-        assert model.bias.item() == pytest.approx(wanted["bias"], rel=1e-12)
+        assert model.weight.item() == close(wanted["weight"], FLOAT64.ROW)
+        assert model.bias.item() == close(wanted["bias"], FLOAT64.ROW)
 
 
 def test_every_weight_is_in_exactly_one_group() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tolerances import FLOAT64, close
 from trainer_worlds import World, make
 
 from heedful.errors import BundleError, InputError, TrainingError
@@ -89,10 +90,12 @@ def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path, proce
     assert message.startswith("back to step-4, at 0.5 times the learning rate: 3 steps in a row up to step 8")
     assert rates[:8] == wanted[:8]
     grown = [2 ** (step / RECOVERY_STEPS) for step in range(8)]  # since the way back
-    assert rates[8:] == pytest.approx([rate / 2 * by for rate, by in zip(wanted[4:], grown, strict=True)])
+    assert rates[8:] == close(
+        [rate / 2 * by for rate, by in zip(wanted[4:], grown, strict=True)], FLOAT64.ROW
+    )
     resumed = make(tmp_path / "spoiled", train=train)
     resumed.trainer.resume(tmp_path / "spoiled" / "checkpoints" / "step-12")
-    assert resumed.trainer.progress.rate_factor == pytest.approx(0.5 * 2 ** (8 / RECOVERY_STEPS))
+    assert resumed.trainer.progress.rate_factor == close(0.5 * 2 ** (8 / RECOVERY_STEPS), FLOAT64.ROW)
     assert resumed.trainer.progress.rollbacks == 1
 
 
@@ -299,4 +302,4 @@ def test_the_last_step_of_a_run_by_epochs_has_a_rate(tmp_path: Path) -> None:
     world = make(tmp_path, train=limits, schedule={"name": "linear", "peak": 1e-2, "warmup_steps": 0})
     world.trainer.fit()
     rates = [event.learning_rate for event in world.of(StepEvent)]
-    assert rates == pytest.approx([1e-2 * (10 - step) / 10 for step in range(10)])
+    assert rates == close([1e-2 * (10 - step) / 10 for step in range(10)], FLOAT64.ROW)

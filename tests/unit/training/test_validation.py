@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from small_models import small_model
+from tolerances import FLOAT32, close
 from torch.nn.functional import cross_entropy
 
 from heedful.data.batches import Batch, collate
@@ -32,8 +33,8 @@ def test_the_nll_is_the_sum_over_tokens_divided_by_their_number_however_batched(
         wanted = batch.tgt_out[0, : batch.num_tgt_tokens]
         total += cross_entropy(logits, wanted, reduction="sum").item()
         tokens += len(wanted)
-    assert found["nll"] == pytest.approx(total / tokens, rel=1e-5)
-    assert found["perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-5)
+    assert found["nll"] == close(total / tokens, FLOAT32.MODEL)
+    assert found["perplexity"] == close(math.exp(total / tokens), FLOAT32.MODEL)
 
 
 def test_tokens_that_are_validated_in_chunks_all_count() -> None:
@@ -42,7 +43,7 @@ def test_tokens_that_are_validated_in_chunks_all_count() -> None:
     src, tgt_in, tgt_out = (torch.randint(3, 11, (70, length)) for length in (4, 9, 9))
     found = measure_nll(model, [Batch(src, tgt_in, tgt_out, tgt_out.numel())], precision="float32")
     wanted = cross_entropy(model(src, tgt_in).flatten(0, 1), tgt_out.flatten())
-    assert found["nll"] == pytest.approx(wanted.item(), rel=1e-6)
+    assert found["nll"] == close(wanted.item(), FLOAT32.MODEL)
 
 
 def test_a_perplexity_beyond_numbers_is_still_a_number() -> None:

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tolerances import FLOAT64, close
 
 from heedful.data.phrasebook import phrase_book
 from heedful.settings.run import Config
@@ -44,7 +45,7 @@ def test_a_fast_machine_takes_enough_steps_and_no_more() -> None:
 def test_a_slow_machine_takes_as_many_steps_as_fit_and_hears_what_more_minutes_would_give() -> None:
     plan = plan_training(1.0, seconds=200.0)
     assert plan.limits["max_steps"] == ENOUGH  # should it turn out to be faster
-    assert plan.limits["max_minutes"] == pytest.approx(plan.seconds / 60.0)
+    assert plan.limits["max_minutes"] == close(plan.seconds / 60.0, FLOAT64.ELEMENT)
     assert 100 <= plan.expected_steps <= plan.seconds < 200.0
     best = demo_plan._BLEU_AFTER[ENOUGH]
     assert plan.expected_bleu < best
@@ -94,7 +95,7 @@ def test_what_is_expected_lies_between_what_was_measured(monkeypatch: pytest.Mon
     monkeypatch.setattr(demo_plan, "_BLEU_AFTER", measured)
     monkeypatch.setattr(demo_plan, "_ENOUGH_STEPS", 200)
     for steps, wanted in ((50, (25.0, 20.0)), (100, (50.0, 40.0)), (150, (70.0, 60.0)), (300, (90.0, 80.0))):
-        assert Plan(1.0, steps=None, seconds=float(steps)).expected_bleu == pytest.approx(wanted)
+        assert Plan(1.0, steps=None, seconds=float(steps)).expected_bleu == close(wanted, FLOAT64.ROW)
 
 
 def test_timing_steps_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

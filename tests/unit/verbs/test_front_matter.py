@@ -7,6 +7,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerances import FLOAT64, close
 
 from heedful.settings.run import Config
 from heedful.verbs.card import front_matter
@@ -75,7 +76,7 @@ def test_without_scores_there_is_no_table_of_them() -> None:
 def test_every_finite_score_stays_a_number(value: float) -> None:
     found = read(front_matter(config(data=DATA), title="x", scores={"bleu": value}))
     [model] = found["model-index"]
-    assert model["results"][0]["metrics"][0]["value"] == pytest.approx(value, abs=1e-4)
+    assert model["results"][0]["metrics"][0]["value"] == close(value, FLOAT64.ELEMENT.printed(4))
 
 
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0")))

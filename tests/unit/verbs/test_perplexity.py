@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from small_tokenizers import phrases
 from tiny_bundle import PAIRS, memorised, save_memorised
+from tolerances import FLOAT32, close
 
 from heedful.data.batches import BatchSource
 from heedful.data.files import ParallelText, parallel_lines
@@ -49,8 +50,8 @@ def test_it_is_that_of_validation_on_the_same_pairs(tmp_path: Path) -> None:
     for each in scored(save_memorised(tmp_path / "bundle"), sources, targets):
         found.add(each)
     assert found.num_tokens == store.report.num_tgt_tokens
-    assert -found.model_log_prob / found.num_tokens == pytest.approx(wanted["nll"], rel=1e-5)
-    assert found.per_token == pytest.approx(wanted["perplexity"], rel=1e-4)
+    assert -found.model_log_prob / found.num_tokens == close(wanted["nll"], FLOAT32.MODEL)
+    assert found.per_token == close(wanted["perplexity"], FLOAT32.MODEL)
     assert found.per_token > 2
 
 
@@ -76,8 +77,8 @@ def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(t
     wanted = Translator(memorised(), precision="float32").score(sources, targets)
     tokenizer = memorised().tokenizers.tgt
     for one, other, target in zip(found, wanted, targets, strict=False):
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
-        assert one.score == pytest.approx(other.log_prob / len(one.tokens), abs=1e-6)
+        assert one.log_prob == close(other.log_prob, FLOAT32.SENTENCE)
+        assert one.score == close(other.log_prob / len(one.tokens), FLOAT32.SENTENCE)
         assert [token.token for token in one.tokens] == [*tokenizer.tokens(tokenizer.encode(target)), "</s>"]
         assert sum(token.log_prob for token in one.tokens) == one.log_prob
     assert found[-1] == ScoredPair("", "", 0.0, 0.0, 0.0, ())
