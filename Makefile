@@ -24,7 +24,7 @@ SANITIZERS := address,undefined thread
 ARGS ?=
 SOURCE := .
 
-.PHONY: help venv demo serve test test-core test-slow test-classes check report format docs notebooks bench sanitize wheel dist \
+.PHONY: help venv demo serve test test-core test-slow test-classes bounds check report format docs notebooks bench sanitize wheel dist \
     release clean
 
 help: ## Show the targets.
@@ -72,6 +72,9 @@ test-slow: $(STAMP) ## Run the slow tests: kills, fuzzing, Ray, pages, notebooks
 
 test-classes: $(STAMP) ## Run what the CPU decides as every class of machine (ARGS='--levels avx2,best').
 	@$(QUIETLY) $(BIN)/python tools/machine_classes.py $(WORKERS_OF_TESTS) $(ARGS)
+
+bounds: $(STAMP) ## Print how near comparisons of floats come to their bounds, as every class (ARGS='--levels best').
+	@$(QUIETLY) $(BIN)/python tools/near_bounds.py $(WORKERS_OF_TESTS) $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types, CI files and architecture.
 	@$(BIN)/ruff format --check $(CODE)

@@ -19,9 +19,9 @@ from types import MappingProxyType
 
 import psutil
 import pytest
-import torch
 from safetensors.torch import load_file
 from ten_pairs import as_options, write_pairs
+from tolerances import FLOAT32, assert_close
 from torch import Tensor
 
 from heedful.training import latest_checkpoint
@@ -277,4 +277,4 @@ def test_four_ranks_go_on_as_two(parallel: str, tmp_path: Path) -> None:
         assert "resuming from step 8" in job.wait_for("resuming")
         job.assert_success()
     for name, weight in weights(tmp_path).items():
-        torch.testing.assert_close(weight, undisturbed("ddp")[name], rtol=0.0, atol=1e-3)
+        assert_close(weight, undisturbed("ddp")[name], FLOAT32.TRAINING)

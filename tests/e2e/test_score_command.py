@@ -9,6 +9,7 @@ import pytest
 from command_line import assert_one_clear_line, heedful, text
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
+from tolerances import FLOAT32, FLOAT64, close
 
 from heedful.decoding.translator import Translator
 from heedful.storage.bundle import save_bundle
@@ -32,7 +33,7 @@ def test_the_scores_of_translations_are_those_that_translate_prints(run: Path, f
     ]
     assert [row[2] for row in rows] == TARGETS == [row[1] for row in translated]
     for row, (score, _) in zip(rows, translated, strict=True):
-        assert float(row[1]) == pytest.approx(float(score), abs=1e-5)
+        assert float(row[1]) == close(float(score), FLOAT32.SENTENCE)
         assert float(row[0]) < float(row[1]) < 0
     assert outcome.code == 0
     assert outcome.err.startswith("6 pairs, ")
@@ -50,7 +51,7 @@ def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, fil
         assert list(each["tokens"][0]) == ["piece", "log_prob", "model_log_prob"]
         assert each["model_log_prob"] == each["log_prob"]
         assert each["tokens"][-1]["piece"] == "</s>"
-        assert each["log_prob"] == pytest.approx(sum(token["log_prob"] for token in each["tokens"]))
+        assert each["log_prob"] == close(sum(token["log_prob"] for token in each["tokens"]), FLOAT64.ROW)
         pieces = "".join(token["piece"] for token in each["tokens"][:-1])
         assert pieces.replace("▁", " ").strip() == each["target"]
     summary = json.loads(outcome.err)
@@ -58,9 +59,9 @@ def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, fil
     words = sum(len(target.split()) + 1 for target in TARGETS)
     total = sum(each["log_prob"] for each in found)
     assert summary == {
-        "pairs": 6, "tokens": tokens, "words": words, "model_log_prob": pytest.approx(total),
-        "perplexity": pytest.approx(math.exp(-total / tokens)),
-        "word_perplexity": pytest.approx(math.exp(-total / words)),
+        "pairs": 6, "tokens": tokens, "words": words, "model_log_prob": close(total, FLOAT64.ROW),
+        "perplexity": close(math.exp(-total / tokens), FLOAT64.ROW),
+        "word_perplexity": close(math.exp(-total / words), FLOAT64.ROW),
     }  # fmt: skip
     plain = heedful("score", run, *files).err
     assert f"{tokens} tokens, {words} words: perplexity {summary['perplexity']:.6g} per token" in plain
@@ -79,7 +80,7 @@ def test_the_length_penalty_may_be_wished_and_the_mean_is_one(run: Path, files: 
     ]
     mean = [json.loads(line) for line in heedful("score", run, *files, "--json", *wishes).out.splitlines()]
     for each in mean:
-        assert each["score"] == pytest.approx(each["log_prob"] / len(each["tokens"]))
+        assert each["score"] == close(each["log_prob"] / len(each["tokens"]), FLOAT64.ROW)
     for line in heedful("score", run, *files, "--length-penalty", 0).out.splitlines():
         log_prob, score, _ = line.split("\t")
         assert log_prob == score
@@ -181,7 +182,7 @@ def test_a_model_of_many_languages_takes_them(files: list[object], tmp_path: Pat
     outcome = heedful("score", tmp_path / "many", *files, *args)
     wanted = Translator(nllb_like()).for_languages(**languages).score(SOURCES, TARGETS)
     found = [json.loads(line) for line in outcome.out.splitlines()]
-    assert [each["score"] for each in found] == pytest.approx([each.score for each in wanted], abs=1e-5)
+    assert [each["score"] for each in found] == close([each.score for each in wanted], FLOAT32.SENTENCE)
     assert {(each["tokens"][0]["piece"], each["tokens"][0]["log_prob"]) for each in found} == {
         ("fra_Latn", 0.0)
     }
@@ -202,6 +203,6 @@ def test_what_the_search_may_never_write_is_impossible_and_json_stays_json(tmp_p
     found = json.loads(outcome.out, parse_constant=pytest.fail)
     assert (found["score"], found["log_prob"]) == (None, None)
     assert [token["piece"] for token in found["tokens"] if token["log_prob"] is None] == ["<pad>"]
-    assert found["model_log_prob"] == pytest.approx(float(log_prob), abs=1e-5)
+    assert found["model_log_prob"] == close(float(log_prob), FLOAT32.SENTENCE)
     assert found["model_log_prob"] == sum(token["model_log_prob"] for token in found["tokens"])
     assert json.loads(outcome.err)["model_log_prob"] == found["model_log_prob"]

@@ -10,6 +10,7 @@ import pytest
 from command_line import heedful
 from safetensors.torch import load_file
 from ten_pairs import as_options, write_pairs
+from tolerances import FLOAT32, assert_close
 
 SETTINGS = {
     "train.max_steps": 6,
@@ -61,7 +62,7 @@ def test_a_run_under_torchrun_is_the_run_of_one_process(tmp_path: Path) -> None:
         found, wanted = (load_file(path / bundle / "model.safetensors") for path in (both, alone))
         assert found.keys() == wanted.keys()
         for name, weight in wanted.items():
-            assert (found[name] - weight).abs().max() < 1e-3, name
+            assert_close(found[name], weight, FLOAT32.TRAINING, note=name)
     kinds = [json.loads(line)["event"] for line in (both / "log.jsonl").read_text().splitlines()]
     assert kinds.count("start") == kinds.count("end") == 1
     assert kinds.count("step") == 3

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from small_models import prepared, small_config, small_model
 from ten_pairs import as_options, write_pairs
 from tiny_bundle import save_memorised
+from tolerances import BF16, FLOAT32, close
 from trainer_worlds import Source, make
 
 from heedful.data.batches import Batch
@@ -84,8 +85,8 @@ def test_bf16_learns_what_float32_learns(on_gpu: OnGpu, is_real: bool) -> None:
 
     with on_gpu() as device:
         lower, full = losses(device, "bf16"), losses(device, "float32")
-    assert lower[0] == pytest.approx(full[0], rel=0.02)
-    assert lower[-1] == pytest.approx(full[-1], rel=0.1)
+    assert lower[0] == close(full[0], BF16.ROW)
+    assert lower[-1] == close(full[-1], BF16.MODEL)
     assert full[-1] < full[0]
     assert lower != full
 
@@ -213,9 +214,9 @@ def test_batches_that_do_not_fit_are_halved(on_gpu: OnGpu, is_real: bool) -> Non
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
         assert (sums.num_halvings > 0) == is_real
-        assert sums.smoothed == pytest.approx(wanted.smoothed, rel=1e-4)
-        assert halved_nll["nll"] == pytest.approx(nll["nll"], rel=1e-4)
-        assert_equal(gradients(model), whole, 1e-3)
+        assert sums.smoothed == close(wanted.smoothed, FLOAT32.MODEL)
+        assert halved_nll["nll"] == close(nll["nll"], FLOAT32.MODEL)
+        assert_equal(gradients(model), whole, FLOAT32.MODEL.at(64))
 
 
 @pytest.mark.parametrize("device", ON_REAL_GPU_OR_CPU)
@@ -237,8 +238,8 @@ def test_compiled_layers_have_the_gradients_of_others(device: str) -> None:
             sums = accumulate_gradients(model, [batch, batch], settings(model).train, precision="float32")
             losses.append(sums.smoothed)
     torch.compiler.reset()
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    assert_equal(gradients(compiled), gradients(plain), 1e-4)
+    assert losses[0] == close(losses[1], FLOAT32.MODEL)
+    assert_equal(gradients(compiled), gradients(plain), FLOAT32.MODEL)
 
 
 @pytest.mark.gpu
@@ -292,7 +293,7 @@ def test_a_killed_run_goes_on_to_the_end_of_the_whole_one(device: str, tmp_path:
         command(*pairs, "-o", killed, "--resume", device=device), check=True, capture_output=True, timeout=280
     )
     one, other = (load_file(each / "last" / "model.safetensors") for each in (whole, killed))
-    assert_equal(one, other, 0.05 if device == "cuda" else 1e-6)
+    assert_equal(one, other, FLOAT32.TRAINING if device == "cuda" else FLOAT32.ELEMENT)
 
 
 @pytest.mark.gpu
@@ -311,4 +312,4 @@ def test_two_gpus_train_what_one_trains(parallel: str, precision: str, tmp_path:
         words = [*start, *command(*pairs, "-o", output, device="cuda")[1:], *fixed]
         subprocess.run(words, check=True, capture_output=True, timeout=280)
     one, other = (load_file(each / "last" / "model.safetensors") for each in (both, alone))
-    assert_equal(one, other, 1e-3 if precision == "float32" else 0.05)
+    assert_equal(one, other, FLOAT32.TRAINING if precision == "float32" else BF16.MODEL)

@@ -36,4 +36,4 @@ def test_results_are_those_of_a_cpu(name: str, on_gpu: OnGpu, tmp_path: Path) ->
     wanted = on_cpu(name)
     with on_gpu() as device:
         result = CASES[name].run(device, tmp_path)
-    assert_equal(result, wanted, CASES[name].tolerance)
+    assert_equal(result, wanted, CASES[name].bound)

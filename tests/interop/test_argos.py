@@ -5,7 +5,6 @@ import shutil
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sacremoses
 from argos_packages import (
@@ -19,6 +18,7 @@ from argos_packages import (
 from command_line import assert_one_clear_line, heedful, text
 from ctranslate2_files import translator
 from small_tokenizers import fsmt_files, phrases
+from tolerances import FLOAT32, assert_close
 from translation_server import translation_server
 
 from heedful.decoding.options import SearchOptions
@@ -58,7 +58,7 @@ def test_texts_and_scores_are_those_of_argos(quantization: str | None, tmp_path:
         )
         assert [each.text for each in found] == texts
         ours = [each.hypotheses[0].score for each in found]
-        np.testing.assert_allclose(ours, scores, rtol=2e-6)
+        assert_close(ours, scores, FLOAT32.SENTENCE)
 
 
 def test_the_settings_of_the_search_and_the_languages_are_the_packages(package: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ctranslate2_models import (
     target_tokens,
 )
 from option_models import OPTIONS, SRC_VOCAB, TGT_PAD, TGT_VOCAB
+from tolerances import FLOAT32, assert_apart, assert_close
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -59,7 +60,7 @@ def test_scores_are_equal(changes: dict[str, Any], tmp_path: Path) -> None:
     )
     for s, t, theirs in zip(src, tgt, scored, strict=True):
         ours = log_probs(bundle.model, s, t)
-        torch.testing.assert_close(torch.tensor(theirs.log_probs), ours, rtol=1e-4, atol=1e-4)
+        assert_close(torch.tensor(theirs.log_probs), ours, FLOAT32.MODEL)
 
 
 def assert_searches_are_equal(bundle: Bundle, directory: Path, beam_size: int, alpha: float) -> None:
@@ -77,7 +78,7 @@ def assert_searches_are_equal(bundle: Bundle, directory: Path, beam_size: int, a
     outputs = [[*found.ids, *[EOS] * found.finished] for found in ours]
     assert [result.hypotheses[0] for result in theirs] == target_tokens(bundle, outputs)
     scores = torch.tensor([result.scores[0] for result in theirs])
-    torch.testing.assert_close(scores, torch.tensor([found.score for found in ours]), rtol=1e-4, atol=1e-4)
+    assert_close(scores, torch.tensor([found.score for found in ours]), FLOAT32.SENTENCE)
 
 
 @pytest.mark.parametrize("changes", EVERY.values(), ids=EVERY)
@@ -106,7 +107,7 @@ def test_a_swapped_tensor_is_noticed(name: str, tmp_path: Path) -> None:
             translator = engine(bundle, tmp_path / f"{one}-{other}")
             a.data, b.data = b.data, a.data
             scored = translator.score_batch(source_tokens(bundle, src), target_tokens(bundle, tgt))[0]
-            assert (torch.tensor(scored.log_probs) - ours).abs().max() > 1e-3, (one, other)
+            assert_apart(scored.log_probs, ours, FLOAT32.MODEL, note=(one, other))
             break
 
 

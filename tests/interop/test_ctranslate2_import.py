@@ -26,6 +26,7 @@ from ctranslate2_files import (
 )
 from pretrained_models import FAMILIES
 from safetensors.numpy import load_file
+from tolerances import FLOAT32, assert_apart, assert_close
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
@@ -94,8 +95,7 @@ def test_log_probabilities_of_a_trained_model_are_equal(aren: tuple[ctranslate2.
     assert outputs[:2] == [["a", "t", "z", "m", "o", "n"], ["a", "z", "z", "a"]]
     for source, output in zip(SOURCES, outputs, strict=True):
         [scored] = theirs.score_batch([source], [output])
-        difference = log_probs(bundle, source, output) - torch.tensor(scored.log_probs)
-        assert difference.abs().max() < (1e-6 if source in (ATZMON, AZZA) else 2e-6)  # of float32, there
+        assert_close(log_probs(bundle, source, output), scored.log_probs, FLOAT32.MODEL)  # of float32, there
     for engine in ("torch", "native"):
         scores = Translator(bundle, engine=engine).score_ids(
             ids_of(bundle, SOURCES),
@@ -106,7 +106,7 @@ def test_log_probabilities_of_a_trained_model_are_equal(aren: tuple[ctranslate2.
             options=options_of(bundle, 1),
         )
         for scored, result in zip(scores, theirs.score_batch(SOURCES, outputs), strict=True):
-            np.testing.assert_allclose(scored.model_log_probs, result.log_probs, rtol=0, atol=5e-6)
+            assert_close(scored.model_log_probs, result.log_probs, FLOAT32.MODEL)
 
 
 @ENGINES
@@ -127,7 +127,7 @@ def test_n_best_lists_of_a_trained_model_are_equal(
     for hypotheses, result in zip(ours, results, strict=True):
         tokens = [bundle.tokenizers.tgt.tokens(each.ids) for each in hypotheses]
         assert tokens == result.hypotheses
-        np.testing.assert_allclose([each.score for each in hypotheses], result.scores, rtol=0, atol=1e-5)
+        assert_close([each.score for each in hypotheses], result.scores, FLOAT32.SENTENCE)
 
 
 @ENGINES
@@ -189,7 +189,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def assert_equal(directory: Path, bundle: Bundle, *, tolerance: float = 1e-5) -> None:
+def assert_equal(directory: Path, bundle: Bundle) -> None:
     generator = np.random.default_rng(3)
     words = {side: getattr(bundle.tokenizers, side).tokens(range(4, 30)) for side in ("src", "tgt")}
     theirs = translator(directory)
@@ -199,8 +199,7 @@ def assert_equal(directory: Path, bundle: Bundle, *, tolerance: float = 1e-5) ->
             for side, length in (("src", src_len), ("tgt", tgt_len))
         )
         [scored] = theirs.score_batch([source], [target])
-        difference = log_probs(bundle, source, target) - torch.tensor(scored.log_probs)
-        assert difference.abs().max() < tolerance
+        assert_close(log_probs(bundle, source, target), scored.log_probs, FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -336,8 +335,8 @@ def test_a_swapped_tensor_is_noticed(tmp_path: Path) -> None:
             found[one], found[other] = found[other], found[one]
 
         changed_binary(directory, swap)
-        difference = log_probs(read(directory), source, target) - expected
-        assert difference.abs().max() > 1e-3, (one, other)
+        found = log_probs(read(directory), source, target)
+        assert_apart(found, expected, FLOAT32.MODEL, note=(one, other))
         (directory / "model.bin").write_bytes(content)
         swapped += 1
     assert swapped > 25
@@ -471,7 +470,7 @@ def test_a_conversion_of_marian_from_transformers_is_equal(tmp_path: Path) -> No
     found = Translator(bundle).translations(lines, options=options_of(bundle, 2, max_length=20))
     assert [tgt.tokens(each.hypotheses[0].ids) for each in found] == [each.hypotheses[0] for each in results]
     scores = [each.scores[0] for each in results]
-    np.testing.assert_allclose([each.hypotheses[0].score for each in found], scores, rtol=0, atol=1e-5)
+    assert_close([each.hypotheses[0].score for each in found], scores, FLOAT32.SENTENCE)
 
 
 def test_damaged_files_and_contradictions_are_one_line(tmp_path: Path) -> None:

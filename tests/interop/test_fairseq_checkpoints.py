@@ -8,6 +8,7 @@ import pytest
 import torch
 from command_line import Outcome, heedful
 from fairseq_system import Fairseq
+from tolerances import FLOAT32, assert_close
 from torch import Tensor
 
 from heedful import Translator, load_bundle
@@ -97,7 +98,7 @@ def assert_same_logits(theirs: Any, ours: Transformer) -> None:  # noqa: ANN401
         ).logits
     real = tgt_in != PAD
     assert wanted[real].abs().mean() > 0.5
-    torch.testing.assert_close(ours(src, tgt_in)[real], wanted[real], rtol=0.0, atol=1e-5)
+    assert_close(ours(src, tgt_in)[real], wanted[real], FLOAT32.MODEL)
 
 
 def test_logits_are_those_of_transformers_port() -> None:

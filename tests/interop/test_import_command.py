@@ -11,6 +11,7 @@ from command_line import Outcome, heedful
 from huggingface_hub import ModelCard
 from imported_models import SRC_VOCAB, SYSTEMS, TGT_VOCAB, System, random_model, real_logits
 from safetensors.torch import save_file
+from tolerances import FLOAT32, assert_close
 from torch import Tensor
 
 from heedful import Translator, load_bundle, load_model
@@ -48,7 +49,7 @@ def test_a_file_becomes_a_bundle_with_the_same_logits(system: System, tmp_path: 
     assert ModelCard.load(tmp_path / "bundle" / "README.md").data.library_name == "heedful"
     model = load_model(tmp_path / "bundle")
     assert not model.training
-    torch.testing.assert_close(real_logits(model), real_logits(random_model(system)), rtol=0.0, atol=1e-5)
+    assert_close(real_logits(model), real_logits(random_model(system)), FLOAT32.MODEL)
 
 
 def wrapped(tensors: dict[str, Tensor], path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_state_dict_may_be_wrapped(
     write(theirs.state_dict(), tmp_path / "model.pt")
     assert run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL).code == 0
     model = load_model(tmp_path / "bundle")
-    torch.testing.assert_close(real_logits(model), real_logits(theirs), rtol=0.0, atol=1e-5)
+    assert_close(real_logits(model), real_logits(theirs), FLOAT32.MODEL)
 
 
 def test_safetensors_are_read_too(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_safetensors_are_read_too(tmp_path: Path) -> None:
     save_file(theirs.state_dict(), tmp_path / "model.safetensors")
     assert run_import(tmp_path / "model.safetensors", tmp_path / "bundle", NPTEL).code == 0
     model = load_model(tmp_path / "bundle")
-    torch.testing.assert_close(real_logits(model), real_logits(theirs), rtol=0.0, atol=1e-5)
+    assert_close(real_logits(model), real_logits(theirs), FLOAT32.MODEL)
 
 
 class Burglar:
@@ -254,7 +255,7 @@ def test_a_vocabulary_without_unknown_words_gets_a_token_that_is_never_written(t
     bundle = load_bundle(tmp_path / "bundle")
     found = real_logits(bundle.model)
     assert (found[:, TGT_VOCAB:].softmax(-1).shape, float(found[:, TGT_VOCAB:].max())) == ((12, 1), -1e4)
-    torch.testing.assert_close(found[:, :TGT_VOCAB], real_logits(random_model(system)), rtol=0.0, atol=1e-5)
+    assert_close(found[:, :TGT_VOCAB], real_logits(random_model(system)), FLOAT32.MODEL)
     assert bundle.tokenizers.src.encode("w1 other") == [4, SRC_VOCAB]
     assert len(Translator(bundle).translate(["w1 other"])) == 1
 

@@ -12,6 +12,7 @@ import torch
 from command_line import heedful
 from imported_models import SYSTEMS, System, batch, imported, random_model, real_logits
 from ten_pairs import as_options, write_pairs
+from tolerances import FLOAT32, FLOAT64, assert_apart, assert_close
 from torch import Tensor, nn
 
 from heedful.errors import InteropError
@@ -35,7 +36,7 @@ def test_logits_are_equal_in_float32(system: System) -> None:
     ours = imported(system, theirs.state_dict())
     wanted = real_logits(theirs)
     assert wanted.abs().mean() > 0.1
-    torch.testing.assert_close(real_logits(ours), wanted, rtol=0.0, atol=1e-5)
+    assert_close(real_logits(ours), wanted, FLOAT32.MODEL)
 
 
 @EACH
@@ -43,10 +44,8 @@ def test_logits_are_equal_in_float64_to_the_epsilon_of_the_norms(system: System)
     theirs = random_model(system, torch.float64)
     ours = imported(system, theirs.state_dict(), torch.float64)
     # A norm's epsilon beside the deviation, not in the root; a table of sinusoids in float32.
-    tolerance = {"annotated": 1e-5, "adeveloperdiary": 1e-6, "torch": 1e-6, "fairseq": 1e-6}.get(
-        system.layout, 1e-12
-    )
-    torch.testing.assert_close(real_logits(ours), real_logits(theirs), rtol=0.0, atol=tolerance)
+    differs = system.layout in ("annotated", "adeveloperdiary", "torch", "fairseq")
+    assert_close(real_logits(ours), real_logits(theirs), (FLOAT32 if differs else FLOAT64).MODEL)
 
 
 @EACH
@@ -55,7 +54,7 @@ def test_a_sentence_alone_equals_the_same_among_others(system: System) -> None:
     ours = imported(system, theirs.state_dict())
     src, tgt_in = batch()
     alone = theirs(src[1:2, :2], tgt_in[1:2])
-    torch.testing.assert_close(ours(src, tgt_in)[1:2], alone, rtol=0.0, atol=1e-5)
+    assert_close(ours(src, tgt_in)[1:2], alone, FLOAT32.MODEL)
 
 
 def variants(tensors: dict[str, Tensor]) -> list[tuple[str, dict[str, Tensor]]]:
@@ -86,7 +85,7 @@ def test_a_swapped_or_permuted_tensor_is_noticed(system: System) -> None:
     changed = variants(tensors)
     assert len(changed) > 60
     for what, others in changed:
-        assert not torch.allclose(real_logits(imported(system, others)), wanted, rtol=0.0, atol=2e-5), what
+        assert_apart(real_logits(imported(system, others)), wanted, FLOAT32.MODEL, note=what)
 
 
 def test_recorded_maps_are_the_attention_weights_that_jadores_layers_return() -> None:
@@ -102,7 +101,7 @@ def test_recorded_maps_are_the_attention_weights_that_jadores_layers_return() ->
     for found, wanted in zip(recorder.maps, theirs.weights, strict=True):
         rows = real if found.name.startswith("decoder") else src != 0
         one, other = found.weights.transpose(1, 2)[rows], wanted.detach().transpose(1, 2)[rows]
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-5)
+        assert_close(one, other, FLOAT32.MODEL)
 
 
 def test_ties_are_found_in_the_weights() -> None:
@@ -130,7 +129,7 @@ def test_the_papers_sinusoids_may_be_asked_for_in_place_of_a_computed_table() ->
     asked = System(system.layout, system.build, {**system.settings, "positions": "sinusoidal"})
     ours = imported(asked, theirs.state_dict())
     assert ours.config.positions == "sinusoidal"
-    torch.testing.assert_close(real_logits(ours), real_logits(theirs), rtol=0.0, atol=1e-4)
+    assert_close(real_logits(ours), real_logits(theirs), FLOAT32.MODEL)
 
 
 def test_a_stack_may_have_any_name_below_its_side() -> None:
@@ -142,9 +141,7 @@ def test_a_stack_may_have_any_name_below_its_side() -> None:
             name.replace("encoder.blocks.", encoder).replace("decoder.blocks.", decoder): tensor
             for name, tensor in tensors.items()
         }
-        torch.testing.assert_close(
-            real_logits(imported(system, renamed)), real_logits(theirs), rtol=0.0, atol=1e-5
-        )
+        assert_close(real_logits(imported(system, renamed)), real_logits(theirs), FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +166,7 @@ def test_what_surrounds_the_stacks_is_known_by_the_words_in_its_name(
     for name, tensor in theirs.state_dict().items():
         module, _, kind = name.rpartition(".")
         tensors[f"{names.get(module, module)}.{kind}"] = tensor
-    torch.testing.assert_close(
-        real_logits(imported(system, tensors)), real_logits(theirs), rtol=0.0, atol=1e-5
-    )
+    assert_close(real_logits(imported(system, tensors)), real_logits(theirs), FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +208,7 @@ def test_one_embedding_and_one_table_may_serve_both_sides() -> None:
         "embedding.weight": tensors["tgt_embedding.weight"],
         "position.weight": tensors["tgt_positions.weight"],
     }
-    torch.testing.assert_close(
-        real_logits(imported(system, shared)), real_logits(theirs), rtol=0.0, atol=1e-5
-    )
+    assert_close(real_logits(imported(system, shared)), real_logits(theirs), FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])

@@ -11,6 +11,7 @@ import torch
 from pretrained_models import FAMILIES, batch, imported, logits_of
 from small_tokenizers import nllb_pair, phrases
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, assert_close
 
 from heedful import Translator
 from heedful.decoding.options import SearchOptions
@@ -69,7 +70,7 @@ def assert_same_logits(theirs: Any, ours: Transformer) -> None:  # noqa: ANN401
     wanted = logits_of(ours, src, tgt_in, ours.config)
     assert wanted.abs().mean() > 0.3
     found = logits_of(theirs, src, tgt_in, ours.config)
-    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-5)
+    assert_close(found, wanted, FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
@@ -87,7 +88,7 @@ def test_what_was_exported_comes_back_the_same(changes: dict[str, Any], tmp_path
     assert model.config.positions == "concatenated"
     src, tgt_in = batch(bundle.model)
     found, wanted = (logits_of(each, src, tgt_in, model.config) for each in (model, bundle.model))
-    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-5)
+    assert_close(found, wanted, FLOAT32.MODEL)
     for line in phrases()[0]:
         assert back.tokenizers.src.encode(line) == bundle.tokenizers.src.encode(line)
 

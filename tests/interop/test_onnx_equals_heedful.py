@@ -15,6 +15,7 @@ import torch
 from command_line import Outcome, heedful
 from onnx_models import backend_of, random_bundle, random_ids, random_texts, stepwise_log_probs
 from option_models import LLAMA, OPTIONS
+from tolerances import FLOAT32, assert_close, close
 from torch import Tensor
 
 from heedful import SearchOptions, Translator
@@ -78,7 +79,7 @@ def assert_log_probs_are_equal(bundle: Bundle, directory: Path) -> None:
         src, tgt_in = random_ids(rows, src_length, tgt_length)
         with torch.no_grad():
             ours = bundle.model(src, tgt_in).log_softmax(dim=-1)
-        np.testing.assert_allclose(stepwise_log_probs(directory, src, tgt_in), ours, rtol=0.0, atol=1e-4)
+        assert_close(stepwise_log_probs(directory, src, tgt_in), ours, FLOAT32.MODEL)
 
 
 def test_log_probabilities_are_equal(exported: tuple[Bundle, Path]) -> None:
@@ -99,7 +100,7 @@ def test_positions_of_the_graphs_are_those_of_the_model(name: str) -> None:
     copy = exportable(model)
     src, tgt_in = random_ids(3, 61, 67)
     with torch.no_grad():
-        torch.testing.assert_close(copy(src, tgt_in), model(src, tgt_in), rtol=0.0, atol=1e-5)
+        assert_close(copy(src, tgt_in), model(src, tgt_in), FLOAT32.MODEL)
 
 
 def assert_outputs_are_equal(translator: Translator, theirs: OnnxTranslator, beam_size: int) -> None:
@@ -116,7 +117,7 @@ def assert_outputs_are_equal(translator: Translator, theirs: OnnxTranslator, bea
 @pytest.mark.parametrize("formula", SINUSOIDS.values(), ids=SINUSOIDS)
 def test_sinusoids_of_the_graphs_have_no_end(formula: Callable[[int, int], Tensor], d_model: int) -> None:
     computed = ComputedSinusoids(SinusoidalPositions(d_model, formula))(9000, 3)
-    torch.testing.assert_close(computed, formula(9003, d_model)[9000:], rtol=0.0, atol=1e-6)
+    assert_close(computed, formula(9003, d_model)[9000:], FLOAT32.ELEMENT)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -231,7 +232,7 @@ def test_every_strategy_and_scores_over_the_backend(paper: tuple[Bundle, Path], 
         for other in (translator, Translator(bundle, engine="torch")):
             scored = other.score([found.source] * n_best, ids, options=options)
             wanted = [each.log_prob for each in found.hypotheses]
-            assert [each.log_prob for each in scored] == pytest.approx(wanted, abs=1e-3)
+            assert [each.log_prob for each in scored] == close(wanted, FLOAT32.SENTENCE)
 
 
 def test_a_shortlist_is_refused(paper: tuple[Bundle, Path]) -> None:

@@ -21,6 +21,7 @@ from command_line import assert_one_clear_line, heedful
 from pretrained_models import imported
 from safetensors.torch import load_file, save_file
 from small_tokenizers import sentencepiece_model
+from tolerances import FLOAT32, assert_apart, assert_close
 from torch import Tensor
 
 from heedful import Translator, load_bundle
@@ -72,7 +73,7 @@ def test_logits_are_those_of_the_system(name: str) -> None:
         (2, "all") if is_concatenated else (None, "none")
     )
     found_logits = logits_of(source, layout, judged)
-    torch.testing.assert_close(found_logits, judged["logits"], rtol=0.0, atol=1e-5)
+    assert_close(found_logits, judged["logits"], FLOAT32.MODEL)
 
 
 def changed_weights(source: Path, change: Callable[[dict[str, Tensor]], None]) -> None:
@@ -120,7 +121,7 @@ def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
 
         changed_weights(source, swap)
         found = logits_of(source, layout, judged)
-        assert not torch.allclose(found, judged["logits"], rtol=0.0, atol=2e-5), (one, other)
+        assert_apart(found, judged["logits"], FLOAT32.MODEL, note=(one, other))
         changed_weights(source, swap)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from command_line import Outcome, heedful
 from pretrained_models import FAMILIES, batch, imported, logits_of
 from small_tokenizers import phrases
+from tolerances import FLOAT32, assert_close
 
 from heedful import SearchOptions, Translator, load_bundle, load_model
 from heedful.decoding.strategies.beam import BeamSearch
@@ -100,7 +100,7 @@ def test_without_tokenizer_files_a_bundle_works_on_ids(name: str, tmp_path: Path
     ours = load_model(tmp_path / "b")
     src, tgt_in = batch(ours)
     found, wanted = (logits_of(model, src, tgt_in, ours.config) for model in (ours, theirs))
-    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-5)
+    assert_close(found, wanted, FLOAT32.MODEL)
     assert "has no tokenizer" in refusal(heedful("translate", tmp_path / "b", stdin=b"a\n"))
     more = ("--layout", family.layout, "-o", tmp_path / "c", "--tgt-lang", "de")
     assert "without a tokenizer there are no languages" in refusal(

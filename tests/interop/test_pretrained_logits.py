@@ -10,6 +10,7 @@ import pytest
 import torch
 from pretrained_models import FAMILIES, SIZES, Family, batch, imported, logits_of
 from safetensors.torch import load_file, save_file
+from tolerances import FLOAT32, assert_apart, assert_close
 from torch import Tensor
 
 from heedful.errors import HeedfulError, InteropError, TokenizerError
@@ -34,7 +35,7 @@ def test_logits_are_those_of_transformers(family: Family, tmp_path: Path) -> Non
     src, tgt_in = batch(ours)
     wanted = logits_of(theirs, src, tgt_in, ours.config)
     assert wanted.abs().mean() > 0.15
-    torch.testing.assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, rtol=0.0, atol=1e-5)
+    assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize("name", ["marian", "m2m100"])
@@ -83,7 +84,7 @@ def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
     for one, other in pairs:
         save_file(tensors | {one: tensors[other], other: tensors[one]}, file)
         found = logits_of(imported(layout, tmp_path / "model")[1], src, tgt_in, ours.config)
-        assert not torch.allclose(found, wanted, rtol=0.0, atol=2e-5), (one, other)
+        assert_apart(found, wanted, FLOAT32.MODEL, note=(one, other))
 
 
 def as_older_files(directory: Path, tensors: dict[str, Tensor]) -> None:
@@ -114,7 +115,7 @@ def test_weights_may_be_in_other_files(rewrite: Any, tmp_path: Path) -> None:  #
     assert ours.config.positions == "concatenated"
     src, tgt_in = batch(ours)
     wanted = logits_of(theirs, src, tgt_in, ours.config)
-    torch.testing.assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, rtol=0.0, atol=1e-5)
+    assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, FLOAT32.MODEL)
 
 
 def test_half_precision_becomes_float32(tmp_path: Path) -> None:

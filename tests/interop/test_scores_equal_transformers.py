@@ -9,6 +9,7 @@ import torch
 from pretrained_models import FAMILIES, end_sooner, imported
 from small_tokenizers import phrases
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, close
 
 from heedful import Translator
 from heedful.decoding.options import SearchOptions
@@ -44,8 +45,8 @@ def test_log_probabilities_are_the_cross_entropy_of_an_exported_model(tmp_path: 
             theirs = model(**batch)
         labels = batch["labels"][0]
         wanted = theirs.logits[0].log_softmax(-1)[range(len(labels)), labels]
-        assert ours.token_log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
-        assert -ours.log_prob / len(labels) == pytest.approx(theirs.loss.item(), rel=1e-5, abs=1e-5)
+        assert ours.token_log_probs == close(wanted.tolist(), FLOAT32.MODEL)
+        assert -ours.log_prob / len(labels) == close(theirs.loss.item(), FLOAT32.SENTENCE)
 
 
 def generated(name: str, directory: Path) -> tuple[Any, Any]:
@@ -93,7 +94,7 @@ def test_what_generate_finds_has_the_score_that_generate_gave_it(name: str, tmp_
         [_without(model.config.src_pad_id, ids) for ids in sources], outputs, options=options
     )
     # Sums of about -30, which transformers takes in float32.
-    assert [each.score for each in ours] == pytest.approx(theirs.sequences_scores.tolist(), abs=1e-4)
+    assert [each.score for each in ours] == close(theirs.sequences_scores.tolist(), FLOAT32.SENTENCE)
     lengths = {len(output) for output in outputs}
     assert len(lengths) > 3
     assert MAX_LENGTH - 1 in lengths

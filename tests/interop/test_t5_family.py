@@ -11,6 +11,7 @@ from pretrained_models import FAMILIES, imported, logits_of
 from safetensors.torch import load_file, save_file
 from small_tokenizers import phrases
 from ten_pairs import as_options
+from tolerances import FLOAT32, assert_close
 
 from heedful.errors import InteropError
 from heedful.storage.bundle import load_bundle
@@ -26,7 +27,7 @@ def test_logits_of_long_texts_are_those_of_transformers(name: str, tmp_path: Pat
     tgt_in[:, 0] = 0
     found, wanted = (logits_of(model, src, tgt_in, ours.config) for model in (ours, theirs))
     assert wanted.abs().mean() > 0.1
-    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-5)
+    assert_close(found, wanted, FLOAT32.MODEL)
 
 
 def rewritten(directory: Path, **changes: Any) -> None:  # noqa: ANN401
@@ -57,7 +58,7 @@ def test_outputs_are_scaled_as_a_file_of_version_4_says(
     gain = load_file(file)["decoder.final_layer_norm.weight"]
     _, ours = imported("t5", tmp_path / "model")
     found = ours.get_parameter("decoder.final_norm.weight").detach()
-    torch.testing.assert_close(found, gain * (12**-0.5 if scaled else 1.0), rtol=1e-6, atol=0.0)
+    assert_close(found, gain * (12**-0.5 if scaled else 1.0), FLOAT32.ELEMENT)
 
 
 def test_an_untied_umt5_of_version_4_is_what_transformers_computes_without_its_factor(tmp_path: Path) -> None:
@@ -75,10 +76,10 @@ def test_an_untied_umt5_of_version_4_is_what_transformers_computes_without_its_f
     src, tgt_in = torch.tensor([[5, 17, 9, 1]]), torch.tensor([[0, 33, 4]])
     found, wanted = (logits_of(model, src, tgt_in[:, :], ours.config) for model in (ours, theirs))
     assert wanted.abs().mean() > 0.3
-    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-5)
+    assert_close(found, wanted, FLOAT32.MODEL)
     rewritten(tmp_path / "model", scale_decoder_outputs=True)
     scaled = logits_of(imported("t5", tmp_path / "model")[1], src, tgt_in, ours.config)
-    torch.testing.assert_close(scaled * 12**0.5, wanted, rtol=0.0, atol=2e-5)
+    assert_close(scaled * 12**0.5, wanted, FLOAT32.MODEL)
 
 
 def test_what_a_file_leaves_out_is_the_default_of_its_class(tmp_path: Path) -> None:

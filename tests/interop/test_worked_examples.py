@@ -5,6 +5,7 @@ import torch
 from imported_models import System, imported
 from published_systems import AbhishekThread, Jadore, Lecture
 from searches import searched, searched_greedily
+from tolerances import FLOAT32, assert_close, close
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -45,8 +46,8 @@ def test_the_thread_gives_a_distribution_at_each_of_64_positions() -> None:
         probabilities = model(src, tgt).softmax(-1)
         found, wanted = ours(src, tgt), theirs(src, tgt)
     assert probabilities.shape == (3, 64, 50)
-    torch.testing.assert_close(probabilities.sum(-1), torch.ones(3, 64))
-    torch.testing.assert_close(found[tgt != 0], wanted[tgt != 0], rtol=0.0, atol=1e-5)
+    assert_close(probabilities.sum(-1), torch.ones(3, 64), FLOAT32.ROW)
+    assert_close(found[tgt != 0], wanted[tgt != 0], FLOAT32.MODEL)
     assert shape_of(ours.config) == shape_of(model.config)
 
 
@@ -59,7 +60,7 @@ def test_the_lecture_gives_2_7_10() -> None:
     ours = imported(System("nptel-lecture", lambda: theirs, {"num_heads": 8}), theirs.state_dict())
     with torch.no_grad():
         assert model(x, trg[:, :-1]).shape == (2, 7, 10)
-        torch.testing.assert_close(ours(x, trg[:, :-1]), theirs(x, trg[:, :-1]), rtol=0.0, atol=1e-5)
+        assert_close(ours(x, trg[:, :-1]), theirs(x, trg[:, :-1]), FLOAT32.MODEL)
     assert shape_of(ours.config) == shape_of(model.config)
 
 
@@ -106,7 +107,7 @@ def test_the_notebooks_own_attention_has_the_same_outputs_at_its_size() -> None:
     src, tgt_in = torch.randint(1, 11, (2, 7)), torch.randint(1, 12, (2, 6))
     src[0, 5:] = PAD
     with torch.no_grad():
-        torch.testing.assert_close(ours(src, tgt_in), theirs(src, tgt_in), rtol=0.0, atol=1e-5)
+        assert_close(ours(src, tgt_in), theirs(src, tgt_in), FLOAT32.MODEL)
     wanted = preset("kaggle-notebook").model.replace(
         src_vocab_size=11, tgt_vocab_size=12, num_encoder_layers=2, num_decoder_layers=2
     )
@@ -117,7 +118,7 @@ def test_the_diarys_pictures_of_positions_have_their_sizes_and_the_papers_values
     small, large = sinusoids(10, 10), sinusoids(1000, 512)
     assert (small.shape, large.shape) == ((10, 10), (1000, 512))
     assert small[0].tolist() == [0.0, 1.0] * 5
-    assert large[1, :2].tolist() == pytest.approx([0.841471, 0.540302], abs=1e-6)
+    assert large[1, :2].tolist() == close([0.841471, 0.540302], FLOAT32.ELEMENT.printed(6))
 
 
 def test_the_diarys_model_encodes_decodes_and_projects() -> None:
@@ -127,7 +128,7 @@ def test_the_diarys_model_encodes_decodes_and_projects() -> None:
     states = model.decode(torch.tensor([[1, 6, 7]]), memory)
     log_probs = model.project(states).log_softmax(-1)
     assert (states.shape, log_probs.shape) == ((1, 3, 512), (1, 3, 17))
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(1, 3))
+    assert_close(log_probs.exp().sum(-1), torch.ones(1, 3), FLOAT32.ROW)
 
 
 def test_jadores_model_shows_its_attention_and_searches_with_a_beam_of_5() -> None:
@@ -145,7 +146,7 @@ def test_jadores_model_shows_its_attention_and_searches_with_a_beam_of_5() -> No
     assert shape_of(ours.config) == shape_of(wanted)
     src, tgt_in = torch.randint(4, 13, (1, 6)), torch.randint(4, 17, (1, 4))
     with torch.no_grad(), record_attention(ours) as recorder:
-        torch.testing.assert_close(ours(src, tgt_in), theirs(src, tgt_in), rtol=0.0, atol=1e-5)
+        assert_close(ours(src, tgt_in), theirs(src, tgt_in), FLOAT32.MODEL)
         options = SearchOptions(strategy=BeamSearch(beam_size=5), n_best=5)
         task = SearchTask(max_lengths=[9], start_id=2, eos_id=3, pad_id=0, options=options)
         found = searched(ModelStep(ours, src), task)
