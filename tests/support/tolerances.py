@@ -180,6 +180,7 @@ def _pairs(found: Any, wanted: Any, where: str) -> Iterator[tuple[str, Any, Any]
         for name, value in wanted.items():
             yield from _pairs(found[name], value, f"{where}[{name!r}]")
     elif isinstance(wanted, list | tuple):
+        found = _array(found) if hasattr(found, "detach") else found
         if not isinstance(found, Sequence | np.ndarray) or len(found) != len(wanted):
             yield where, None, f"no {len(wanted)} values: {found}"
             return

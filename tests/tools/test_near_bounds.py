@@ -44,6 +44,7 @@ def test_what_is_within_the_bound_is_close_and_what_is_not_fails(wrap: object) -
 
 def test_infinity_is_close_to_itself_and_nan_to_nothing() -> None:
     assert_close([-math.inf, 1.0], [-math.inf, 1.0], ROW)
+    assert_close(torch.tensor([-math.inf, 1.0]), [-math.inf, 1.0], ROW)
     for wanted in (math.inf, math.nan, 1.0):
         assert math.nan != close(wanted, ROW)
     assert -math.inf != close(math.inf, ROW)
@@ -57,6 +58,7 @@ def test_infinity_is_close_to_itself_and_nan_to_nothing() -> None:
         (None, 1.0),
         ("1", 1.0),
         (torch.ones(2, 1), torch.ones(2)),
+        (torch.ones(3), [1.0, 1.0]),
         (torch.ones(2), torch.ones(2, dtype=torch.float64)),
         (["a", 1.0], ["b", 1.0]),
     ],
