@@ -219,7 +219,7 @@ def _record(bound: Bound, ratio: float) -> None:
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     row = {
-        "test": os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0],
+        "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0],
         "line": f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}",
         "bound": bound.name,
         "ratio": ratio,
