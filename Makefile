@@ -24,7 +24,7 @@ SANITIZERS := address,undefined thread
 ARGS ?=
 SOURCE := .
 
-.PHONY: help venv demo serve test test-core test-slow test-classes bounds check report format docs notebooks bench sanitize wheel dist \
+.PHONY: help venv demo serve test test-core test-slow test-classes mutants bounds check report format docs notebooks bench sanitize wheel dist \
     release clean
 
 help: ## Show the targets.
@@ -75,6 +75,9 @@ test-classes: $(STAMP) ## Run what the CPU decides as every class of machine (AR
 
 bounds: $(STAMP) ## Print how near comparisons of floats come to their bounds, as every class (ARGS='--levels best').
 	@$(QUIETLY) $(BIN)/python tools/near_bounds.py $(WORKERS_OF_TESTS) $(ARGS)
+
+mutants: $(STAMP) ## Show that the core tests find ten wrong versions of the mathematics.
+	@$(QUIETLY) $(BIN)/python tools/mutants.py
 
 check: $(STAMP) ## Check format, lint, types, CI files and architecture.
 	@$(BIN)/ruff format --check $(CODE)
