@@ -113,11 +113,18 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/interop.md": (exchanged, {"import", "export"}),
     "docs/systems.md": (lecture, {"import"}),
 }
+SLOW_PAGES = {
+    "docs/translator-in-an-afternoon.md",
+    "docs/adapt-a-published-one.md",
+    "docs/bulk-translation.md",
+    "docs/confidence.md",
+}
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page in SLOW_PAGES else page for page in PAGES]
+)
 def test_what_a_page_shows_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     prepare, verbs = PAGES[page]

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command_line import heedful
 from damaged_files import damage
-from faults import ENVIRONMENT, Ended, FaultServer, Strike, plan_strikes
+from faults import ENVIRONMENT, PHASES, Ended, FaultServer, Strike, plan_strikes
 from struck_runs import SETTINGS, Whole, assert_the_same, assert_usable, told
 from ten_pairs import as_options, write_pairs
 
@@ -91,8 +92,39 @@ def strike_and_resume(server: FaultServer, whole: Whole, run: Path, *, seed: int
     assert_the_same(run, whole.path)
 
 
+# Kills a run of its own Python in step 11, after the checkpoint of step 8.
+KILLED = """
+import os, signal
+from heedful.cli.main import main
+from heedful.training.parallel.process_group import SingleProcess
+step = SingleProcess.step
+def killed(self, plan):
+    if plan.step == 11:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, plan)
+SingleProcess.step = killed
+main()
+"""
+
+
+def test_a_run_that_is_killed_in_a_step_ends_in_the_same_weights(tmp_path: Path) -> None:
+    arguments = ["train", *write_pairs(tmp_path), *as_options(SETTINGS | {"train.processes": 1})]
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    command = [sys.executable, "-c", KILLED, *arguments, "--output", str(run)]
+    killed = subprocess.run(
+        command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert [each["step"] for each in told(run, "step")][-1] == 10
+    assert_usable(run)
+    resumed = heedful("train", "--resume", "--output", run)
+    assert resumed.code == 0, resumed.err
+    assert heedful(*arguments, "--output", whole).code == 0
+    assert_the_same(run, whole)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(len(PHASES)))
 def test_a_run_that_is_struck_ends_in_the_same_weights(
     server: FaultServer, whole: Callable[[int], Whole], tmp_path: Path, seed: int
 ) -> None:
@@ -106,18 +138,18 @@ def test_a_run_that_is_struck_ends_in_the_same_weights(
 def test_many_runs_that_are_struck_end_in_the_same_weights(
     server: FaultServer, whole: Callable[[int], Whole], tmp_path: Path, processes: int
 ) -> None:
-    for seed in range(1000 * processes, 1000 * processes + int(os.environ.get("HEEDFUL_STRIKES", "20"))):
+    for seed in range(1000 * processes, 1000 * processes + int(os.environ.get("HEEDFUL_STRIKES", "10"))):
         run = tmp_path / str(seed)
         strike_and_resume(server, whole(processes), run, seed=seed, processes=processes)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_a_run_of_its_own_python_that_is_killed_after_any_time_ends_in_the_same_weights(
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_of_its_own_python_that_is_killed_anywhere_ends_in_the_same_weights(
     whole: Callable[[int], Whole], tmp_path: Path, seed: int
 ) -> None:
-    """By a clock, or when a checkpoint is being written, and with workers that are new Pythons."""
-    rng = random.Random(f"delays {seed}")
+    """After a step, or when a checkpoint is being written, and with workers that are new Pythons."""
+    step = random.Random(f"steps {seed}").randint(1, 14)
     wanted, run = whole(1 + seed % 2), tmp_path / "run"
     command = [sys.executable, "-m", "heedful"]
     process = subprocess.Popen(
@@ -126,11 +158,12 @@ def test_a_run_of_its_own_python_that_is_killed_after_any_time_ends_in_the_same_
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: (run / "config.toml").exists())
-    if seed % 3:
-        time.sleep(rng.uniform(0.0, 2.0))
-    else:
-        wait_until(lambda: any(run.glob("checkpoints/.step-*.writing")) or process.poll() is not None)
+    while process.poll() is None:
+        if seed < 2 and any(run.glob("checkpoints/.step-*.writing")):
+            break
+        if seed >= 2 and f'"step": {step},' in _text(run / "log.jsonl"):
+            break
+        time.sleep(0.0005)
     process.kill()
     process.wait()
     assert_usable(run)
@@ -145,11 +178,8 @@ def test_a_run_of_its_own_python_that_is_killed_after_any_time_ends_in_the_same_
     assert_the_same(run, wanted.path)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import Outcome, assert_one_clear_line, heedful, text
+from ray_without_cluster import use_ray_without_cluster
 from tiny_bundle import SOURCES, TARGETS
 
 from heedful import InputError, TableTranslator
@@ -175,15 +176,32 @@ def test_processes_share_the_work(run: Path, shards: Path) -> None:
     outcomes: list[Outcome] = []
     worker = threading.Thread(target=lambda: outcomes.append(translate(run, shards, "--resume")))
     worker.start()
-    deadline = time.monotonic() + 60
-    while not (out / "c.parquet").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert worker.is_alive()
+    while not (out / "c.parquet").exists():
+        assert worker.is_alive()
+        time.sleep(0.01)
     assert not (out / "a.txt").exists()
     other.release()
-    worker.join(60)
+    worker.join()
     assert outcomes[0].code == 0, outcomes
     assert sorted(contents(out)) == ["a.txt", "b.txt.gz", "c.parquet", "manifest.json"]
+
+
+def test_a_worker_of_ray_writes_the_same_bytes_and_reports_a_damaged_shard(
+    run: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_ray_without_cluster(monkeypatch)
+    assert translate(run, shards, output="here").code == 0
+    good = (shards / "b.txt.gz").read_bytes()
+    (shards / "b.txt.gz").write_bytes(good[:-9])
+    assert_one_clear_line(translate(run, shards, "--on", "ray"), 1, "in/b.txt.gz")
+    (shards / "b.txt.gz").write_bytes(good)
+    assert (
+        translate(run, shards, "--on", "ray", "--resume").err == "shards translated: 1; 2 were done before\n"
+    )
+    here, there = (contents(shards.parent / each) for each in ("here", "out"))
+    manifests = [json.loads(each.pop("manifest.json")) for each in (here, there)]
+    assert there == here
+    assert manifests[0] == manifests[1]
 
 
 @pytest.mark.parametrize("kind", ["numpy", "table", "batch", "pandas"])
@@ -219,7 +237,7 @@ def _workers_of(process: psutil.Process) -> list[psutil.Process]:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")
 @pytest.mark.timeout(900)
 def test_ray_writes_the_same_bytes_though_its_workers_are_killed(run: Path, tmp_path: Path) -> None:
-    """Ten shards of a thousand lines; a worker is killed again and again until four were."""
+    """Ten shards of a thousand lines; a worker is killed, then another."""
     pytest.importorskip("ray")
     rng = random.Random(22)
     (tmp_path / "in").mkdir()
@@ -234,8 +252,7 @@ def test_ray_writes_the_same_bytes_though_its_workers_are_killed(run: Path, tmp_
     killed: set[int] = set()
     while process.poll() is None:
         workers = [each for each in _workers_of(process) if each.pid not in killed]
-        if workers and len(killed) < 4:
-            time.sleep(rng.uniform(0.0, 1.0))
+        if workers and len(killed) < 2:
             victim = rng.choice(workers)
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
