@@ -24,8 +24,7 @@ SANITIZERS := address,undefined thread
 ARGS ?=
 SOURCE := .
 
-.PHONY: help venv demo serve test test-core test-slow test-classes mutants bounds check report format docs notebooks bench sanitize wheel dist \
-    release clean
+.PHONY: help venv demo serve test test-core test-slow test-classes mutants bounds check report format docs notebooks bench gpu sanitize wheel dist release clean \
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +106,9 @@ notebooks: $(STAMP) ## Execute the notebooks of docs/ and store their outputs in
 
 bench: $(STAMP) ## Measure training and translation on this machine in a few minutes, in one table.
 	@$(BIN)/python benchmarks/quick.py $(ARGS)
+
+gpu: $(STAMP) ## Measure everything on a machine with a GPU, in less than ten minutes (results in build/gpu).
+	@$(BIN)/python benchmarks/gpu.py --out build/gpu $(ARGS)
 
 sanitize: $(STAMP) ## Run the native library's check program under the compiler's sanitizers.
 	@for sanitizers in $(SANITIZERS); do \

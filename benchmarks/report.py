@@ -4,8 +4,8 @@
 
 A table stands between `<!-- begin PLACE -->` and `<!-- end PLACE -->`. performance.md has six lines for each
 class of CPU (CLASS-headlines). The pages in docs/results/ compare every setting with the fastest other
-package (CLASS-results), and have every row of each file (its NAME). All else is written by hand.
-`benchmarks/record.py` adds a result.
+package (CLASS-results), and have every row of each file (its NAME). results/gpu.md has what
+`benchmarks/gpu.py --page` kept (gpu). All else is written by hand. `benchmarks/record.py` adds a result.
 """
 
 import re
@@ -15,7 +15,10 @@ from pathlib import Path
 
 from results import CLASSES, RESULTS, full_table, headlines, load, summary
 
+import gpu
+
 PAGE = RESULTS.parent / "performance.md"
+GPU = RESULTS / "gpu.jsonl"
 
 
 def pages(results: Path = RESULTS, page: Path = PAGE) -> Iterator[tuple[Path, str]]:
@@ -28,6 +31,7 @@ def pages(results: Path = RESULTS, page: Path = PAGE) -> Iterator[tuple[Path, st
     tables = {f"{name}-results": summary(found, name) for name in CLASSES}
     tables |= {f"{name}-headlines": headlines(found, name) for name in CLASSES}
     tables |= {result.name: full_table(result) for result in found}
+    tables["gpu"] = gpu.tables(gpu.read(GPU) if GPU.exists() else [])
     used: set[str] = set()
     for path in (page, *sorted(results.glob("*.md"))):
         text = path.read_text(encoding="utf-8")
