@@ -64,7 +64,7 @@ ROWS: dict[str, tuple[int, Callable[[Run], None]]] = {
     "training-eager": (75, partial(training, variant="eager")),
     "training-packed": (75, partial(training, variant="packed")),
     "training-static": (120, partial(training, variant="static")),
-    "decoding-off": (90, partial(decoding, graphs="off")),
+    "decoding-off": (120, partial(decoding, graphs="off")),
     "decoding-on": (75, partial(decoding, graphs="on")),
     "decoding-marian": (75, marian),
     "training-sizes": (75, sizes),

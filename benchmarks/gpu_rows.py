@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import cycle, islice, product
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -137,21 +137,19 @@ def tests(run: Run) -> None:
     command += ["-m", "gpu or not gpu", "-k", "dropout_is_torchs_own"] if run.dry else ["-m", "gpu"]
     command += ["-n", "4"] if find_spec("xdist") and not run.dry else []
     environment = os.environ | {"HEEDFUL_NEARNESS": str(nearness), "COLUMNS": "400"}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        output, _ = process.communicate(timeout=run.limit - 5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, _ = process.communicate()
+    log, code = run.work / "tests.log", None
+    with log.open("w", encoding="utf-8") as file, suppress(subprocess.TimeoutExpired):
+        code = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=file, stderr=file, timeout=run.limit - 5, check=False
+        ).returncode
+    output = log.read_text(encoding="utf-8", errors="replace")
     ended = re.findall(r"^(?=.*%\]).*\b(PASSED|FAILED|SKIPPED|ERROR)\b", output, re.MULTILINE)
     if not ended:
         raise RuntimeError(f"no test ran: {' / '.join(output.splitlines()[-3:])}")
-    code = {} if process.returncode in (0, 1) else {"problem": f"pytest ended with {process.returncode}"}
-    run.write(what="all", **{name.lower(): number for name, number in Counter(ended).items()}, **code)
-    for outcome, test, problem in re.findall(r"^(FAILED|ERROR) (tests\S*) - (.*)", output, re.MULTILINE):
-        run.write(what=test, outcome=outcome.lower(), problem=problem[:300])
+    problem = {} if code in (0, 1) else {"problem": f"exit code {code}" if code else "not all in time"}
+    run.write(what="all", **{name.lower(): number for name, number in Counter(ended).items()}, **problem)
+    for outcome, test, why in re.findall(r"^(FAILED|ERROR) (tests.*?) - (.*)", output, re.MULTILINE):
+        run.write(what=test, outcome=outcome.lower(), problem=why[:300])
     told = nearness.read_text(encoding="utf-8").splitlines() if nearness.exists() else []
     for each in sorted(map(json.loads, told), key=lambda each: -each["ratio"])[:5]:
         run.write(what=each["test"], bound=each["bound"], share_of_bound=each["ratio"])
@@ -226,14 +224,14 @@ def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, p
         for plan in islice(plans, run.size(_WARM_UP, 2)):
             group.step(plan)
         finish(device)
-        warm_up, seconds, tokens = time.perf_counter() - start, [], 0
+        warm_up, seconds, metrics = time.perf_counter() - start, [], []
         with peak_memory(device) as memory:
             for plan in islice(plans, run.size(_STEPS, 2)):
                 start = time.perf_counter()
-                tokens += group.step(plan).num_tgt_tokens
+                metrics.append(group.step(plan))
                 finish(device)
                 seconds.append(time.perf_counter() - start)
-        speed = tokens / len(seconds) / median(seconds)
+        speed = mean(each.num_tgt_tokens for each in metrics) / median(seconds)
         run.write(
             variant=variant,
             what=what,
@@ -242,6 +240,7 @@ def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, p
             tokens_per_second=speed,
             **_share_of_product(run, prepared, speed),
             gb=memory.mib and memory.mib * 2**20 / 1e9,
+            halvings=sum(each.num_halvings for each in metrics),
             warm_up_seconds=warm_up,
         )
         if profiled:
@@ -364,7 +363,7 @@ def _trained_base(run: Run) -> Path:
         settings += ["optimizer.name=muon", "schedule.name=linear", "schedule.warmup_fraction=0.1"]
         settings += ["schedule.peak=2e-3", "schedule.decay_fraction=0.7", "train.precision=bf16"]
         settings += _steps(run.size(500, 2), checkpoint=1000) + list(_TOY_MODEL if run.dry else ())
-        _checked(_train(run, output, files, settings, "--preset", "base"))
+        _checked(_train(run, output, files, settings, "--preset", "base", "--overwrite"))
     return output / "best"
 
 
