@@ -24,7 +24,8 @@ SANITIZERS := address,undefined thread
 ARGS ?=
 SOURCE := .
 
-.PHONY: help venv demo serve test test-core test-slow test-classes mutants bounds check report format docs notebooks bench gpu sanitize wheel dist release clean \
+.PHONY: help venv demo serve test test-core test-slow test-classes mutants bounds check report format docs \
+    notebooks bench gpu sanitize wheel dist release clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
