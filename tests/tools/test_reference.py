@@ -23,6 +23,7 @@ from python_reference import at_commas
 from reference import PAGES
 
 
+@pytest.mark.slow
 def test_every_public_name_is_described_and_every_name_can_be_imported() -> None:
     page = PAGES["python.md"]()
     shown = set(re.findall(r"^#+ (\w+)$|^- `(\w+Error)`: \w", page, re.MULTILINE))
