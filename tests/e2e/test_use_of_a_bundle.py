@@ -131,17 +131,14 @@ def test_systems_are_compared_in_one_table(run: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ([], "nothing to score: give RUN, or a file of outputs with --hyp"),
-        (
-            ["--hyp", "R", "--metric", "per"],
-            "the sources are needed to find the lines of one item: give --src",
-        ),
+        (["--hyp", "R", "--metric", "per"], "per needs the sources: give --src"),
         (["--hyp", "R", "--compare", "RUN"], "needed to translate them by"),
         (["--hyp", "R", "--output", "out"], "--output is for the outputs of RUN"),
         (
             ["--hyp", "R", "--length-penalty", "1"],
             "--length-penalty is for translating, and no RUN translates",
         ),
-        (["--hyp", "R", "--compare", "R", "--tgt-lang", "de"], "--tgt-lang is for translating"),
+        (["--hyp", "R", "--compare", "R", "--src-lang", "de"], "--src-lang is for translating"),
         (["--hyp", "R", "--engine", "native"], "--engine is for translating"),
         (["--hyp", "SHORT"], "SHORT"),
         (["--hyp", "R", "--compare", "nowhere"], "nowhere: no such run, bundle or file"),

@@ -1,13 +1,14 @@
 """Scores of plain text against references, with confidence intervals: sacreBLEU's metrics, and error rates.
 
 A metric is a function from `Texts` to a `Measurement`. Other packages add theirs as entry points of the group
-`heedful.metrics`, by name.
+`heedful.metrics`, by name: a function, or a class that is made from the text after the name, `name=text`, and
+called. How texts are divided into words is in `evaluation/tokenization.py`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points, version
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import estimate_ci
 
-from heedful.errors import ConfigError, CorpusError, suggestion
+from heedful.errors import ConfigError, CorpusError, InputError, suggestion
+from heedful.evaluation.tokenization import Tokenization, check_tokenizer, tokenization_of
 from heedful.notebook_html import text_table
 
 ENTRY_POINTS = "heedful.metrics"
@@ -41,11 +43,11 @@ class EvaluationReport:
     confidence: dict[str, float] = field(default_factory=dict)
     p_values: dict[str, float] = field(default_factory=dict)
 
-    def as_dict(self, *, seconds: float | None = None) -> dict[str, object]:
-        """Return the report for `--json`; `seconds` is the time of the whole evaluation.
+    def as_dict(self) -> dict[str, object]:
+        """Return the report for `--json`.
 
-        >>> EvaluationReport({"exact": 50.0}, {"exact": "lines:2"}, 2).as_dict(seconds=1.5)
-        {'exact': 50.0, 'signatures': {'exact': 'lines:2'}, 'sentences': 2, 'seconds': 1.5}
+        >>> EvaluationReport({"exact": 50.0}, {"exact": "lines:2"}, 2).as_dict()
+        {'exact': 50.0, 'signatures': {'exact': 'lines:2'}, 'sentences': 2}
         """
         report: dict[str, object] = {
             **self.scores,
@@ -54,8 +56,6 @@ class EvaluationReport:
         }
         report |= {"confidence": dict(self.confidence)} if self.confidence else {}
         report |= {"p_values": dict(self.p_values)} if self.p_values else {}
-        if seconds is not None:
-            report["seconds"] = seconds
         return report
 
     def _repr_html_(self) -> str:
@@ -66,12 +66,37 @@ class EvaluationReport:
 
 @dataclass(frozen=True)
 class Texts:
-    """Sources, hypotheses and references; `references` holds one list of lines for each reference file."""
+    """The outputs of a system, and what they are compared with.
 
-    sources: Sequence[str]
+    Attributes:
+        sources: N lines; None if they are not known.
+        hypotheses: N lines.
+        references: one list of N lines for each reference file.
+        lowercase: whether case is ignored.
+        tokenization: how lines are divided into words.
+    """
+
+    sources: Sequence[str] | None
     hypotheses: Sequence[str]
     references: Sequence[Sequence[str]]
     lowercase: bool
+    tokenization: Tokenization
+
+    def sources_for(self, metric: str) -> Sequence[str]:
+        """Return the sources, which a metric needs.
+
+        Raises:
+            InputError: they are not known.
+        """
+        if self.sources is None:
+            raise InputError(f"{metric} needs the sources: give --src")
+        return self.sources
+
+    def references_by_line(self) -> list[list[str]]:
+        """Return the references of each line; an empty one is missing, unless the line has no other."""
+        return [
+            [each for each in line if each.strip()] or [""] for line in zip(*self.references, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -134,35 +159,51 @@ class _Item:
 
 
 def evaluate_texts(
-    sources: Sequence[str],
+    sources: Sequence[str] | None,
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
     *,
     lowercase: bool = False,
+    tokenize: str = "auto",
+    language: str | None = None,
 ) -> EvaluationReport:
     """Score outputs against references; `compare_systems` says the rest, and adds confidence intervals."""
     [report] = compare_systems(
-        sources, [hypotheses], references, metrics, lowercase=lowercase, num_resamples=0
+        sources,
+        [hypotheses],
+        references,
+        metrics,
+        lowercase=lowercase,
+        num_resamples=0,
+        tokenize=tokenize,
+        language=language,
     )
     return report
 
 
 def compare_systems(
-    sources: Sequence[str],
+    sources: Sequence[str] | None,
     systems: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
     *,
     lowercase: bool = False,
     num_resamples: int = 1000,
+    tokenize: str = "auto",
+    language: str | None = None,
 ) -> list[EvaluationReport]:
     """Score the outputs of one or more systems against references; the first is the baseline of the others.
 
-    `bleu`, `chrf` and `ter` are sacreBLEU's, on plain text, with its signatures; `ter` is case-sensitive like
-    the others, unlike sacreBLEU's default. `wer` is the word error rate: the edit distance of each line to
-    its closest reference, in words, over the words of these references, summed over the lines, in percent.
-    `exact` is the percentage of lines that equal one of their references.
+    `bleu`, `chrf`, `chrf++`, `spbleu` and `ter` are sacreBLEU's, on plain text, with its signatures; `ter` is
+    case-sensitive like the others, unlike sacreBLEU's default. `wer` is the word error rate: the edit
+    distance of each line to its closest reference, in words, over the words of these references, summed over
+    the lines, in percent. `cer` is the same in characters, the spaces between words included. `exact` is the
+    percentage of lines that equal one of their references.
+
+    In languages that are written without spaces, such as Chinese, `bleu` has sacreBLEU's tokenizer for the
+    language, `ter` divides Han characters, or all, and `wer` and `per` count characters; the signatures say
+    so. An empty reference is missing if the line has another one, in all metrics.
 
     `item_error_rate` and `per` are over items, as for a pronunciation dictionary: a source on several lines
     is one item, with the references of all these lines. `item_error_rate` is the percentage of items whose
@@ -175,25 +216,30 @@ def compare_systems(
     but for the p-value of equal scores, which is 1 here.
 
     Args:
-        sources: N lines.
+        sources: N lines; None if no metric needs them.
         systems: N lines of outputs for each system.
         references: one list of N lines for each reference file.
         metrics: distinct names.
         lowercase: whether to ignore case.
         num_resamples: of the bootstrap; 0: no intervals and no p-values.
+        tokenize: sacreBLEU's tokenizer for `bleu`; auto: by the language.
+        language: code or tag of the target language; None: told by the scripts of the references.
 
     Raises:
-        ConfigError: a metric does not exist or cannot be imported, or there is none.
+        ConfigError: a metric or tokenizer does not exist or cannot be used, or there is no metric.
         CorpusError: the numbers of lines differ, or there is nothing to score.
+        InputError: a metric needs the sources.
+        MissingExtraError: the packages of a tokenizer or metric are not installed.
     """
     functions = {name: metric_of(name) for name in metrics}
     if not metrics:
         raise ConfigError(f"metrics: none given; choose from {', '.join(METRICS)}")
+    tokenization = tokenization_of(references, language=language, tokenize=tokenize)
     reports = list[EvaluationReport]()
     resampled: dict[str, list[NDArray[np.float64]]] = {name: [] for name in metrics}  # of each system
     for hypotheses in systems:
         _check_numbers(sources, hypotheses, references)
-        texts = Texts(sources, hypotheses, references, lowercase)
+        texts = Texts(sources, hypotheses, references, lowercase, tokenization)
         measured = {name: function(texts) for name, function in functions.items()}
         confidence, p_values = dict[str, float](), dict[str, float]()
         for name, each in measured.items():
@@ -211,32 +257,39 @@ def compare_systems(
 
 
 def metric_of(name: str) -> "Metric":
-    """Return the metric of this name: one of heedful's, or of another package.
+    """Return the metric of this name: one of heedful's, or of an entry point, as `name` or `name=text`.
 
     Raises:
-        ConfigError: it does not exist, or cannot be imported.
+        ConfigError: it does not exist, cannot be imported, or lacks a model or the text after its name.
+        MissingExtraError: a package that it needs is not installed.
     """
     if name in METRICS:
+        if name == "spbleu":
+            check_tokenizer("flores200")
         return METRICS[name]
     others = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
-    if name not in others:
-        raise ConfigError(f"metric {name!r} does not exist{suggestion(name, [*METRICS, *others])}")
+    first, _, text = name.partition("=")
+    if first not in others:
+        raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, *others])}")
     try:
-        function: Metric = others[name].load()
+        found = others[first].load()
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"metric {name!r}: cannot import {others[name].value}: {error}") from error
-    return function
+        raise ConfigError(f"metric {first!r}: cannot import {others[first].value}: {error}") from error
+    if text and not isinstance(found, type):
+        raise ConfigError(f"metric {name!r}: {first} takes no text after its name; leave out ={text}")
+    metric: Metric = found(text) if isinstance(found, type) else found
+    return metric
 
 
 def _check_numbers(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    sources: Sequence[str] | None, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> None:
     if not references:
         raise CorpusError("references: none given; at least one is needed")
     if not hypotheses:
         raise CorpusError("evaluation: no lines to score")
     labelled = [
-        ("sources", sources),
+        *([] if sources is None else [("sources", sources)]),
         *((f"reference {i}", lines) for i, lines in enumerate(references, start=1)),
     ]
     for name, lines in labelled:
@@ -247,19 +300,41 @@ def _check_numbers(
 
 
 def _bleu(texts: Texts) -> Measurement:
-    return _sacrebleu(BLEU(lowercase=texts.lowercase), texts)
+    return _sacrebleu(BLEU(lowercase=texts.lowercase, tokenize=texts.tokenization.bleu), texts)
+
+
+def _spbleu(texts: Texts) -> Measurement:
+    check_tokenizer("flores200")
+    return _sacrebleu(BLEU(lowercase=texts.lowercase, tokenize="flores200"), texts)
 
 
 def _chrf(texts: Texts) -> Measurement:
     return _sacrebleu(CHRF(lowercase=texts.lowercase), texts)
 
 
+def _chrf_plus_plus(texts: Texts) -> Measurement:
+    return _sacrebleu(CHRF(lowercase=texts.lowercase, word_order=2), texts)
+
+
 def _ter(texts: Texts) -> Measurement:
-    return _sacrebleu(TER(case_sensitive=not texts.lowercase), texts)
+    divides, cased = texts.tokenization.ter, not texts.lowercase
+    if divides != "character":
+        is_asian = divides == "asian"
+        return _sacrebleu(TER(case_sensitive=cased, normalized=is_asian, asian_support=is_asian), texts)
+    hypotheses, *references = (
+        [" ".join("".join(line.split())) for line in lines] for lines in (texts.hypotheses, *texts.references)
+    )
+    spaced = replace(texts, hypotheses=hypotheses, references=references)
+    measured = _sacrebleu(TER(case_sensitive=cased), spaced)
+    return replace(measured, signature=f"{measured.signature}|unit:character")
 
 
 def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> Measurement:
-    references = [list(lines) for lines in texts.references]
+    by_line = texts.references_by_line()
+    references = [  # sacreBLEU takes None for a missing one, whatever its types say
+        [cast("str", line[number] if number < len(line) else None) for line in by_line]
+        for number in range(max(map(len, by_line)))
+    ]
     # What `corpus_score` does in two steps: sacreBLEU has no public name for the statistics of the lines.
     statistics = metric._extract_corpus_statistics(list(texts.hypotheses), references)
     score = metric._aggregate_and_compute(statistics)
@@ -272,65 +347,79 @@ def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> Measurement:
 
 
 def _exact(texts: Texts) -> Measurement:
-    outputs = _normalised(texts.hypotheses, texts)
-    references = zip(*(_normalised(lines, texts) for lines in texts.references), strict=True)
+    outputs, references = _normalised_lines(texts)
     matches = [output in line for output, line in zip(outputs, references, strict=True)]
     signature = f"lines:{len(outputs)}|correct:any reference|unit:line|{_suffix(texts)}"
     return Measurement.percentage([(match, 1) for match in matches], signature)
 
 
 def _wer(texts: Texts) -> Measurement:
-    outputs = _normalised(texts.hypotheses, texts)
-    references = zip(*(_normalised(lines, texts) for lines in texts.references), strict=True)
-    pairs = [_closest(output, set(line)) for output, line in zip(outputs, references, strict=True)]
-    signature = f"lines:{len(outputs)}|distance:closest reference|unit:word|{_suffix(texts)}"
+    return _error_rate(texts, texts.tokenization.unit)
+
+
+def _cer(texts: Texts) -> Measurement:
+    return _error_rate(texts, "character")
+
+
+def _error_rate(texts: Texts, unit: str) -> Measurement:
+    outputs, references = _normalised_lines(texts)
+    pairs = [_closest(output, line, unit) for output, line in zip(outputs, references, strict=True)]
+    signature = f"lines:{len(outputs)}|distance:closest reference|unit:{unit}|{_suffix(texts)}"
     return Measurement.percentage(pairs, signature)
 
 
 def _item_error_rate(texts: Texts) -> Measurement:
-    items = _items(texts)
+    items = _items(texts, "item_error_rate")
     errors = [not item.outputs <= item.references for item in items]
     signature = f"items:{len(items)}|correct:any listed reference|sources:grouped|unit:line|{_suffix(texts)}"
     return Measurement.percentage([(error, 1) for error in errors], signature)
 
 
 def _per(texts: Texts) -> Measurement:
-    items = _items(texts)
-    pairs = [max(_closest(output, item.references) for output in item.outputs) for item in items]
+    items, unit = _items(texts, "per"), texts.tokenization.unit
+    pairs = [max(_closest(output, item.references, unit) for output in item.outputs) for item in items]
+    shown = "token" if unit == "word" else unit
     signature = (
-        f"items:{len(items)}|distance:closest listed reference|sources:grouped|unit:token|{_suffix(texts)}"
+        f"items:{len(items)}|distance:closest listed reference|sources:grouped|unit:{shown}|{_suffix(texts)}"
     )
     return Measurement.percentage(pairs, signature)
 
 
-def _items(texts: Texts) -> list[_Item]:
+def _items(texts: Texts, metric: str) -> list[_Item]:
     """Group the lines by source, in the order of first occurrence."""
     items: dict[str, _Item] = {}
-    outputs = _normalised(texts.hypotheses, texts)
-    references = [_normalised(lines, texts) for lines in texts.references]
-    sources = [" ".join(source.split()) for source in texts.sources]
-    for source, output, *line in zip(sources, outputs, *references, strict=True):
+    outputs, references = _normalised_lines(texts)
+    sources = [" ".join(source.split()) for source in texts.sources_for(metric)]
+    for source, output, line in zip(sources, outputs, references, strict=True):
         item = items.setdefault(source, _Item(set(), set()))
         item.outputs.add(output)
         item.references.update(line)
+    for item in items.values():  # of several lines too, an empty reference is missing
+        if len(item.references) > 1:
+            item.references.discard("")
     return list(items.values())
 
 
-def _normalised(lines: Sequence[str], texts: Texts) -> list[str]:
-    return [" ".join((line.lower() if texts.lowercase else line).split()) for line in lines]
+def _normalised_lines(texts: Texts) -> tuple[list[str], list[set[str]]]:
+    """Return the outputs, and the references of each line, with single spaces between words."""
+
+    def normalised(lines: Iterable[str]) -> list[str]:
+        return [" ".join((line.lower() if texts.lowercase else line).split()) for line in lines]
+
+    return normalised(texts.hypotheses), [set(normalised(line)) for line in texts.references_by_line()]
 
 
 def _suffix(texts: Texts) -> str:
     return f"case:{'lc' if texts.lowercase else 'mixed'}|heedful:{version('heedful')}"
 
 
-def _closest(output: str, references: set[str]) -> tuple[int, int]:
+def _closest(output: str, references: set[str], unit: str) -> tuple[int, int]:
     """Return the distance to the closest reference and its length; of equally close ones, the shortest."""
-    tokens = output.split()
-    lengths = {reference: len(reference.split()) for reference in references}
+    divided = list if unit == "character" else str.split
     if output in references:
-        return 0, lengths[output]
-    return min((edit_distance(tokens, reference.split()), length) for reference, length in lengths.items())
+        return 0, len(divided(output))
+    tokens = [divided(reference) for reference in references]
+    return min((edit_distance(divided(output), each), len(each)) for each in tokens)
 
 
 def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
@@ -348,13 +437,15 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
     return previous[-1]
 
 
-METRICS_OVER_ITEMS = {"item_error_rate", "per"}  # these group lines by source, and so need the sources
 Metric = Callable[[Texts], Measurement]
 METRICS: dict[str, Metric] = {
     "bleu": _bleu,
     "chrf": _chrf,
+    "chrf++": _chrf_plus_plus,
+    "spbleu": _spbleu,
     "ter": _ter,
     "wer": _wer,
+    "cer": _cer,
     "item_error_rate": _item_error_rate,
     "per": _per,
     "exact": _exact,

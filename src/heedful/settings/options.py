@@ -29,6 +29,10 @@ BUNDLE = "as in the bundle"
 LengthNormalization = Literal["gnmt", "power"]
 EarlyStopping = Literal["optimal", "estimate", "first"]
 Device = Literal["auto", "cpu", "cuda"]
+BleuTokenizer = Literal[
+    "auto", "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "none", "flores101", "flores200", "spBLEU-1K"
+]
+TOKENIZE = "Tokenizer of sacreBLEU for BLEU; auto: the one for the language of the references."
 
 # Where source and target are given, neither can be split; memory and time grow by the square.
 PAIR_TOKENS = 2000

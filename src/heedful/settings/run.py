@@ -28,7 +28,9 @@ from heedful.settings.model import (
     check_id,
 )
 from heedful.settings.options import (
+    TOKENIZE,
     BeamOptions,
+    BleuTokenizer,
     Device,
     EarlyStopping,
     HeldOutText,
@@ -373,6 +375,7 @@ class ValidConfig(Section):
     metric: Literal["nll", "bleu", "chrf", "exact"] = Field(
         "nll", description="Metric by which the best model is chosen."
     )
+    tokenize: BleuTokenizer = Field("auto", description=TOKENIZE)
     decode_sentences: Count = Field(
         500,
         description="Sentences of the validation text that are decoded, greedily, for the other metrics; 0: "
@@ -405,6 +408,11 @@ class LanguageConfig(Section):
     src_tag_position: Literal["first", "last"] = Field(
         "first", description="Place of the source tag; last: after the end token."
     )
+
+    @property
+    def target(self) -> str | None:
+        """The target language, as a code or a tag; None if it is not stated."""
+        return self.tgt or self.tgt_tag
 
 
 class DecodeConfig(Section):

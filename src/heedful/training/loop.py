@@ -346,7 +346,7 @@ class Trainer:
                 except HeedfulError as error:  # a faulty validation set does not end a run
                     self._emit(WarningEvent, message=f"not validated: {error}")
             progress, value = self.progress, self._value(scores)
-            is_best = value < progress.best_value and not _is_damaged(scores)
+            is_best = self._is_better(scores) and not _is_damaged(scores)
             if is_best:
                 self.callbacks.keep_model("best", self.model, scores, progress.step)
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
@@ -368,6 +368,14 @@ class Trainer:
 
     def _validated_by(self) -> tuple[str, str]:
         return self.config.valid.metric, self.callbacks.validation_set
+
+    def _is_better(self, scores: Scores) -> bool:
+        """Return whether scores are better than the best so far: of equal values, those of the lower nll."""
+        value, best = self._value(scores), self.progress.best_value
+        if value != best:
+            return value < best
+        nlls = [each.get("nll", math.inf) for each in (scores, self.progress.best_scores)]
+        return math.isfinite(value) and nlls[0] < nlls[1]
 
     def _value(self, scores: Scores) -> float:
         """Return the value that validations are compared by: lower is better, infinite if not measured."""

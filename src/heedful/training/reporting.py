@@ -12,7 +12,9 @@ from heedful.training.schedule import Moment, Schedule, warmup_done
 from heedful.training.step import StepMetrics
 
 _DIVERGED = 10.0  # times the loss of guessing
-_TRANSLATES = 1.0  # BLEU; below it, outputs have next to nothing in common with the references
+# Below both, outputs have next to nothing in common with the references. BLEU alone does not tell: outputs of
+# fewer than four words have none.
+_TRANSLATES = {"bleu": 1.0, "chrf": 20.0}
 _TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
 _TIMED_SECONDS = 8.0
 _SILENCE = 30.0  # seconds after which a line is shown, whatever train.log_every_steps says
@@ -168,7 +170,8 @@ def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> st
 
 def has_learned(scores: Mapping[str, float]) -> bool:
     """Return whether a model with these scores translates at all, as far as they tell."""
-    return scores.get("bleu", _TRANSLATES) >= _TRANSLATES
+    known = {name: least for name, least in _TRANSLATES.items() if name in scores}
+    return not known or any(scores[name] >= least for name, least in known.items())
 
 
 def pace_message(config: Config, now: Moment, *, pace: float, validation: float | None = None) -> str:
@@ -221,9 +224,8 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
     in_warmup = warmup_done(schedule, progress.step, progress=done) < 1.0
     causes = ["ended inside its warm-up"] if in_warmup else []
     causes += [f"saw {seen:.0%} of its text"] if seen < 1.0 else []
-    problems = (
-        [] if has_learned(scores) else [f"the model does not translate yet (BLEU {scores['bleu']:.2f})"]
-    )
+    shown = ", ".join(f"{name} {scores[name]:.2f}" for name in _TRANSLATES if name in scores)
+    problems = [] if has_learned(scores) else [f"the model does not translate yet ({shown})"]
     problems += [f"training {' and '.join(causes)}"] if causes else []
     if not problems:
         return ""

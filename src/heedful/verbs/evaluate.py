@@ -17,7 +17,17 @@ from heedful.cli.streams import (
     write_line,
 )
 from heedful.errors import InputError
-from heedful.settings.options import OUTPUT, RUN, AsJson, Languages, Option, Runtime, ShortlistFile
+from heedful.settings.options import (
+    OUTPUT,
+    RUN,
+    TOKENIZE,
+    AsJson,
+    BleuTokenizer,
+    Languages,
+    Option,
+    Runtime,
+    ShortlistFile,
+)
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -34,12 +44,16 @@ class Evaluate:
 
     RUN translates the sources; --hyp takes existing outputs.
 
-    Each score comes with its 95 % confidence interval and its signature. `bleu`, `chrf` and `ter` are
-    sacreBLEU's, all with case. `wer` is the word error rate, in percent: edit distance to the closest
-    reference over its length, in words. `exact` is the percentage of lines that equal one of their
-    references. The others are for dictionaries, where a source that occurs several times is one item with
-    several references. `item_error_rate` is the percentage of sources with no correct output, and `per` the
-    token error rate.
+    Each score comes with its 95 % confidence interval and its signature. `bleu`, `chrf`, `chrf++`, `spbleu`
+    and `ter` are sacreBLEU's, all with case. `wer` is the word error rate, in percent: edit distance to the
+    closest reference over its length, in words; `cer` is the same in characters. `exact` is the percentage of
+    lines that equal one of their references. The others are for dictionaries, where a source that occurs
+    several times is one item with several references. `item_error_rate` is the percentage of sources with no
+    correct output, and `per` the token error rate.
+
+    Words are those of the target language: that of --tgt-lang, of RUN, of the name of the first reference
+    file (ref.zh), or else of the scripts in the references. In Chinese, for example, characters count
+    (docs/languages.md).
 
     Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
 
@@ -67,8 +81,14 @@ class Evaluate:
         ),
     ] = None
     metric: Annotated[
-        str, Option("bleu, chrf, ter, wer, item_error_rate, per, exact; comma-separated.", metavar="NAMES")
+        str,
+        Option(
+            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL; "
+            "comma-separated.",
+            metavar="NAMES",
+        ),
     ] = "bleu,chrf"
+    tokenize: Annotated[BleuTokenizer, Option(TOKENIZE)] = "auto"
     lowercase: Annotated[bool, Option("Ignore case.")] = False
     resamples: Annotated[
         int,
@@ -103,13 +123,29 @@ class Evaluate:
             raise InputError("--calibrate is for RUN, and there is none")
         if self.run is None and self.output is not None:
             raise InputError("--output is for the outputs of RUN, and there is none")
-        if self.run is None and all(map(_is_file, self.compare or ())):
+        if not self.runs:
             for name in self._for_translating():
                 raise InputError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
 
+    @property
+    def runs(self) -> list[Path]:
+        """The runs and bundles that translate, RUN first."""
+        others = [path for path in self.compare or () if not _is_file(path)]
+        return [*([] if self.run is None else [self.run]), *others]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of outputs: those of --hyp, then those of --compare."""
+        return [*(self.hyp or ()), *filter(_is_file, self.compare or ())]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the metrics, without repetitions."""
+        return list(dict.fromkeys(name.strip() for name in self.metric.split(",") if name.strip()))
+
     def _for_translating(self) -> list[str]:
         """Return the names of the settings that only translating uses and that are set."""
-        groups = (self.languages, self.runtime)
+        groups = (replace(self.languages, tgt_lang=None), self.runtime)  # scores depend on tgt_lang too
         changed = [
             each for group in groups for each in fields(group) if getattr(group, each.name) != each.default
         ]
@@ -151,52 +187,81 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
         MissingExtraError: scikit-learn would be needed, and is not installed.
     """
     from heedful.data.files import check_parallel, read_lines
-    from heedful.evaluation.metrics import METRICS_OVER_ITEMS, compare_systems, metric_of
-    from heedful.verbs.loading import hub_repo
-    from heedful.verbs.output_checks import check_output
+    from heedful.evaluation.metrics import compare_systems
 
-    others = list(task.compare or ())
-    runs = [path for path in (task.run, *others) if path is not None and not _is_file(path)]
-    files = [*(task.hyp or ()), *(path for path in others if _is_file(path))]
-    for path in runs:
-        if not path.exists() and hub_repo(path) is None:
-            raise InputError(f"{path}: no such run, bundle or file")
-    if task.output is not None:
-        inputs = [task.src, *task.ref, *files, task.shortlist]
-        check_output(task.output, inputs=inputs, models=runs)
-    if task.calibrate and task.run is not None:
-        _check_can_calibrate(task.run)
-    metrics = list(dict.fromkeys(name.strip() for name in task.metric.split(",") if name.strip()))
-    for name in metrics:
-        metric_of(name)  # refused before anything is translated
+    _check_before_reading(task)
     references = [read_lines(_stdin_or(path)) for path in task.ref]
-    if task.src is None and (runs or METRICS_OVER_ITEMS.intersection(metrics)):
-        needed = f"to translate them by {runs[0]}" if runs else "to find the lines of one item"
-        raise InputError(f"the sources are needed {needed}: give --src")
-    first = task.src or task.ref[0]
-    sources = read_lines(_stdin_or(first))
-    written = {path: read_lines(_stdin_or(path)) for path in files}
-    for path, lines in (*zip(task.ref, references, strict=True), *written.items()):
-        check_parallel(str(first), sources, str(path), lines)
-    systems = [_translated(task.run, sources, task)] if task.run is not None else []
-    if task.output is not None:  # before they are scored, to keep them whatever comes
-        with open_output(task.output) as file:
-            for text in systems[0].outputs:
-                write_line(file, text)
-    systems += [System(str(path), written[path]) for path in task.hyp or ()]
-    systems += [
-        System(str(path), written[path]) if path in written else _translated(path, sources, task)
-        for path in others
-    ]
+    sources = None if task.src is None else read_lines(_stdin_or(task.src))
+    written = {path: read_lines(_stdin_or(path)) for path in task.files}
+    first, lines = task.src or task.ref[0], sources or references[0]
+    for path, others in (*zip(task.ref, references, strict=True), *written.items()):
+        check_parallel(str(first), lines, str(path), others)
+    systems = _systems(task, lines, written)
     systems = [
         _with_calibration(system, references, fit=task.calibrate and number == 0)
         for number, system in enumerate(systems)
     ]
-    outputs = [system.outputs for system in systems]
     reports = compare_systems(
-        sources, outputs, references, metrics, lowercase=task.lowercase, num_resamples=task.resamples
+        sources,
+        [system.outputs for system in systems],
+        references,
+        task.metrics,
+        lowercase=task.lowercase,
+        num_resamples=task.resamples,
+        tokenize=task.tokenize,
+        language=_target_language(task, systems, references),
     )
     return systems, reports
+
+
+def _check_before_reading(task: Evaluate) -> None:
+    """Refuse what cannot be, before anything is read, translated or written.
+
+    Raises:
+        BundleError, ConfigError, InputError, MissingExtraError: as `evaluate`.
+    """
+    from heedful.evaluation.metrics import metric_of
+    from heedful.evaluation.tokenization import check_tokenizer
+    from heedful.verbs.loading import hub_repo
+    from heedful.verbs.output_checks import check_output
+
+    for path in task.runs:
+        if not path.exists() and hub_repo(path) is None:
+            raise InputError(f"{path}: no such run, bundle or file")
+    if task.runs and task.src is None:
+        raise InputError(f"the sources are needed to translate them by {task.runs[0]}: give --src")
+    if task.output is not None:
+        inputs = [task.src, *task.ref, *task.files, task.shortlist]
+        check_output(task.output, inputs=inputs, models=task.runs)
+    if task.calibrate and task.run is not None:
+        _check_can_calibrate(task.run)
+    for name in task.metrics:
+        metric_of(name)
+    check_tokenizer(task.tokenize)
+
+
+def _systems(task: Evaluate, sources: Sequence[str], written: dict[Path, list[str]]) -> list[System]:
+    """Translate, and write the outputs of RUN before they are scored, to keep them whatever comes."""
+    systems = [] if task.run is None else [_translated(task.run, sources, task)]
+    if task.output is not None:
+        with open_output(task.output) as file:
+            for text in systems[0].outputs:
+                write_line(file, text)
+    return systems + [
+        System(str(path), written[path]) if path in written else _translated(path, sources, task)
+        for path in (*(task.hyp or ()), *(task.compare or ()))
+    ]
+
+
+def _target_language(
+    task: Evaluate, systems: Sequence[System], references: Sequence[Sequence[str]]
+) -> str | None:
+    """Return the target language that an option, a bundle or the name of a file states."""
+    from heedful.evaluation.tokenization import language_of_files
+
+    bundles = [system.bundle for system in systems if system.bundle is not None]
+    stated = [task.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]
+    return next(filter(None, stated), None) or language_of_files(task.ref, references)
 
 
 def _is_file(path: Path) -> bool:
@@ -275,17 +340,7 @@ def command(task: Evaluate) -> None:
         print_precision(precision)
     seconds = round(time.monotonic() - started, 3)
     if task.as_json:
-        calibrations = [
-            {"calibration": each.calibration.as_dict()} if each.calibration else {} for each in systems
-        ]
-        if len(systems) == 1:
-            print(json.dumps(report.as_dict(seconds=seconds) | calibrations[0], ensure_ascii=False))
-            return
-        rows = [
-            {"system": system.name} | each.as_dict() | calibration
-            for system, each, calibration in zip(systems, reports, calibrations, strict=True)
-        ]
-        print(json.dumps({"systems": rows, "seconds": seconds}, ensure_ascii=False))
+        print(json.dumps(_as_dict(systems, reports, seconds), ensure_ascii=False))
         return
     if len(systems) == 1:
         for name in report.scores:
@@ -300,6 +355,20 @@ def command(task: Evaluate) -> None:
     print(f"{report.num_sentences:,} sentences in {seconds:.1f} s{used}")
     if precision is not None and task.runtime.precision != "auto":
         suggest_auto_precision(precision, seconds)
+
+
+def _as_dict(
+    systems: Sequence[System], reports: "Sequence[EvaluationReport]", seconds: float
+) -> dict[str, object]:
+    """Return what --json prints: the report, or, of several systems, a list of theirs."""
+    rows = [
+        report.as_dict() | ({"calibration": system.calibration.as_dict()} if system.calibration else {})
+        for system, report in zip(systems, reports, strict=True)
+    ]
+    if len(rows) == 1:
+        return {**rows[0], "seconds": seconds}
+    named = [{"system": system.name} | row for system, row in zip(systems, rows, strict=True)]
+    return {"systems": named, "seconds": seconds}
 
 
 def _shown(report: "EvaluationReport", name: str) -> str:

@@ -363,6 +363,7 @@ class DecodingValidator:
         pairs = _decodable(prepared)[: prepared.config.valid.decode_sentences]
         self._sources = [src for src, _ in pairs]
         self._references = [tgt for _, tgt in pairs]
+        self._tokenize = _tokenizer_of(prepared.config, self._references)
         self.signatures: dict[str, str] = {}
 
     def __call__(self, model: "Transformer") -> dict[str, float]:
@@ -378,9 +379,26 @@ class DecodingValidator:
         )
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
         outputs = translator.translate(self._sources, options=SearchOptions.from_config(greedy))
-        report = evaluate_texts(self._sources, outputs, [self._references], list(DECODED_METRICS))
+        report = evaluate_texts(
+            self._sources, outputs, [self._references], list(DECODED_METRICS), tokenize=self._tokenize
+        )
         self.signatures.update(report.signatures)
         return report.scores
+
+
+def _tokenizer_of(config: "Config", references: Sequence[str]) -> str:
+    """Return sacreBLEU's tokenizer for the validation text: as set, or that of its language.
+
+    Raises:
+        ConfigError: the one that is set needs a model that is not there.
+        MissingExtraError: it needs packages that are not installed.
+    """
+    from heedful.evaluation.tokenization import language_of_files, tokenization_of
+
+    data = config.data
+    names = (data.valid_tgt, data.tgt_key, data.valid_pairs, data.first_text[1], data.pairs)
+    language = config.languages.target or language_of_files(names, [references])
+    return tokenization_of([references], language=language, tokenize=config.valid.tokenize).bleu
 
 
 def _decodable(prepared: "PreparedRun") -> list[tuple[str, str]]:

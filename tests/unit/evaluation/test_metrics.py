@@ -192,4 +192,4 @@ def test_a_report_becomes_one_flat_json_object() -> None:
         "sentences": 2,
     }
     assert report.as_dict() == expected
-    assert json.loads(json.dumps(report.as_dict(seconds=0.5))) == {**expected, "seconds": 0.5}
+    assert json.loads(json.dumps(report.as_dict())) == expected

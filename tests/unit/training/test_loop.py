@@ -167,6 +167,25 @@ def test_the_best_model_is_kept_and_lack_of_progress_ends_the_run(tmp_path: Path
     assert [name for name, _ in world.kept] == ["best", "best", "last"]
 
 
+def test_of_equal_scores_the_lower_nll_is_better(tmp_path: Path) -> None:
+    scores = [(3.0, 0.0), (2.0, 0.0), (2.5, 0.0), (1.5, 0.0), (9.0, 1.0), (1.0, 0.5), (1.0, 1.0)]
+    valid = {"every_steps": 1, "metric": "bleu", "decode_sentences": 1, "patience": 2}
+    world = make(tmp_path, train={"max_steps": len(scores)}, valid=valid)
+    values = iter(scores)
+    validators = [lambda _: dict(zip(("nll", "bleu"), next(values), strict=True))]
+    world.trainer.callbacks = replace(world.trainer.callbacks, validators=validators)
+    assert world.trainer.fit().best_step == 7
+    assert [each.is_best for each in world.of(ValidationEvent)] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
 @pytest.mark.parametrize("ema_decay", [0.0, 0.9])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, ema_decay: float) -> None:
     """Stopped in the middle of an epoch and between two validations; dropout needs the generators."""

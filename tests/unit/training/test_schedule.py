@@ -196,7 +196,7 @@ def test_a_run_that_was_long_enough_has_nothing_to_say() -> None:
 def test_a_run_that_ends_inside_its_warm_up_says_so_and_what_to_do() -> None:
     short = {"schedule": LINEAR | {"warmup_steps": 600}}
     assert told(Progress(step=42, next_batch=42, best_scores={"bleu": 0.0}), **short) == (
-        "the model does not translate yet (BLEU 0.00): training ended inside its warm-up and saw 42% of its "
+        "the model does not translate yet (bleu 0.00): training ended inside its warm-up and saw 42% of its "
         "text; raise train.max_minutes, lower schedule.warmup_steps, or take a smaller model "
         "(--preset small)"
     )
@@ -228,7 +228,10 @@ def test_a_run_is_told_of_a_smaller_model_only_where_there_is_one() -> None:
     assert advice(train={"max_minutes": 3, "init": "base"}) == "raise train.max_minutes"
 
 
-@pytest.mark.parametrize(("bleu", "learned"), [(0.0, False), (0.99, False), (1.0, True), (40.0, True)])
-def test_a_bleu_below_one_is_no_translation(bleu: float, learned: bool) -> None:
-    assert has_learned({"bleu": bleu}) is learned
+@pytest.mark.parametrize(
+    ("bleu", "chrf", "learned"),
+    [(0.0, 5.0, False), (0.99, 12.0, False), (1.0, 12.0, True), (40.0, 60.0, True), (0.0, 33.0, True)],
+)
+def test_a_model_translates_if_bleu_or_chrf_says_so(bleu: float, chrf: float, learned: bool) -> None:
+    assert has_learned({"bleu": bleu, "chrf": chrf}) is learned
     assert has_learned({"nll": 9.0})

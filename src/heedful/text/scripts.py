@@ -1,0 +1,45 @@
+"""Scripts: which characters a text is written in, and whether spaces separate its words.
+
+Unicode's rules for line breaking (UAX 14) name the scripts without spaces: ideographs and kana, the scripts
+of South-East Asia where only a dictionary finds the words, and Tibetan, Javanese and Balinese.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+Script = Literal["han", "kana", "hangul", "other-unspaced", "spaced"]
+
+# The insides of character classes of regular expressions.
+HAN = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3100-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+KANA = "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f"
+# Thai, Lao, Tibetan, Myanmar; Khmer; Tai Le, New Tai Lue, Khmer symbols; Tai Tham; Balinese;
+# Javanese, Myanmar; Myanmar, Tai Viet; Ahom.
+_OTHER_UNSPACED = (
+    "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf"
+    "\U00011700-\U0001174f"
+)
+UNSPACED = HAN + KANA + _OTHER_UNSPACED
+_HANGUL = "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\uffa0-\uffdc"
+_RUNS: dict[Script, re.Pattern[str]] = {
+    "han": re.compile(f"[{HAN}]+"),
+    "kana": re.compile(f"[{KANA}]+"),
+    "hangul": re.compile(f"[{_HANGUL}]+"),
+    "other-unspaced": re.compile(f"[{_OTHER_UNSPACED}]+"),
+    "spaced": re.compile(rf"[^\W\d_{UNSPACED}{_HANGUL}]+"),
+}
+
+
+def shares_of_scripts(lines: Iterable[str]) -> dict[Script, float]:
+    """Return the share of each kind of script in the letters of a text, 0 to 1; all are 0 without letters.
+
+    >>> shares_of_scripts(["ab 漢字 12"])["han"]
+    0.5
+    """
+    text = "\n".join(lines)
+    counts = {script: sum(map(len, runs.findall(text))) for script, runs in _RUNS.items()}
+    total = max(1, sum(counts.values()))
+    return {script: count / total for script, count in counts.items()}
