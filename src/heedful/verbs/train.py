@@ -363,7 +363,7 @@ class DecodingValidator:
         pairs = _decodable(prepared)[: prepared.config.valid.decode_sentences]
         self._sources = [src for src, _ in pairs]
         self._references = [tgt for _, tgt in pairs]
-        self._tokenize = _tokenizer_of(prepared.config, self._references)
+        self._tokenize = tokenizer_of(prepared.config, self._references)
         self.signatures: dict[str, str] = {}
 
     def __call__(self, model: "Transformer") -> dict[str, float]:
@@ -386,7 +386,7 @@ class DecodingValidator:
         return report.scores
 
 
-def _tokenizer_of(config: "Config", references: Sequence[str]) -> str:
+def tokenizer_of(config: "Config", references: Sequence[str]) -> str:
     """Return sacreBLEU's tokenizer for the validation text: as set, or that of its language.
 
     Raises:
