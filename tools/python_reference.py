@@ -28,7 +28,11 @@ FURTHER = {
         "decoding.strategies.protocol.Strategy",
     ],
     "Training": ["verbs.train.train", "verbs.train.TrainResult"],
-    "Scores": ["evaluation.metrics.evaluate_texts", "evaluation.metrics.EvaluationReport"],
+    "Scores": [
+        "evaluation.metrics.evaluate_texts",
+        "evaluation.metrics.compare_systems",
+        "evaluation.metrics.EvaluationReport",
+    ],
     "Attention": [
         "verbs.attention.attention_of",
         "analysis.attention_maps.AttentionMaps",

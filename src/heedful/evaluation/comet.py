@@ -46,7 +46,7 @@ class Comet:
 
         Raises:
             InputError: the sources are not known.
-            ConfigError: the model cannot be loaded, or there are several references, of which it takes one.
+            ConfigError: the model cannot be loaded, or takes one reference and there are several.
         """
         sources, needs_references = texts.sources_for("comet"), self._model.requires_references()
         columns = {"src": sources, "mt": texts.hypotheses}

@@ -223,7 +223,7 @@ def compare_systems(
         lowercase: whether to ignore case.
         num_resamples: of the bootstrap; 0: no intervals and no p-values.
         tokenize: sacreBLEU's tokenizer for `bleu`; auto: by the language.
-        language: code or tag of the target language; None: told by the scripts of the references.
+        language: code or tag of the target language; None: by the scripts of the references.
 
     Raises:
         ConfigError: a metric or tokenizer does not exist or cannot be used, or there is no metric.
@@ -272,12 +272,12 @@ def metric_of(name: str) -> "Metric":
     if first not in others:
         raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, *others])}")
     try:
-        found = others[first].load()
+        loaded = others[first].load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"metric {first!r}: cannot import {others[first].value}: {error}") from error
-    if text and not isinstance(found, type):
+    if text and not isinstance(loaded, type):
         raise ConfigError(f"metric {name!r}: {first} takes no text after its name; leave out ={text}")
-    metric: Metric = found(text) if isinstance(found, type) else found
+    metric: Metric = loaded(text) if isinstance(loaded, type) else loaded
     return metric
 
 
@@ -331,7 +331,7 @@ def _ter(texts: Texts) -> Measurement:
 
 def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> Measurement:
     by_line = texts.references_by_line()
-    references = [  # sacreBLEU takes None for a missing one, whatever its types say
+    references = [  # sacreBLEU takes None for a missing one, although its types do not say so
         [cast("str", line[number] if number < len(line) else None) for line in by_line]
         for number in range(max(map(len, by_line)))
     ]

@@ -46,7 +46,7 @@ _OF_WRITING: dict[Writing, Tokenization] = {
     "unspaced": Tokenization("char", "character", "character"),
     "spaced": Tokenization("13a", "word", "word"),
 }
-# ISO 639 codes of the languages that decide it, whatever a text looks like; all others are told by the text.
+# ISO 639 codes of the languages that decide it; for all others the scripts of the text do.
 _LANGUAGES: dict[Writing, str] = {
     "zh": "zh zho chi cmn yue wuu hak gan hsn lzh",
     "ja": "ja jpn",
@@ -90,7 +90,7 @@ def tokenization_of(
 
     Args:
         references: lists of lines.
-        language: its code or tag, such as zh, zh-CN, zho_Hans; None: told by the references.
+        language: its code or tag, such as zh, zh-CN, zho_Hans; None: by the scripts of the references.
         tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language. Of Japanese and Korean these are
             characters where the packages of sacreBLEU's own choice are not installed.
 
@@ -100,11 +100,11 @@ def tokenization_of(
     """
     lines = [*chain.from_iterable(references)]
     writing = (language and _writing_of_tag(language)) or _writing_of_text(lines)
-    found = _OF_WRITING[writing]
+    usual = _OF_WRITING[writing]
     if tokenize != "auto":
         check_tokenizer(tokenize)
-        return replace(found, bleu=cast(BleuTokenizer, tokenize))
-    return found if _has_packages(found.bleu) else replace(found, bleu="char")
+        return replace(usual, bleu=cast(BleuTokenizer, tokenize))
+    return usual if _has_packages(usual.bleu) else replace(usual, bleu="char")
 
 
 def language_of_files(names: Iterable[str | Path | None], references: Sequence[Sequence[str]]) -> str | None:
@@ -141,9 +141,8 @@ def check_tokenizer(name: str) -> None:
         path = Path(SACREBLEU_DIR, "models", url.rpartition("/")[2])
         if not path.exists():
             raise ConfigError(
-                f"the tokenizer {name} needs the SentencePiece model {path}, which is not there: download it "
-                f"from {url}, or let sacreBLEU do so: python -c "
-                f"\"from sacrebleu.metrics import BLEU; BLEU(tokenize='{name}')\""
+                f"{path}: the model of the tokenizer {name} is not there; download it from {url}, or call "
+                f"sacrebleu.BLEU(tokenize='{name}') in Python, which does so"
             )
 
 

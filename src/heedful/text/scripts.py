@@ -11,22 +11,22 @@ from typing import Literal
 Script = Literal["han", "kana", "hangul", "other-unspaced", "spaced"]
 
 # The insides of character classes of regular expressions.
-HAN = (
+_HAN = (
     "\u2e80-\u2fdf\u3005-\u3007\u3100-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-KANA = "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f"
+_KANA = "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f"
 # Thai, Lao, Tibetan, Myanmar; Khmer; Tai Le, New Tai Lue, Khmer symbols; Tai Tham; Balinese;
 # Javanese, Myanmar; Myanmar, Tai Viet; Ahom.
 _OTHER_UNSPACED = (
     "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf"
     "\U00011700-\U0001174f"
 )
-UNSPACED = HAN + KANA + _OTHER_UNSPACED
+UNSPACED = _HAN + _KANA + _OTHER_UNSPACED
 _HANGUL = "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\uffa0-\uffdc"
 _RUNS: dict[Script, re.Pattern[str]] = {
-    "han": re.compile(f"[{HAN}]+"),
-    "kana": re.compile(f"[{KANA}]+"),
+    "han": re.compile(f"[{_HAN}]+"),
+    "kana": re.compile(f"[{_KANA}]+"),
     "hangul": re.compile(f"[{_HANGUL}]+"),
     "other-unspaced": re.compile(f"[{_OTHER_UNSPACED}]+"),
     "spaced": re.compile(rf"[^\W\d_{UNSPACED}{_HANGUL}]+"),
