@@ -120,6 +120,7 @@ def write_grammar(directory: Path, *, valid: int) -> list[str]:
     settings: dict[str, object] = {
         "data.cache_dir": directory / "cache",
         "tokenizer.kind": "char",
+        "tokenizer.normalization": "identity",
         "tokenizer.vocab_size": 100,
         "model.d_model": 64,
         "model.num_heads": 2,
