@@ -225,16 +225,17 @@ def _trainer_of(
             keep_model=_bundle_writer(prepared, guard, command, decoding.signatures),
             checkpoints=run.checkpoints,
             fingerprint=fingerprint_of(prepared),
-            validation_set=_validation_set(prepared),
+            validation_set=_validation_set(prepared, decoding.tokenizer),
             before_writing=guard.check,
         ),
         prepared.execution,
     )
 
 
-def _validation_set(prepared: "PreparedRun") -> str:
-    """Return an identifier of the validation data: only scores on the same data are compared."""
-    return f"{prepared.valid_source.store.fingerprint}, {prepared.config.valid.decode_sentences} decoded"
+def _validation_set(prepared: "PreparedRun", tokenizer: str) -> str:
+    """Return an identifier of the validation data and the tokenizer: only scores of the same are compared."""
+    number = prepared.config.valid.decode_sentences
+    return f"{prepared.valid_source.store.fingerprint}, {number} decoded, {tokenizer}"
 
 
 def fingerprint_of(prepared: "PreparedRun") -> str:
@@ -356,14 +357,19 @@ class NllValidator:
 
 
 class DecodingValidator:
-    """Translates validation sentences greedily and scores them; stores the signatures of the scores."""
+    """Translates validation sentences greedily and scores them.
+
+    Attributes:
+        tokenizer: sacreBLEU's, for BLEU.
+        signatures: of the scores, once they were computed.
+    """
 
     def __init__(self, prepared: "PreparedRun") -> None:
         self._prepared = prepared
         pairs = _decodable(prepared)[: prepared.config.valid.decode_sentences]
         self._sources = [src for src, _ in pairs]
         self._references = [tgt for _, tgt in pairs]
-        self._tokenize = tokenizer_of(prepared.config, self._references)
+        self.tokenizer = tokenizer_of(prepared.config, self._references)
         self.signatures: dict[str, str] = {}
 
     def __call__(self, model: "Transformer") -> dict[str, float]:
@@ -380,7 +386,7 @@ class DecodingValidator:
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
         outputs = translator.translate(self._sources, options=SearchOptions.from_config(greedy))
         report = evaluate_texts(
-            self._sources, outputs, [self._references], list(DECODED_METRICS), tokenize=self._tokenize
+            self._sources, outputs, [self._references], list(DECODED_METRICS), tokenize=self.tokenizer
         )
         self.signatures.update(report.signatures)
         return report.scores
