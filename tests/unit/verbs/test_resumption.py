@@ -70,6 +70,7 @@ CHANGES: dict[str, object] = {
     "valid.every_steps": 2,
     "valid.every_fraction": 0.5,
     "valid.metric": "chrf",
+    "valid.tokenize": "char",
     "valid.decode_sentences": 2,
     "valid.patience": 9,
     "decode.beam_size": 3,
