@@ -168,4 +168,4 @@ def test_a_run_into_chinese_keeps_its_last_model(tmp_path: Path) -> None:
     assert validations[-1]["bleu"] > 90.0
     files = ["--src", tmp_path / "valid.en", "--ref", tmp_path / "valid.zh", "--beam-size", 1]
     report = json.loads(heedful("evaluate", tmp_path / "run", *files, "--json").out)
-    assert report["bleu"] == pytest.approx(validations[-1]["bleu"], abs=2.0)  # in bf16, and float32
+    assert abs(report["bleu"] - validations[-1]["bleu"]) < 2  # in bf16, and float32
