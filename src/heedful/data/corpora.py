@@ -21,6 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from heedful.data.files import Chunk, FilledPairs, PairFiles, ParallelText, Report
+from heedful.data.json_pairs import paths_of_key
 from heedful.errors import CorpusError
 from heedful.settings.parsing import parse_json, shown
 
@@ -305,32 +306,34 @@ def _no_table(path: Path) -> str:
 
 
 def _find(name: str, schema: pa.Schema, key: str) -> list[str]:
-    """Return the column of a key, or its field of the struct `translation`, which is usual in `datasets`."""
-    names, path = schema.names, [key]
-    types = {field.name: field.type for field in schema}
-    if key not in types and pa.types.is_struct(types.get("translation", pa.null())):
-        _check_once(name, names, "translation")
-        names, path = [field.name for field in types["translation"]], ["translation", key]
-        types = {field.name: field.type for field in types["translation"]}
-    if key not in types:
-        has = ", ".join(map(shown, list(types)[:5])) or "none"
+    """Return the column of a key, or the column and the fields of structs, as `paths_of_key` has them."""
+    for path in paths_of_key(key):
+        kind, fields = None, list(schema)
+        for part in path:
+            named = [field.type for field in fields if field.name == part]
+            if len(named) > 1:
+                raise CorpusError(f"{name}: has the column {part!r} twice; rename one of them")
+            kind = named[0] if named else None
+            fields = list(kind) if kind is not None and pa.types.is_struct(kind) else []
+        if kind is not None:
+            break
+    else:
+        inner = {field.name: field.type for field in schema}.get("translation", pa.null())
+        names = [field.name for field in inner] if pa.types.is_struct(inner) else schema.names
+        has = ", ".join(map(shown, names[:5])) or "none"
         raise CorpusError(f"{name}: no column {key!r} (it has {has}); set data.src_key and data.tgt_key")
-    _check_once(name, names, key)
-    kind = types[key].value_type if pa.types.is_dictionary(types[key]) else types[key]
-    if kind not in (pa.string(), pa.large_string(), pa.string_view()):
-        raise CorpusError(f"{name}: column {key!r} is of type {types[key]}, not text; name another one")
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if value not in (pa.string(), pa.large_string(), pa.string_view()):
+        raise CorpusError(f"{name}: column {key!r} is of type {kind}, not text; name another one")
     return path
-
-
-def _check_once(name: str, columns: Sequence[str], column: str) -> None:
-    if columns.count(column) > 1:
-        raise CorpusError(f"{name}: has the column {column!r} twice; rename one of them")
 
 
 def _texts(name: str, number: int, batch: pa.RecordBatch, key: str, *, path: list[str]) -> list[str]:
     """Return the texts of a column on one line each; a missing one is empty."""
     column: Any = batch.column(path[0])
-    texts: list[str] = (column if len(path) == 1 else column.field(path[1])).to_pylist()
+    for part in path[1:]:
+        column = column.field(part)
+    texts: list[str] = column.to_pylist()
     for row, text in enumerate(texts):
         if text is None:
             texts[row] = ""

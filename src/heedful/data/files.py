@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
+from heedful.data.json_pairs import listed_objects, parse_json
 from heedful.errors import CorpusError
-from heedful.settings import parsing
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -71,8 +71,9 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
     """Read one file of pairs, plain or gzipped: `.tsv` (source, tab, target) or `.jsonl` (an object a line).
 
     Args:
-        path: the file; `.jsonl` (also `.jsonl.gz`) is read as JSON lines, every other name as TSV.
-        src_key: the key of the source sentence in a JSON object.
+        path: the file; `.jsonl` and `.json` (also `.jsonl.gz`) are read as JSON, every other name as TSV.
+        src_key: the key of the source sentence in a JSON object, or in its object `translation`; or a path of
+            keys, such as `translation.en`. A text of null is empty.
         tgt_key: the key of the target sentence.
 
     Raises:
@@ -316,47 +317,8 @@ def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
     return columns[0], columns[1]
 
 
-def parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tuple[str, str]:
-    """Return source and target of a line that holds a JSON object.
-
-    Raises:
-        CorpusError: it is not an object, lacks these keys, or their values are not strings.
-    """
-    where = f"{name}: line {number:,}"
-    try:
-        record = parsing.parse_json(line, half_pairs=True)
-    except ValueError as error:
-        reason = str(error).removeprefix("not valid JSON: ")
-        raise CorpusError(
-            f"{where}: not JSON ({reason}); each line must be one object, with {_keys(keys)}"
-        ) from error
-    if not isinstance(record, dict):
-        raise CorpusError(f"{where}: not a JSON object; each line must be one, with {_keys(keys)}")
-    src, tgt = (_json_text(where, record, key) for key in keys)
-    return src, tgt
-
-
-def _json_text(where: str, record: dict[str, object], key: str) -> str:
-    text = record.get(key)
-    if key not in record:
-        has = ", ".join(map(parsing.shown, list(record)[:5])) or "none"
-        raise CorpusError(f"{where}: no key {key!r} (it has {has}); set data.src_key and data.tgt_key")
-    if not isinstance(text, str):
-        raise CorpusError(f"{where}: the value of {key!r} is not a string; it must be one sentence")
-    if "\0" in text:
-        raise CorpusError(f"{where}: NUL character in the value of {key!r}; remove it")
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise CorpusError(
-            f"{where}: half of a surrogate pair in the value of {key!r}; write the whole character"
-        )
-    return " ".join(text.split("\n"))
-
-
-def _keys(keys: tuple[str, str]) -> str:
-    return f"the keys {keys[0]!r} and {keys[1]!r}"
-
-
-_PAIRS_SUFFIXES = (".tsv", ".jsonl")
+_JSON_SUFFIXES = (".jsonl", ".json")
+_PAIRS_SUFFIXES = (".tsv", *_JSON_SUFFIXES)
 _ROWS_BETWEEN_REPORTS = 1000
 
 
@@ -380,9 +342,12 @@ class Row(NamedTuple):
 class PairFiles:
     """Two files of one sentence a line, or one `.tsv` or `.jsonl` file of pairs; plain or gzipped.
 
+    A `.json` file has JSON lines, or a list of objects, which is held in memory. Blank lines of JSON are
+    ignored.
+
     Attributes:
         paths: source and target, or the one file of pairs.
-        src_key: the key of the source sentence in a JSON object.
+        src_key: the key of the source sentence in a JSON object: see `read_pairs`.
         tgt_key: the key of the target sentence.
     """
 
@@ -410,7 +375,7 @@ class PairFiles:
             return "lines"
         if self.paths[0].suffix == ".parquet" or self.paths[0].is_dir():
             return "table"
-        return "jsonl" if plain_name(self.paths[0]).suffix == ".jsonl" else "tsv"
+        return "jsonl" if plain_name(self.paths[0]).suffix in _JSON_SUFFIXES else "tsv"
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -432,8 +397,11 @@ class PairFiles:
             yield from self._aligned(report)
             return
         number = 1
-        for lines in _line_blocks(self.paths[0], report=report):
-            pairs = [self._parse(i, line) for i, line in enumerate(lines, start=number)]
+        listed = self._listed()
+        for lines in _line_blocks(self.paths[0], report=report) if listed is None else [listed]:
+            pairs = [
+                self._parse(i, line) for i, line in enumerate(lines, start=number) if self._is_pair(line)
+            ]
             number += len(lines)
             yield [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
@@ -478,6 +446,25 @@ class PairFiles:
                 if report and number % _ROWS_BETWEEN_REPORTS == 0:
                     report(src_lines.share)
 
+    def _listed(self) -> list[str] | None:
+        """Return the objects of a JSON list, each as a line; None where lines are to be read.
+
+        Raises:
+            CorpusError: it is not JSON, or has no objects.
+        """
+        path = self.paths[0]
+        if plain_name(path).suffix != ".json":
+            return None
+        blocks = _line_blocks(path)
+        lines = next(blocks)
+        if not "".join(lines).lstrip().startswith("["):
+            return None
+        return listed_objects(str(path), "\n".join(chain(lines, *blocks)))
+
+    def _is_pair(self, line: str) -> bool:
+        """Return whether a line of the one file has a pair: any of TSV, those of JSON that are not blank."""
+        return self.kind == "tsv" or bool(line.strip())
+
     def _parse(self, number: int, line: str) -> tuple[str, str]:
         """Return source and target of a line of the one file."""
         name = str(self.paths[0])
@@ -490,15 +477,21 @@ class PairFiles:
             raise CorpusError(
                 f"{self.name}: is a table, not lines of text; write it as .tsv or .jsonl for this"
             )
+        if (listed := self._listed()) is not None:
+            for number, line in enumerate(listed, start=1):
+                raw = f"{line}\n".encode("utf-8", "surrogatepass")
+                yield Row(number, *self._parse(number, line), (raw,))
+            return
         with _Lines.open(self.paths[0]) as lines:
             for number, (raw, line) in enumerate(lines, start=1):
-                yield Row(number, *self._parse(number, line), (raw,))
+                if self._is_pair(line):
+                    yield Row(number, *self._parse(number, line), (raw,))
                 if report and number % _ROWS_BETWEEN_REPORTS == 0:
                     report(lines.share)
 
 
 def holds_pairs(path: Path) -> bool:
-    """Return whether a file holds pairs, by its name: `.tsv` or `.jsonl`, gzipped or not."""
+    """Return whether a file holds pairs, by its name: `.tsv`, `.jsonl` or `.json`, gzipped or not."""
     return plain_name(path).suffix in _PAIRS_SUFFIXES
 
 

@@ -153,10 +153,9 @@ def inspect_text(
         }
         drawing = random.Random(0)
         faulty = 0
-        for row in texts.train.rows(
-            lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done)
-        ):
-            names = checker.faults(Pair(row.src, row.tgt, index=row.number - 1))
+        rows = texts.train.rows(lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done))
+        for index, row in enumerate(rows):
+            names = checker.faults(Pair(row.src, row.tgt, index=index))
             for name in names:
                 _note(findings[name], row, filtering.examples, drawing)
             reasons = [name for name in names if name in removing]

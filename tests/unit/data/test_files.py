@@ -165,12 +165,12 @@ def test_jsonl_takes_the_named_keys(tmp_path: Path, packed: str) -> None:
     ("line", "message"),
     [
         ("{", "line 2: not JSON"),
-        ("", "line 2: not JSON"),
         ("[" * 100_000, "line 2: not JSON"),
         ('["a", "b"]', "line 2: not a JSON object"),
         ('{"src": "a", "target": "b"}', "line 2: no key 'tgt' .*'target'"),
         ('{"src": "a", "tgt": 3}', "line 2: the value of 'tgt' is not a string"),
-        ('{"src": "a", "tgt": null}', "line 2: the value of 'tgt' is not a string"),
+        ('{"src": "a", "tgt": {"de": "b"}}', "line 2: the value of 'tgt' is not a string"),
+        ('{"translation": {"src": "a", "en": "b"}}', "line 2: no key 'tgt' .*'en'"),
         (r'{"src": "a\u0000", "tgt": "b"}', "line 2: NUL character"),
         (r'{"src": "a\ud800", "tgt": "b"}', "line 2: half of a surrogate pair"),
     ],
@@ -271,6 +271,7 @@ def test_progress_is_told_and_ends_at_most_at_the_end(tmp_path: Path) -> None:
         (("english", "german"), (".src", ".tgt")),
         (("pairs.tsv.gz",), (".tsv",)),
         (("pairs.jsonl",), (".jsonl",)),
+        (("pairs.json.gz",), (".json",)),
     ],
 )
 def test_suffixes_tell_the_sides_apart(names: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
@@ -278,5 +279,5 @@ def test_suffixes_tell_the_sides_apart(names: tuple[str, ...], suffixes: tuple[s
 
 
 def test_files_of_pairs_are_known_by_name() -> None:
-    assert all(holds_pairs(Path(name)) for name in ("a.tsv", "a.jsonl", "a.b.tsv.gz", "a.jsonl.gz"))
+    assert all(holds_pairs(Path(name)) for name in ("a.tsv", "a.jsonl", "a.json", "a.b.tsv.gz", "a.jsonl.gz"))
     assert not any(holds_pairs(Path(name)) for name in ("run", "a.gz", "a.en", "tsv"))
