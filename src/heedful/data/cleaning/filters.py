@@ -7,8 +7,9 @@ from html.entities import html5
 from itertools import pairwise
 from operator import eq
 
-from heedful.data.cleaning.pair import Pair, Sentence
+from heedful.data.cleaning.pair import Pair, Sentence, is_unspaced
 from heedful.data.cleaning.survey import Survey
+from heedful.text.scripts import UNSPACED
 
 MAX_WORDS = 150
 MAX_CHARACTERS = 1024
@@ -61,7 +62,7 @@ def length_ratio(pair: Pair) -> bool:
 
 
 def long_word(pair: Pair) -> bool:
-    """A word has over 40 characters; addresses and scripts without spaces do not count.
+    """A word has over 40 characters; addresses and text in scripts without spaces do not count.
 
     Source: OpusFilter LongWordFilter (40), OpusCleaner max_word_length (150).
     """
@@ -79,9 +80,9 @@ def word_length(pair: Pair) -> bool:
 
 
 def _has_long_word(sentence: Sentence) -> bool:
-    if len(sentence.text) <= MAX_WORD or sentence.is_unspaced:
+    if len(sentence.text) <= MAX_WORD:
         return False
-    return any(len(word) > MAX_WORD and "/" not in word and "@" not in word for word in sentence.words)
+    return any(len(part) > MAX_WORD and "/" not in part and "@" not in part for part in sentence.spaced_parts)
 
 
 def _has_odd_words(sentence: Sentence) -> bool:
@@ -210,9 +211,12 @@ def spaced_letters(pair: Pair) -> bool:
 def glued_words(pair: Pair) -> bool:
     """A side has a word like HomeNewsContact: three capitalised ones without spaces.
 
+    Names within text of a script without spaces are no such words.
+
     Source: hardrules no_glued_words.
     """
-    return any(_is_glued(word) for sentence in pair.sentences for word in sentence.words)
+    words = (word for sentence in pair.sentences for word in sentence.words)
+    return any(_is_glued(word) and not is_unspaced(word) for word in words)
 
 
 def _is_reference(match: re.Match[str]) -> bool:
@@ -239,10 +243,15 @@ MAX_PENALTY = 6
 MAX_REPEATS = 3
 MAX_PERIOD = 10
 
-_ADDRESS = re.compile(r"(?:https?://|ftp://|www\.)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.IGNORECASE)
+_LETTER = rf"[^\W{UNSPACED}]"  # or digit; text without spaces may follow an address at once
+_ADDRESS = re.compile(
+    rf"(?:https?://|ftp://|www\.)[^\s{UNSPACED}]+|(?:{_LETTER}|[.+-])+@(?:{_LETTER}|-)+(?:\.(?:{_LETTER}|-)+)+",
+    re.IGNORECASE,
+)
+_AFTER_ADDRESS = ".,;:!?)]}>\"'»”。，、；：！？）］｝〉》」』】"
 _THOUSANDS = re.compile(r"(?<=\d)[\s.,'’٬](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"\d+")
-_TERMINALS = re.compile(r"[。？！।]+|[.?!…؟]+[\"'»”’)\]]*(?=\s+[^\W\d_a-zß-öø-ÿ]|\s*$)")
+_TERMINALS = re.compile(r"[。？！।។៕။꧉᭟᪨᪩።۔]+|[.?!…؟]+[\"'»”’)\]]*(?=\s+[^\W\d_a-zß-öø-ÿ]|\s*$)")
 _PUNCTUATION = ".,;:!?…\"'«»“”„()[]-–—"
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 
@@ -303,11 +312,14 @@ def terminal_punctuation(pair: Pair) -> bool:
     """Marks that end a sentence are too many or too different in number: a penalty of more than 6.
 
     The penalty is the difference, plus one for each mark of a side after its first. A mark counts only at the
-    end or before a capital letter, which excludes abbreviations; several in a row count as one.
+    end or before a capital letter, which excludes abbreviations; several in a row count as one. Text in a
+    script without spaces may have none, for example Thai.
 
     Source: OpusFilter TerminalPunctuationFilter (-2 = -log(1 + 6.4); it counts every mark).
     """
     src, tgt = (len(_TERMINALS.findall(sentence.text)) for sentence in pair.sentences)
+    if (pair.src.is_unspaced and not src) or (pair.tgt.is_unspaced and not tgt):
+        return False
     return abs(src - tgt) + max(src - 1, 0) + max(tgt - 1, 0) > MAX_PENALTY
 
 
@@ -344,7 +356,7 @@ def _may_have_address(text: str) -> bool:
 
 
 def _addresses(text: str) -> Counter[str]:
-    return Counter(address.rstrip(".,;:!?)]}>\"'»”").casefold() for address in _ADDRESS.findall(text))
+    return Counter(address.rstrip(_AFTER_ADDRESS).casefold() for address in _ADDRESS.findall(text))
 
 
 def _numbers(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from heedful.data.files import plain_name
 from heedful.errors import ConfigError, suggestion
+from heedful.text.scripts import UNSPACED
 
 
 class _Shapes(dict[int, str]):
@@ -29,9 +30,13 @@ class _Shapes(dict[int, str]):
 
 
 _SHAPES = _Shapes()
-# Scripts written without spaces: kana, Han, Thai, Lao, Tibetan, Myanmar, Khmer.
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-                       "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")  # fmt: skip
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_UNSPACED_PARTS = re.compile(f"[{UNSPACED}\u200b\u3000-\u303f\uff00-\uffef]+")  # with full-width punctuation
+
+
+def is_unspaced(text: str) -> bool:
+    """Return whether a text has a character of a script without spaces between words, such as Chinese."""
+    return not text.isascii() and _UNSPACED.search(text) is not None
 
 
 class Sentence:
@@ -66,9 +71,16 @@ class Sentence:
         return self.shape.count("0")
 
     @cached_property
+    def spaced_parts(self) -> list[str]:
+        """The words, without their parts in scripts without spaces and in the punctuation of these."""
+        if not self.is_unspaced:
+            return self.words
+        return [part for word in self.words for part in _UNSPACED_PARTS.split(word)]
+
+    @cached_property
     def is_unspaced(self) -> bool:
-        """Whether it has text of a script without spaces between words, such as Chinese."""
-        return not self.text.isascii() and _UNSPACED.search(self.text) is not None
+        """Whether it has text of a script without spaces between words."""
+        return is_unspaced(self.text)
 
 
 class Pair:
