@@ -4,7 +4,9 @@ TMX 1.4b: https://www.gala-global.org/tmx-14b. A file is read in blocks, however
 declares is expanded or loaded.
 """
 
+import gzip
 import unicodedata
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
@@ -19,6 +21,7 @@ from heedful.errors import InputError, MissingExtraError, install_hint
 
 FUZZY_SHARE = 0.7  # of the characters of a fuzzy match, at least
 _BLOCK = 2**20  # bytes
+_GZIP = b"\x1f\x8b"  # the first bytes of its files
 _MAX_DEPTH = 200  # of elements in each other
 _MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
 _CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # whose content is code of another format
@@ -102,7 +105,9 @@ class TranslationMemory:
 def read_units(
     path: Path, *, src: str | None, tgt: str | None, is_needed: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Yield source and translation of each unit of a TMX file that has both; see `TranslationMemory.load`.
+    """Yield source and translation of each unit of a TMX file, gzipped or not, that has both.
+
+    See `TranslationMemory.load`.
 
     A unit with codes of another format inside its text is left out: without them, it is another text.
 
@@ -111,7 +116,7 @@ def read_units(
     """
     reader = _TmxReader(src, tgt)
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as plain, gzip.open(plain) if plain.peek(2)[:2] == _GZIP else plain as file:
             is_last = False
             while not is_last:
                 block = file.read(_BLOCK)
@@ -120,10 +125,10 @@ def read_units(
                 yield from reader.taken()
         if is_needed:
             reader.check_languages()
+    except (expat.ExpatError, ValueError, LookupError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: damaged, or no TMX: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except (expat.ExpatError, ValueError, LookupError) as error:
-        raise InputError(f"{path}: damaged, or no TMX: {error}") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 

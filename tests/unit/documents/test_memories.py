@@ -1,5 +1,6 @@
 """Translation memories: what is looked up in TMX files, and TMX that other programs read."""
 
+import gzip
 import random
 from pathlib import Path
 
@@ -111,6 +112,15 @@ def test_encodings_are_those_that_the_file_names(tmp_path: Path, encoding: str) 
     text = text.replace('encoding="UTF-8"', f'encoding="{encoding.removesuffix("-sig")}"')
     (tmp_path / "a.tmx").write_bytes(text.encode(encoding))
     assert list(read_units(tmp_path / "a.tmx", src="en", tgt="de")) == [("café", "Café")]
+
+
+def test_it_may_be_gzipped(tmp_path: Path) -> None:
+    packed = gzip.compress(tmx(tuv("en", "a") + tuv("de", "b")).encode())
+    (tmp_path / "a.tmx.gz").write_bytes(packed)
+    assert list(read_units(tmp_path / "a.tmx.gz", src="en", tgt="de")) == [("a", "b")]
+    (tmp_path / "a.tmx.gz").write_bytes(packed[:-12])
+    with pytest.raises(InputError, match=r"a\.tmx\.gz"):
+        list(read_units(tmp_path / "a.tmx.gz", src="en", tgt="de"))
 
 
 BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><tmx>'
