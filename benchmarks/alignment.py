@@ -13,7 +13,7 @@ from pathlib import Path
 
 from heedful.data.files import read_parallel
 from heedful.data.lexicon import learn_lexicon
-from heedful.decoding.alignment import AlignmentMethod
+from heedful.decoding.alignment import AlignmentMethod, split_words
 from heedful.decoding.translator import Translator
 from heedful.storage.bundle import load_bundle
 
@@ -24,7 +24,10 @@ def word_ids(lines: Sequence[str]) -> Sentences:
     """Number the words of lines, without case and the punctuation after them."""
     numbers: dict[str, int] = {}
     return [
-        [numbers.setdefault(word.casefold().rstrip(".,;:!?") or word, len(numbers)) for word in line.split()]
+        [
+            numbers.setdefault(word.casefold().rstrip(".,;:!?") or word, len(numbers))
+            for word in split_words(line)
+        ]
         for line in lines
     ]
 

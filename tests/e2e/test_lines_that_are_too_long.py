@@ -1,12 +1,15 @@
-"""Lines beyond what the model was trained on: split and joined, or refused, and a line on stderr says so."""
+"""Lines beyond what the model was trained on: split and joined, or left out, and a line on stderr says so."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import heedful
 from tiny_bundle import SOURCES, TARGETS, memorised
 from tolerances import FLOAT64, close
+
+from heedful.storage.bundle import save_bundle
 
 LONG, LONG_TARGET = " ".join(SOURCES), " ".join(TARGETS)
 SPLIT = "tokens, above max_source_tokens"
@@ -76,24 +79,81 @@ def test_the_first_segment_has_the_prefix(run: Path, tmp_path: Path) -> None:
     assert outcome.out.endswith(" ".join(TARGETS[1:]) + "\n")
 
 
+def pair_files(folder: Path, sources: list[str], targets: list[str]) -> list[object]:
+    """The options of a verb that takes pairs."""
+    (folder / "s").write_bytes(text(*sources))
+    (folder / "t").write_bytes(text(*targets))
+    return ["--src", folder / "s", "--tgt", folder / "t"]
+
+
+TOO_LONG = {
+    "source": ([LONG * 60], [TARGETS[1]]),
+    "target": ([SOURCES[1]], [LONG_TARGET * 60]),
+    "source target": ([LONG * 60], [LONG_TARGET * 60]),
+}
+
+
+@pytest.mark.parametrize("which", TOO_LONG)
 @pytest.mark.parametrize("verb", ["score", "align"])
-@pytest.mark.parametrize("end", ["source", "target"])
-def test_a_given_pair_that_is_too_long_is_refused(run: Path, tmp_path: Path, verb: str, end: str) -> None:
-    too_long, short = text(SOURCES[0], LONG * 60), text(TARGETS[0], TARGETS[1])
-    (tmp_path / "s").write_bytes(too_long if end == "source" else short)
-    (tmp_path / "t").write_bytes(too_long if end == "target" else short)
-    outcome = heedful(verb, run, "--src", tmp_path / "s", "--tgt", tmp_path / "t")
-    assert outcome.code == 1
-    assert f"error: {end} line 2: " in outcome.err
-    assert f"{SPLIT}=2,000" in outcome.err
+def test_a_pair_that_is_too_long_costs_its_line_alone(
+    run: Path, tmp_path: Path, verb: str, which: str
+) -> None:
+    sources, targets = TOO_LONG[which]
+    first, last = heedful(
+        verb, run, *pair_files(tmp_path, [SOURCES[0], SOURCES[2]], [TARGETS[0], TARGETS[2]])
+    ).out.splitlines()
+    given = pair_files(tmp_path, [SOURCES[0], *sources, SOURCES[2]], [TARGETS[0], *targets, TARGETS[2]])
+    outcome = heedful(verb, run, *given)
+    nothing = "" if verb == "align" else f"nan\tnan\t{targets[0]}"
+    assert (outcome.code, outcome.out.splitlines()) == (0, [first, nothing, last])
+    warned = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
+    assert [line.split(" ")[1] for line in warned] == which.split()
+    assert all(" line 2: " in line and "max_source_tokens=2,000" in line for line in warned)
 
 
-def test_score_has_the_option_too(run: Path, tmp_path: Path) -> None:
-    for name in "st":
-        (tmp_path / name).write_bytes(text(LONG))
-    given = ["score", run, "--src", tmp_path / "s", "--tgt", tmp_path / "t", "--max-source-tokens"]
-    assert f"error: source line 1: {num_tokens(LONG)} {SPLIT}=20" in heedful(*given, 20).err
-    assert heedful(*given, 1000).code == 0
+def test_the_perplexity_is_that_of_the_lines_that_are_scored(run: Path, tmp_path: Path) -> None:
+    whole = heedful("score", run, "--json", *pair_files(tmp_path, SOURCES, TARGETS))
+    given = pair_files(tmp_path, [LONG, *SOURCES], ["Hund", *TARGETS])
+    outcome = heedful("score", run, "--json", "--max-source-tokens", 20, *given)
+    left_out, *others = outcome.out.splitlines()
+    assert others == whole.out.splitlines()
+    nothing = dict.fromkeys(("score", "log_prob", "model_log_prob", "confidence"))
+    assert json.loads(left_out) == {"source": LONG, "target": "Hund", "tokens": [], **nothing}
+    found, expected = (json.loads(each.err.splitlines()[-1]) for each in (outcome, whole))
+    assert (found.pop("left_out"), expected.pop("left_out")) == (1, 0)
+    assert found == expected
+    plain = heedful("score", run, "--max-source-tokens", 20, *given).err.splitlines()[-1]
+    assert "left out: 1)" in plain
+
+
+def test_score_and_align_have_the_option(run: Path, tmp_path: Path) -> None:
+    files = pair_files(tmp_path, [LONG], [LONG_TARGET])
+    for verb in ("score", "align"):
+        given = [verb, run, *files, "--max-source-tokens"]
+        assert f"source line 1: {num_tokens(LONG)} {SPLIT}=20" in heedful(*given, 20).err
+        outcome = heedful(*given, 1000)
+        assert outcome.code == 0
+        assert "nan" not in outcome.out
+        assert outcome.out.strip()
+
+
+def test_an_aligner_aligns_lines_of_any_length(tmp_path: Path) -> None:
+    known = memorised()
+    config = known.config.replace(decode={"max_source_tokens": 4})
+    bundle = tmp_path / "bundle"
+    save_bundle(replace(known, config=config), bundle, card="# A model of short lines\n")
+    files = pair_files(tmp_path, SOURCES[:1], TARGETS[:1])
+    by_attention = heedful("align", bundle, *files)
+    assert (by_attention.code, by_attention.out) == (0, "\n")
+    learned = heedful("align", bundle, *pair_files(tmp_path, SOURCES * 20, TARGETS * 20), "--learn")
+    assert learned.code == 0
+    pair_files(tmp_path, SOURCES[:1], TARGETS[:1])
+    outcome = heedful("align", bundle, *files)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.split()
+    limited = heedful("align", bundle, *files, "--max-source-tokens", 4)
+    assert (limited.code, limited.out) == (0, "\n")
+    assert "source line 1: " in limited.err
 
 
 def test_a_sentence_that_is_too_long_for_a_picture_is_refused(run: Path, tmp_path: Path) -> None:

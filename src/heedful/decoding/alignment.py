@@ -13,6 +13,7 @@ found.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from heedful.text.tokenizer import Tokenizer
 
 Span = tuple[int, int]  # the first character of a word, and the one after its last
-_WORD = re.compile(r"\S+")
+_WORD = re.compile(r"\S+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,27 @@ PENULTIMATE = AlignmentMethod()
 
 
 def words_between_spaces(text: str) -> list[Span]:
-    """Return where each word of a text begins and ends."""
+    """Return where each word of a text begins and ends.
+
+    Words are separated by ASCII white space, as in fast_align, eflomal and Marian. All other spaces, such as
+    U+00A0 before a French colon, are inside words.
+    """
     return [match.span() for match in _WORD.finditer(text)]
+
+
+def split_words(text: str) -> list[str]:
+    r"""Return the words of a text, as `words_between_spaces` finds them.
+
+    >>> split_words("Bonjour\u00a0! Ça va\u202f?")
+    ['Bonjour\xa0!', 'Ça', 'va\u202f?']
+    """
+    return _WORD.findall(text)
+
+
+def words_before(text: str, positions: Iterable[int]) -> list[int]:
+    """Return, for each position in a text, how many words end there or before."""
+    ends = [end for _, end in words_between_spaces(text)]
+    return [bisect_right(ends, position) for position in positions]
 
 
 def relative_weights(weights_TS: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -90,6 +110,32 @@ def align_words(
         for tgt in of_target
     }
     return Alignment.of(links)
+
+
+def attended_words(
+    weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
+) -> list[str]:
+    """Return the text of a line that each of U positions attends to most, with the space before it, if any.
+
+    Args:
+        weights_US: the attention (U, S) to each token of the line, and perhaps to more behind them.
+        line: the source text, in which there is a word.
+        tokenizer: it has tokenised the line.
+        whole: whether to return whole words, or tokens as they stand in the line.
+    """
+    runs: list[list[int]] = []  # of tokens that belong together
+    spans, last = tokenizer.spans(line), 0
+    for token, (start, end) in enumerate(spans):
+        if runs and whole and start == last and not line[start:end][:1].isspace():
+            runs[-1].append(token)
+        else:
+            runs.append([token])
+        last = end
+    texts = [line[spans[run[0]][0] : spans[run[-1]][1]] for run in runs]
+    totals_UG = np.stack([weights_US[:, run].sum(axis=1) for run in runs], axis=1)
+    totals_UG[:, [not text.strip() for text in texts]] = -np.inf
+    chosen = [texts[run] for run in totals_UG.argmax(axis=1)]
+    return [f" {text.strip()}" if whole or text[:1].isspace() else text.strip() for text in chosen]
 
 
 def words_of_tokens(

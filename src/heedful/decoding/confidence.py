@@ -5,6 +5,7 @@ The formulas are those of `storage/calibration.py`. The probability of a word is
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import whitespace
 from typing import Self
 
 import numpy as np
@@ -46,7 +47,7 @@ class Confidence:
         text = ""
         for part, added in zip(known, texts, strict=True):
             own = list(part.words)
-            if words and own and not (text[-1:].isspace() or added[:1].isspace()):
+            if words and own and not ({text[-1:], added[:1]} & {*whitespace}):
                 words[-1] = min(words[-1], own.pop(0))
             words += own
             text += added
@@ -91,7 +92,7 @@ def word_log_probs(text: str, texts: Sequence[str], log_probs: Sequence[float]) 
     sums, counts = [0.0] * len(words), [0] * len(words)
     at = word = 0
     for part, log_prob in zip(texts, log_probs, strict=True):
-        start, at = at + len(part) - len(part.lstrip()), at + len(part)
+        start, at = at + len(part) - len(part.lstrip(whitespace)), at + len(part)
         while word < len(words) and words[word][1] <= start:
             word += 1
         for number in range(word, len(words)):

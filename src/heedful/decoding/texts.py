@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
     align_words,
+    attended_words,
     relative_weights,
     token_ends,
     words_of_ends,
@@ -223,26 +224,32 @@ class TextCodec:
         *,
         prefixes: Sequence[str] | None = None,
         first_line: int,
-    ) -> tuple[list[Source], Ids]:
+    ) -> tuple[list[Source], Ids, set[int]]:
         """Return pairs as the encoder reads and the decoder writes them.
+
+        A text that is longer than the options or learned positions allow cannot be split: its pair is left
+        out, and the log says so.
 
         Args:
             sources: one sentence or line each.
-            targets: the translation of each, as text, or as ids with the end token unless it is truncated;
-                where both are empty, neither has ids.
-            options: of the search; no text has more tokens than its `max_source_tokens`.
+            targets: the translation of each, as text, or as ids with the end token unless it is truncated.
+            options: of the search; its `max_source_tokens` is the limit of both texts.
             prefixes: for each source what a search had to begin with; None: nothing.
             first_line: the number of the first pair, for messages.
 
+        Returns:
+            The sources, the outputs, and the indices of the pairs that are left out. These, and pairs of
+            empty texts, have no ids.
+
         Raises:
-            InputError: a text that is longer than that or than learned positions allow, ids that no output
-                has, or unequal numbers of texts.
+            InputError: ids that no output has, or unequal numbers of texts.
         """
         _check_texts("sources", sources)
         _check_texts("targets", targets, or_ids=True)
         check_one_for_each("targets", targets, "sources", sources)
         read: Ids = []
         written: Ids = []
+        left_out: set[int] = set()
         tgt = self.tokenizers.tgt
         texts = [target if isinstance(target, str) else "" for target in targets]
         encoded = zip(_encoded(self.tokenizers.src, sources), _encoded(tgt, texts), targets, strict=True)
@@ -256,13 +263,26 @@ class TextCodec:
             written.append([] if is_nothing else output)
             if not isinstance(target, str) and not is_nothing:
                 _check_ids(f"target line {line:,}", output, tgt)
-            for name, ids in (("source", read[-1]), ("target", written[-1])):
-                _check_length(f"{name} line {line:,}", ids, self.position_limit)
-                check_unsplit(f"{name} line {line:,}", ids, options.max_source_tokens)
-        return [
+            if self._is_too_long(line, read[-1], written[-1], options.max_source_tokens):
+                left_out.add(len(read) - 1)
+                read[-1], written[-1] = [], []
+        of_texts = [
             Source.of(ids, options, prefix=prefix, longest=self.position_limit)
             for ids, prefix in zip(read, self._prefixes(prefixes, sources), strict=True)
-        ], written
+        ]
+        return of_texts, written, left_out
+
+    def _is_too_long(self, line: int, src: Sequence[int], tgt: Sequence[int], limit: int | None) -> bool:
+        """Return whether a pair is left out; the log says which text is too long, and what limits it."""
+        limits = {"max_source_tokens": limit, "max_positions": self.position_limit}
+        known = {name: most for name, most in limits.items() if most is not None}
+        option = min(known, key=known.__getitem__, default="")
+        too_long = {"source": len(src), "target": len(tgt)} if known else {}
+        too_long = {name: length for name, length in too_long.items() if length > known[option]}
+        for name, length in too_long.items():
+            which = f"{option}={known[option]:,}" + ", which limits both" * (name == "target")
+            _log.warning("%s line %s: %s tokens, above %s: left out", name, f"{line:,}", f"{length:,}", which)
+        return bool(too_long)
 
     def _prefixes(self, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
         """Return the ids of what the outputs of texts begin with.
@@ -354,32 +374,6 @@ class TextCodec:
             return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
 
         return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
-
-
-def attended_words(
-    weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
-) -> list[str]:
-    """Return the text of a line that each of U positions attends to most, with the space before it, if any.
-
-    Args:
-        weights_US: the attention (U, S) to each token of the line, and perhaps to more behind them.
-        line: the source text, in which there is a word.
-        tokenizer: it has tokenised the line.
-        whole: whether to return whole words, or tokens as they stand in the line.
-    """
-    runs: list[list[int]] = []  # of tokens that belong together
-    spans, last = tokenizer.spans(line), 0
-    for token, (start, end) in enumerate(spans):
-        if runs and whole and start == last and not line[start:end][:1].isspace():
-            runs[-1].append(token)
-        else:
-            runs.append([token])
-        last = end
-    texts = [line[spans[run[0]][0] : spans[run[-1]][1]] for run in runs]
-    totals_UG = np.stack([weights_US[:, run].sum(axis=1) for run in runs], axis=1)
-    totals_UG[:, [not text.strip() for text in texts]] = -np.inf
-    chosen = [texts[run] for run in totals_UG.argmax(axis=1)]
-    return [f" {text.strip()}" if whole or text[:1].isspace() else text.strip() for text in chosen]
 
 
 def split_text(text: str, tokenizer: Tokenizer, limit: int) -> tuple[list[str], list[str]]:

@@ -1,11 +1,12 @@
 """The translations of a line of text."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Self
 
-from heedful.decoding.alignment import Alignment, words_between_spaces
+from heedful.decoding.alignment import Alignment, words_before
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm
 from heedful.decoding.hypotheses import Hypothesis
@@ -42,23 +43,33 @@ class TextHypothesis:
     def joined(
         cls,
         segments: Sequence["TextHypothesis"],
-        sources: Sequence[str],
+        src_words: Sequence[int],
         gaps: Sequence[str],
         *,
         score: float,
     ) -> Self:
-        """Return the outputs of the segments of a line as one, with these gaps before their texts."""
+        """Return the outputs of the segments of a line as one.
+
+        Args:
+            segments: their outputs.
+            src_words: how many words of the line come before each segment.
+            gaps: before the text of each output; the first one has none.
+            score: of the whole.
+        """
         texts: list[str] = []
-        source = ""
+        starts: list[int] = []
+        length = 0
+        for segment, gap in zip(segments, gaps, strict=True):
+            texts.append(f"{gap if length else ''}{segment.text}")
+            length += len(texts[-1])
+            starts.append(length - len(segment.text))
+        text = "".join(texts)
         links: list[tuple[int, int]] = []
-        for segment, own, gap in zip(segments, sources, gaps, strict=True):
-            text = "".join(texts)
+        for segment, src, tgt in zip(segments, src_words, words_before(text, starts), strict=True):
             if segment.alignment is not None:
-                links += segment.alignment.moved(_num_before(source, gap), _num_before(text, gap)).links
-            source += f"{gap if source else ''}{own}"
-            texts.append(f"{gap if text else ''}{segment.text}")
+                links += segment.alignment.moved(src, tgt).links
         return cls(
-            text="".join(texts),
+            text=text,
             score=score,
             log_prob=sum(each.log_prob for each in segments),
             ids=tuple(chain.from_iterable(each.ids for each in segments)),
@@ -76,10 +87,24 @@ class ScoredText(TextHypothesis):
 
     model_log_probs: tuple[float, ...] = field(kw_only=True)
 
+    @classmethod
+    def unknown(cls, text: str) -> Self:
+        """Return an output that is not scored: its numbers are NaN, and it has no tokens."""
+        return cls(
+            text=_one_line(text),
+            score=math.nan,
+            log_prob=math.nan,
+            ids=(),
+            token_log_probs=(),
+            finished=False,
+            written_ids=(),
+            model_log_probs=(),
+        )
+
     @property
     def model_log_prob(self) -> float:
-        """The log-probability that the model gives the whole, whatever the options."""
-        return float(sum(self.model_log_probs))
+        """The log-probability that the model gives the whole, whatever the options; NaN if not scored."""
+        return math.nan if math.isnan(self.log_prob) else float(sum(self.model_log_probs))
 
 
 @dataclass(frozen=True)
@@ -150,14 +175,19 @@ class Translation:
         Its first hypothesis joins the first ones of all segments, and so on. Log-probabilities are added; a
         score is the mean of the segments' scores, weighted by the tokens of their best outputs.
         """
-        filled = [(each, gap) for each, gap in zip(segments, gaps, strict=True) if each.hypotheses]
-        weights = [len(each.hypotheses[0].written_ids) for each, _ in filled]
+        starts, end = [], 0
+        for each in segments:
+            starts.append(max(end, source.find(each.source, end)))
+            end = starts[-1] + len(each.source)
+        parts = zip(segments, words_before(source, starts), gaps, strict=True)
+        filled = [(each, src, gap) for each, src, gap in parts if each.hypotheses]
+        weights = [len(each.hypotheses[0].written_ids) for each, _, _ in filled]
+        src_words, own_gaps = [src for _, src, _ in filled], [gap for _, _, gap in filled]
         hypotheses = []
-        for rank in zip(*(each.hypotheses for each, _ in filled), strict=False):
+        for rank in zip(*(each.hypotheses for each, _, _ in filled), strict=False):
             weighted = sum(each.score * weight for each, weight in zip(rank, weights, strict=True))
             score = weighted / max(sum(weights), 1)
-            sources, own_gaps = [each.source for each, _ in filled], [gap for _, gap in filled]
-            hypotheses.append(TextHypothesis.joined(rank, sources, own_gaps, score=score))
+            hypotheses.append(TextHypothesis.joined(rank, src_words, own_gaps, score=score))
         if not hypotheses:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, tuple(hypotheses))
@@ -166,11 +196,6 @@ class Translation:
         """Return the hypotheses as a table, for notebooks."""
         rows = [[each.text, f"{each.score:.4f}", f"{each.log_prob:.4f}"] for each in self.hypotheses]
         return text_table(self.source, ["translation", "score", "log-probability"], rows)
-
-
-def _num_before(text: str, gap: str) -> int:
-    """Return the number of the word behind a text and a gap; without a gap the last one goes on."""
-    return len(words_between_spaces(text)) - (bool(text) and not gap)
 
 
 def _one_line(text: str) -> str:

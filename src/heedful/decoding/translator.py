@@ -279,7 +279,9 @@ class Translator:
         log-probability 0), ruled out (-inf) or renormalised; see `score_outputs`. A text is tokenised
         by the target's tokenizer; a search may have written it in other tokens, which only ids say. Where
         both texts are empty, the score is 0, as that of a translation of nothing, and there are no tokens;
-        where one is, the model is asked as ever.
+        where one is, the model is asked as ever. A pair with a text that is longer than
+        `options.max_source_tokens` or learned positions allow is not scored: its numbers are NaN, it has no
+        tokens, and the log says so.
 
         Args:
             sources: one sentence or line each.
@@ -293,19 +295,19 @@ class Translator:
             For each pair the target, on one line, with its numbers.
 
         Raises:
-            InputError: unequal numbers of texts, ids that no output has, or a text that is longer than
-                `options.max_source_tokens` or learned positions allow.
+            InputError: unequal numbers of texts, or ids that no output has.
         """
         options, tgt = self.codec.resolved(options, least=PAIR_TOKENS), self.bundle.tokenizers.tgt
-        read, written = self.codec.pairs(sources, targets, options, prefixes=prefixes, first_line=first_line)
+        read, written, left_out = self.codec.pairs(
+            sources, targets, options, prefixes=prefixes, first_line=first_line
+        )
         scored = self.generator.score(read, written, options)
+        texts = [each if isinstance(each, str) else tgt.decode([*each]) for each in targets]
         return [
-            self.codec.confident(
-                ScoredText.of(
-                    each, target if isinstance(target, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
-                )
-            )
-            for each, target in zip(scored, targets, strict=True)
+            ScoredText.unknown(text)
+            if i in left_out
+            else self.codec.confident(ScoredText.of(each, text, eos_id=tgt.eos_id))
+            for i, (each, text) in enumerate(zip(scored, texts, strict=True))
         ]
 
     def score_lines(
@@ -319,8 +321,7 @@ class Translator:
         """Score a stream of sources and targets, in order, holding `chunk_lines` pairs at most; see `score`.
 
         Raises:
-            InputError: a line that is longer than learned positions allow, or one without a prefix; those of
-                earlier chunks came out.
+            InputError: a line without a prefix; those of earlier chunks came out.
         """
         for first_line, chunk, prefixes_of_chunk in chunks(iter(pairs), prefixes, chunk_lines):
             sources, targets = zip(*chunk, strict=True)
@@ -335,30 +336,37 @@ class Translator:
         *,
         method: AlignmentMethod | None = None,
         split: Callable[[str], list[Span]] = words_between_spaces,
+        max_source_tokens: int | None = None,
         first_line: int = 1,
     ) -> list[Alignment]:
         """Align the words of given translations by the bundle's aligner, or by the model's cross-attention.
 
         See `aligner.py` and `alignment.py`. By attention every target word gets at least one link. A pair
-        with an empty text has none.
+        with an empty text has none, nor has one that is too long, which the log names.
 
         Args:
             sources: one sentence or line each.
             targets: the translation of each.
             method: where attention is read; None: by the aligner, or PENULTIMATE if the bundle has none.
             split: returns the words of a text, as spans of characters; by default what is between spaces.
+            max_source_tokens: of a source or a target, special tokens included; None: by the aligner any
+                number, by attention as many as `score` takes.
             first_line: the number of the first pair, for messages.
 
         Raises:
-            InputError: unequal numbers of texts, a layer that the decoder does not have, or a text that is
-                longer than learned positions allow.
+            InputError: unequal numbers of texts, or a layer that the decoder does not have.
         """
         codec, src, tgt = self.codec, self.bundle.tokenizers.src, self.bundle.tokenizers.tgt
-        options = codec.resolved(None, least=PAIR_TOKENS)
-        read, written = codec.pairs(sources, targets, options, first_line=first_line)
-        pairs = [i for i, both in enumerate(zip(sources, targets, strict=True)) if all(map(str.strip, both))]
-        alignments = [Alignment(())] * len(sources)
         aligner = self._aligner if method is None else None
+        options = replace(codec.default, max_source_tokens=max_source_tokens)
+        if aligner is None:
+            options = codec.resolved(options, least=PAIR_TOKENS)
+        else:  # positions do not limit it
+            codec = replace(codec, position_limit=None)
+        read, written, left_out = codec.pairs(sources, targets, options, first_line=first_line)
+        both = zip(sources, targets, strict=True)
+        pairs = [i for i, texts in enumerate(both) if i not in left_out and all(map(str.strip, texts))]
+        alignments = [Alignment(())] * len(sources)
         if aligner is not None:
             for i in pairs:
                 alignments[i] = aligner.align_words(

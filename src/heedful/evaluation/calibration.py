@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
-from heedful.decoding.alignment import texts_of_tokens
+from heedful.decoding.alignment import split_words, texts_of_tokens
 from heedful.decoding.confidence import word_log_probs
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import CorpusError, MissingExtraError, install_hint
@@ -235,7 +235,7 @@ def _parts(
         best = translation.hypotheses[0]
         rights = {
             "sentence": [chrf.sentence_score(best.text, of_line).score >= level],
-            "word": _right(best.text.split(), [each.split() for each in of_line]),
+            "word": _right(split_words(best.text), [split_words(each) for each in of_line]),
             "token": _right(best.ids, [tokenizer.encode(each) for each in of_line]),
         }
         for kind, of_kind in _features(best, tokenizer).items():

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from heedful.decoding.alignment import split_words
 from heedful.decoding.confidence import UNSURE
 from heedful.decoding.glossary import Glossary
 from heedful.documents.document_file import suffixes
@@ -381,7 +382,7 @@ def _confidence_of(answer: Answer) -> TextConfidence | None:
             unsure=each.confidence.sentence < UNSURE,
             words=[
                 WordConfidence(text=word, value=round(value, _DIGITS))
-                for word, value in zip(each.text.split(), each.confidence.words, strict=True)
+                for word, value in zip(split_words(each.text), each.confidence.words, strict=True)
             ],
         )
         for each in answer.sentences

@@ -158,7 +158,8 @@ class SharedOptions:
         min_length: the fewest tokens before the end of the output.
         max_source_tokens: the maximum length of a source in tokens, its special tokens included. A longer
             text is split at ends of sentences, else at punctuation, spaces or between tokens, and each
-            segment is searched by itself; where the target is given, it is refused. None: as the bundle says.
+            segment is searched by itself. Where the target is given, the limit is of both, and a longer pair
+            is left out. None: as the bundle says.
         forced_first_id: the first token of every output; None leaves the choice to the model.
         forced_last_id: the token at the last position that the length limit allows; None leaves the choice to
             the model, whose output may then be truncated, without an end token.
@@ -212,8 +213,8 @@ class SharedOptions:
     max_source_tokens: Annotated[
         int | None,
         _length(
-            "Maximum source length in tokens; longer lines are translated in segments, or refused if "
-            "a translation is given.",
+            "Maximum source length in tokens; longer lines are translated in segments. If a translation is "
+            "given, the maximum of both, and longer pairs are left out.",
             1,
             heading=SEARCH,
             default=f"data.max_length of the training; {PAIR_TOKENS:,} if a translation is given",

@@ -17,10 +17,11 @@ from heedful.cli.streams import (
     open_input,
     open_output,
     print_precision,
+    warnings_on_stderr,
     write_line,
 )
 from heedful.errors import CorpusError, InputError, OptionError
-from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime
+from heedful.settings.options import OUTPUT, PAIR_TOKENS, Languages, Option, Run, Runtime
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
@@ -37,8 +38,9 @@ class Align:
     """Align the words of given translations.
 
     Prints a line for each pair, in Pharaoh format: `0-0 2-1` means that the first target word comes from the
-    first source word, and the second from the third. Words are separated by spaces. A pair with an empty
-    line has no link.
+    first source word, and the second from the third. Words are separated by ASCII white space; no-break and
+    other spaces are inside words. A pair with an empty line has no link, nor has one that is too long, which
+    a warning names.
 
     --learn adds an aligner to the bundle, learned from these pairs, such as the training text. From then on
     alignments, and the positions of tags in translations, are the aligner's, which are better. Translations
@@ -64,6 +66,14 @@ class Align:
             "middle layers of deep models."
         ),
     ] = False
+    max_source_tokens: Annotated[
+        int | None,
+        Option(
+            "Maximum length of a source or a target in tokens; longer pairs have no links.",
+            minimum=1,
+            default=f"none for an aligner; for attention that of the bundle, else {PAIR_TOKENS:,} or more",
+        ),
+    ] = None
     learn: Annotated[
         bool, Option("Learn an aligner from the pairs, and add it to the bundle; nothing is aligned.")
     ] = False
@@ -77,7 +87,7 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
 
     Raises:
         BundleError: no usable bundle.
-        InputError: a layer that the model does not have, or a line too long for learned positions.
+        InputError: a layer that the model does not have.
     """
     from heedful.decoding.alignment import AlignmentMethod
     from heedful.decoding.backends.protocol import attention_layer
@@ -97,7 +107,13 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
             if not chunk:
                 break
             sources, targets = zip(*chunk, strict=True)
-            yield from translator.align(sources, targets, method=method, first_line=first_line)
+            yield from translator.align(
+                sources,
+                targets,
+                method=method,
+                max_source_tokens=task.max_source_tokens,
+                first_line=first_line,
+            )
 
     return alignments()
 
@@ -125,9 +141,9 @@ def learn_aligner(task: Align) -> LearnedAligner:
     from heedful.storage.bundle import load_bundle, resolve_bundle
     from heedful.text.pair import choose_languages
 
-    for name in ("layer", "shift", "output"):
+    for name in ("layer", "shift", "output", "max_source_tokens"):
         if getattr(task, name):
-            raise OptionError(f"--{name} is for aligning; leave it out, or --learn")
+            raise OptionError(f"--{name.replace('_', '-')} is for aligning; leave it out, or --learn")
     if not task.run.is_dir():
         raise InputError(f"{task.run}: is not a local directory, where an aligner could be added")
     start, path = time.monotonic(), resolve_bundle(task.run)
@@ -170,6 +186,7 @@ def command(task: Align) -> None:
     check_output(task.output, inputs=[task.src, task.tgt], models=[task.run])
     total = count_pairs(task.src, task.tgt)
     with ExitStack() as stack:
+        stack.enter_context(warnings_on_stderr())
         src, src_name = stack.enter_context(open_input(task.src))
         tgt, tgt_name = stack.enter_context(open_input(task.tgt))
         sources, targets = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly()

@@ -21,6 +21,7 @@ from heedful.cli.streams import (
     count_pairs,
     open_input,
     print_precision,
+    warnings_on_stderr,
     write_line,
 )
 from heedful.errors import InputError
@@ -62,7 +63,8 @@ class Score:
     The last line on stderr has the perplexity of all pairs, from the model's own log-probabilities, per token
     and per word. Words are separated by spaces, and the end of each line counts as one. With --json it is an
     object. A pair of empty lines has the score 0 and is not counted. If only one of the two is empty, the
-    pair is scored like any other.
+    pair is scored like any other. A pair with a line that is too long is left out: its numbers are nan (null
+    with --json), a warning names the line, and the last line has the number of such pairs.
     """
 
     run: Run
@@ -114,7 +116,7 @@ class ScoredPair:
         log_prob: the sum over the tokens.
         model_log_prob: the same of the model alone, whatever the options.
         tokens: those that the model writes, the end token the last unless the output is truncated; none where
-            both lines are empty.
+            both lines are empty, or where one is too long to be scored: then the numbers are NaN.
         confidence: in the target; None where the model has no calibration, or there are no tokens.
     """
 
@@ -128,20 +130,22 @@ class ScoredPair:
 
 
 class Perplexity:
-    """The perplexity of all the pairs that are added, by the model's log-probabilities alone."""
+    """The perplexity of the pairs that are added and scored, by the model's log-probabilities alone."""
 
     def __init__(self) -> None:
         self.num_pairs = 0
+        self.num_left_out = 0  # too long to be scored
         self.num_tokens = 0
         self.num_words = 0  # between spaces; the end of a line counts as one, as it is predicted too
         self.model_log_prob = 0.0
 
     def add(self, pair: ScoredPair) -> None:
         """Count a pair; one of empty lines has nothing to be counted."""
+        self.num_left_out += math.isnan(pair.model_log_prob)
         if pair.tokens:
             self.num_pairs += 1
             self.num_tokens += len(pair.tokens)
-            self.num_words += len(pair.target.split()) + 1
+            self.num_words += len(pair.target.encode().split()) + 1  # bytes are split at ASCII spaces alone
             self.model_log_prob += pair.model_log_prob
 
     @property
@@ -218,8 +222,8 @@ def score(
 
     Raises:
         BundleError: no usable bundle.
-        InputError: settings that cannot be, models that cannot work together, a line too long for learned
-            positions, one that holds no ids, or one without a prefix.
+        InputError: settings that cannot be, models that cannot work together, a line that holds no ids, or
+            one without a prefix.
     """
     from heedful.verbs.loading import load_translator, search_options
 
@@ -281,6 +285,7 @@ def command(task: Score) -> None:
     total = count_pairs(task.src, task.tgt)
     perplexity = Perplexity()
     with ExitStack() as stack:
+        stack.enter_context(warnings_on_stderr())
         src, src_name = stack.enter_context(open_input(task.src))
         tgt, tgt_name = stack.enter_context(open_input(task.tgt))
         sources, targets, prefixes = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly(), None
@@ -335,6 +340,7 @@ def _summary(perplexity: Perplexity, *, as_json: bool) -> str:
         return json.dumps(
             {
                 "pairs": perplexity.num_pairs,
+                "left_out": perplexity.num_left_out,
                 "tokens": perplexity.num_tokens,
                 "words": perplexity.num_words,
                 "model_log_prob": _number(perplexity.model_log_prob),
@@ -345,9 +351,11 @@ def _summary(perplexity: Perplexity, *, as_json: bool) -> str:
     counts = (
         f"{perplexity.num_pairs:,} pairs, {perplexity.num_tokens:,} tokens, {perplexity.num_words:,} words"
     )
+    if perplexity.num_left_out:
+        counts += f" (too long and left out: {perplexity.num_left_out:,})"
     return f"{counts}: perplexity {perplexity.per_token:.6g} per token, {perplexity.per_word:.6g} per word"
 
 
 def _number(value: float) -> float | None:
-    """JSON has no infinities."""
+    """JSON has no infinities, and no NaN."""
     return value if math.isfinite(value) else None

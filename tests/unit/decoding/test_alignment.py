@@ -11,11 +11,13 @@ from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
 from heedful.analysis.attention_maps import attention_maps
+from heedful.cli.streams import warnings_on_stderr
 from heedful.decoding.alignment import (
     PENULTIMATE,
     Alignment,
     AlignmentMethod,
     align_words,
+    split_words,
     token_ends,
     words_of_ends,
 )
@@ -171,13 +173,29 @@ def test_the_layer_is_the_last_but_one_where_there_are_two() -> None:
             align(bundle, PAIRS, method=AlignmentMethod(layer=layer))
 
 
-def test_a_line_that_is_longer_than_learned_positions_is_named() -> None:
+@pytest.mark.parametrize(
+    ("side", "too_long"),
+    [("source", ("the dog . " * 9, "der Hund .")), ("target", ("the dog .", "der Hund . " * 9))],
+)
+def test_a_line_that_is_longer_than_learned_positions_has_no_links_and_is_named(
+    side: str, too_long: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     bundle = nllb_like(positions="learned", max_positions=20)
-    pairs = [("the dog .", "der Hund ."), ("the dog .", "der Hund . " * 9), ("the dog . " * 9, "der Hund .")]
-    assert align(bundle, pairs[:1])[0].links
-    for too_long in pairs[1:]:
-        with pytest.raises(InputError, match="line 1,002"):
-            align(bundle, [pairs[0], too_long], first_line=1001)
+    pair = ("the dog .", "der Hund .")
+    [alone] = align(bundle, [pair])
+    assert alone.links
+    with warnings_on_stderr():
+        assert align(bundle, [pair, too_long, pair], first_line=1001) == [alone, Alignment(()), alone]
+    [message] = capsys.readouterr().err.splitlines()
+    assert f" {side} line 1,002: " in message
+    assert "max_positions=20" in message
+    translator = Translator(bundle)
+    first, other, last = translator.score(*zip(pair, too_long, pair, strict=True))
+    assert first == last
+    assert math.isnan(other.score)
+    assert math.isnan(other.log_prob)
+    assert math.isnan(other.model_log_prob)
+    assert (other.text, other.token_log_probs) == (too_long[1], ())
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
@@ -218,3 +236,41 @@ def test_outputs_in_other_tokens_than_their_texts_are_aligned_by_what_each_token
     ends = token_ends(text, range(len(parts)), decode)
     assert ends == [1, 3, 6, 7, 9, 14, 17, 17, 19]
     assert words_of_ends(text, ends) == [[0], [0], [1], [1], [1], [2], [2], [], [3]]
+
+
+NBSP, NARROW, WIDE = "\u00a0", "\u202f", "\u3000"
+SPACED = [  # source and target, and how many words they have for fast_align, eflomal and Marian
+    (f"the{NBSP}dog sees the cat .", f"der Hund sieht{NARROW}die Katze{WIDE}.", 5, 4),
+    ("the\tdog sees  the cat .", " der Hund\tsieht die Katze . ", 6, 6),
+    (f"the dog {WIDE} sees the cat\u2003.", "der Hund\u2028sieht die Katze \u1680 .", 6, 6),
+    ("the dog\x1fsees\x85the cat .", "der Hund\u205fsieht die Katze .", 4, 5),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "num_src", "num_tgt"), SPACED)
+def test_words_are_separated_by_ascii_white_space_alone(
+    source: str, target: str, num_src: int, num_tgt: int
+) -> None:
+    # bytes are split as C does it
+    assert split_words(source) == [each.decode() for each in source.encode().split()]
+    assert (len(split_words(source)), len(split_words(target))) == (num_src, num_tgt)
+    for method in BOTH_STEPS:
+        [alignment] = align(memorised(), [(source, target)], method=method)
+        assert alignment.links
+        assert max(src for src, _ in alignment.links) < num_src
+        assert max(tgt for _, tgt in alignment.links) < num_tgt
+
+
+@pytest.mark.parametrize("space", [NBSP, NARROW, WIDE, "\u2009"])
+def test_segments_that_another_space_separates_count_their_common_word_once(space: str) -> None:
+    translator = Translator(memorised())
+    (first, _), (second, _) = PAIRS[0], PAIRS[1]
+    length = max(len(translator.bundle.tokenizers.src.encode(each)) for each in (first, second))
+    options = SearchOptions(max_source_tokens=length + 1)
+    one, other = translator.translations([first, second], aligned=True)
+    line = f"{first}{space}{second}"
+    [joined] = translator.translations([line], options=options, aligned=True)
+    links = [each.hypotheses[0].alignment for each in (one, other)]
+    moved = links[1].moved(len(first.split()) - 1, len(one.text.split()))
+    assert joined.hypotheses[0].alignment == Alignment(tuple(dict.fromkeys(links[0].links + moved.links)))
+    assert max(src for src, _ in joined.hypotheses[0].alignment.links) == len(split_words(line)) - 1

@@ -58,6 +58,7 @@ def test_the_numbers_are_those_of_the_formula() -> None:
         ("ab cd", ["ab", " ", "cd"], [-1.0, -8.0, -2.0], [-1.0, -2.0]),  # and to none
         ("ab cd", ["ab cd"], [-1.0], [-1.0, -1.0]),  # a token of two words counts for both
         ("ab c d", ["a", "b c", " d"], [-1.0, -2.0, -4.0], [-3.0, -2.0, -4.0]),
+        ("ab\u00a0! cd", ["ab", "\u00a0", "!", " cd"], [-1.0, -2.0, -4.0, -8.0], [-7.0, -8.0]),  # in a word
         ("ab", ["", "ab", ""], [-1.0, -2.0, -4.0], [-2.0]),  # control tokens stand for no text
         ("ab cd", ["ab"], [0.0], [0.0, 0.0]),  # a word without tokens: the mean
         ("", [], [], []),
@@ -151,6 +152,8 @@ def test_a_word_of_two_segments_has_the_lower_confidence() -> None:
     first, second = Confidence(0.9, (0.8, 0.4), (0.1,)), Confidence(0.7, (0.6, 0.5), (0.2, 0.3))
     joined = Confidence.joined([first, second], ["你好 吗", "我 是"])
     assert joined == Confidence(0.7, (0.8, 0.4, 0.5), (0.1, 0.2, 0.3))
+    inside = Confidence.joined([first, second], ["ab cd", "\u3000ef gh"])
+    assert inside == joined
     apart = Confidence.joined([first, second], ["ab cd", " ef gh"])
     assert apart == Confidence(0.7, (0.8, 0.4, 0.6, 0.5), (0.1, 0.2, 0.3))
     assert Confidence.joined([first, None], ["ab", " cd"]) is None
@@ -174,3 +177,11 @@ def test_the_number_of_words_is_that_of_the_joined_text() -> None:
         assert whole.confidence is not None
         assert whole.confidence.words == words
         assert len(whole.text.split()) == len(words)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000", "\u2028"])
+def test_other_spaces_than_those_of_ascii_are_inside_words(space: str) -> None:
+    text = f"die{space}Katze schläft ."
+    [scored] = Translator(calibrated()).score(["the cat sleeps ."], [text])
+    assert scored.confidence is not None
+    assert len(scored.confidence.words) == len(text.split(" ")) == 3

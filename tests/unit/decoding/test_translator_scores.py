@@ -1,6 +1,8 @@
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest import TestCase
 
 import pytest
 import torch
@@ -158,13 +160,19 @@ def test_a_forced_first_token_that_the_text_does_not_show_stands_before_it() -> 
 def test_a_line_beyond_learned_positions_is_named_with_its_side() -> None:
     translator = Translator(fresh(positions="learned", max_positions=12))
     long_line = " ".join(["der Hund"] * 6)
-    with pytest.raises(InputError, match=r"^source line 2: \d+ tokens, but .* end at 12"):
-        translator.score(["the dog", " ".join(["the dog"] * 6)], ["der Hund"] * 2)
-    pairs = [("the dog", "der Hund"), ("the dog", "der Hund"), ("the dog", long_line)]
-    stream = translator.score_lines(pairs, chunk_lines=2)
-    assert [next(stream).text, next(stream).text] == ["der Hund"] * 2
-    with pytest.raises(InputError, match=r"^target line 3: \d+ tokens, but .* end at 12"):
-        next(stream)
+    with TestCase().assertLogs() as logs:
+        alone, left_out = translator.score(["the dog", " ".join(["the dog"] * 6)], ["der Hund"] * 2)
+    assert "source line 2: " in logs.output[0]
+    assert math.isnan(left_out.score)
+    pair = ("the dog", "der Hund")
+    with TestCase().assertLogs() as logs:
+        *scored, last = translator.score_lines([pair, pair, ("the dog", long_line), pair], chunk_lines=2)
+    assert [scored[0], scored[1], last] == [alone] * 3
+    assert (scored[2].text, scored[2].token_log_probs) == (long_line, ())
+    assert math.isnan(scored[2].model_log_prob)
+    [said] = logs.output
+    assert "target line 3: " in said
+    assert "max_positions=12" in said
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from heedful.decoding.glossary import Glossary
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.documents.markup import TagRules, html_rules
-from heedful.documents.projection import words
+from heedful.documents.projection import Output, words
+from heedful.serving.libretranslate import _confidence_of
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
@@ -268,6 +269,14 @@ def test_a_sentence_in_parts_is_as_sure_as_its_least_sure_part() -> None:
     (sentence,) = answer.sentences
     assert sentence.text == "[a dog] [sees] [a cat]"
     assert sentence.confidence == Confidence(1 / 5, (1 / 5, 1 / 5, 1 / 4, 1 / 5, 1 / 5), ())
+
+
+def test_a_word_that_an_answer_lists_may_have_another_space_than_that_of_ascii() -> None:
+    text = "DEUX\u00a0: UN\u202fMOT"
+    output = Output(text, None, Confidence(0.5, (0.5, 0.25), ()))
+    found = _confidence_of(Answer(text=text, source="en", sentences=(output,)))
+    assert found is not None
+    assert [each.text for each in found.sentences[0].words] == ["DEUX\u00a0:", "UN\u202fMOT"]
 
 
 def terms_of(answer: Answer) -> list[tuple[str, str | None, list[str]]]:
