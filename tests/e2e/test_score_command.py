@@ -59,7 +59,8 @@ def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, fil
     words = sum(len(target.split()) + 1 for target in TARGETS)
     total = sum(each["log_prob"] for each in found)
     assert summary == {
-        "pairs": 6, "left_out": 0, "tokens": tokens, "words": words, "model_log_prob": close(total, FLOAT64.ROW),
+        "pairs": 6, "left_out": 0, "tokens": tokens, "words": words,
+        "model_log_prob": close(total, FLOAT64.ROW),
         "perplexity": close(math.exp(-total / tokens), FLOAT64.ROW),
         "word_perplexity": close(math.exp(-total / words), FLOAT64.ROW),
     }  # fmt: skip
