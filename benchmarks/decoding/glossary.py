@@ -16,6 +16,7 @@ from pathlib import Path
 
 import sacrebleu
 
+from heedful.decoding.alignment import split_words
 from heedful.decoding.glossary import Entry, TermText, term_of, words_of
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
@@ -40,7 +41,7 @@ def drawn_terms(
     alignments = translator.align(sources, references)
     terms = []
     for source, reference, output, alignment in zip(sources, references, outputs, alignments, strict=True):
-        src, tgt, written = source.split(), reference.split(), set(words_of(output))
+        src, tgt, written = split_words(source), split_words(reference), set(words_of(output))
         linked: dict[int, list[int]] = {}
         for i, j in alignment.links:
             linked.setdefault(i, []).append(j)

@@ -13,10 +13,10 @@ found.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate
 from typing import Self
 
 import numpy as np
@@ -142,13 +142,16 @@ def words_of_tokens(
     tokenizer: Tokenizer, text: str, *, split: Callable[[str], list[Span]] = words_between_spaces
 ) -> list[list[int]]:
     """Return, for each token of a text, the words that it is a part of; a space alone is part of the next."""
-    words = split(text)
-    of_tokens = []
-    for start, end in tokenizer.spans(text):
-        parts = [number for number, (first, last) in enumerate(words) if first < end and start < last]
-        following = (number for number, (first, _) in enumerate(words) if first >= end)
-        of_tokens.append(parts or list(islice(following, 1)))
-    return of_tokens
+    words, spans = split(text), tokenizer.spans(text)
+    numbers = range(len(words))
+    return [[*parts] or [*numbers[parts.stop : parts.stop + 1]] for parts in _words_of_spans(words, spans)]
+
+
+def _words_of_spans(words: Sequence[Span], spans: Iterable[Span]) -> list[range]:
+    """Return, for each span of a text, the numbers of the words that it has a part of."""
+    starts, ends = [start for start, _ in words], [end for _, end in words]
+    first_and_behind = ((bisect_right(ends, start), bisect_left(starts, end)) for start, end in spans)
+    return [range(min(first, behind), behind) for first, behind in first_and_behind]
 
 
 def token_ends(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
@@ -185,11 +188,10 @@ def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
 
 def words_of_ends(text: str, ends: Sequence[int]) -> list[list[int]]:
     """Return, for each token of an output, the words that it is a part of; each begins where one ends."""
-    words, of_tokens, start = words_between_spaces(text), [], 0
-    for end in ends:
-        of_tokens.append([n for n, (first, last) in enumerate(words) if first < end and start < last])
-        start = max(start, end)
-    return of_tokens
+    starts = accumulate(ends, max, initial=0)
+    return [
+        [*parts] for parts in _words_of_spans(words_between_spaces(text), zip(starts, ends, strict=False))
+    ]
 
 
 def _common(a: str, b: str) -> int:

@@ -512,7 +512,7 @@ def aligned_outputs(
     links: Iterator[Links | None]
     try:
         links = (each.links for each in translator.align(sources, targets, split=words))
-    except InputError:  # a text that is too long for learned positions, or an engine without attention
+    except InputError:  # an engine without attention
         if len(texts) > 1:
             return [
                 of_text
