@@ -143,7 +143,8 @@ def _scores_line(event: ValidationEvent) -> str:
     shown = [f"{name} {_score(event.scores[name])}" for name in _SHOWN_SCORES if name in event.scores]
     best = " · best so far" if event.is_best else ""
     learned = "" if has_learned(event.scores) else " · does not translate yet"
-    return f"validation at step {event.step:,}: {', '.join(shown)}{best}{learned}"
+    cut = f" · {event.cut_outputs:,} outputs end at the length limit" if event.cut_outputs else ""
+    return f"validation at step {event.step:,}: {', '.join(shown)}{cut}{best}{learned}"
 
 
 def _score(value: float) -> str:

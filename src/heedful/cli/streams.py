@@ -294,7 +294,10 @@ def argument_text(text: str, name: str) -> str:
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """Print the warnings of the search on stderr: the first few, and at the end how many more there were."""
+    """Print the warnings of the search on stderr: the first few, and at the end how many more there were.
+
+    How many outputs their length limit has cut is said at the end, once for all.
+    """
     log, handler = logging.getLogger(_SEARCHES), _Warnings()
     log.addHandler(handler)
     log.propagate = False
@@ -305,14 +308,32 @@ def warnings_on_stderr() -> Iterator[None]:
         log.propagate = True
         if handler.count > _SHOWN:
             print(f"warning: {handler.count - _SHOWN:,} more lines like these", file=sys.stderr)
+        if handler.num_cut:
+            print(f"warning: {handler.cut_message % f'{handler.num_cut:,}'}", file=sys.stderr)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Inside the block, searches log nothing."""
+    log = logging.getLogger(_SEARCHES)
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
 
 
 class _Warnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.count = 0
+        self.count = self.num_cut = 0
+        self.cut_message = ""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if num_cut := getattr(record, "num_cut", 0):
+            self.num_cut += num_cut
+            self.cut_message = record.msg
+            return
         self.count += 1
         if self.count <= _SHOWN:
             print(f"warning: {record.getMessage()}", file=sys.stderr, flush=True)

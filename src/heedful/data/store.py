@@ -108,6 +108,8 @@ _PROGRESS_KEY = b"heedful.progress"  # of each other: the report up to it, to co
 _STREAM = len(b"ARROW1\0\0")  # bytes before the record batches of an Arrow file
 _LARGE = 2**26  # bytes; smaller stores are verified whenever they are opened, which takes 0.1 seconds
 _FEW_BATCHES = 8  # of fewer record batches, no process is started
+_COMPARED = 2**22  # pairs, at least, of a longer text, for the ratio of lengths
+_WITHIN_RATIO = 0.999  # of the source tokens
 _AHEAD = 2  # record batches of each process that wait to be written
 
 
@@ -205,6 +207,19 @@ class ParallelStore:
     def tgt_lengths(self) -> NDArray[np.int32]:
         """Target lengths, eos and tags included."""
         return _lengths(self._tgt)
+
+    @property
+    def length_ratio(self) -> float:
+        """The ratio of target to source length that the pairs of 99.9 % of the source tokens do not exceed.
+
+        Tokens count, not pairs: the ratios of a few tokens vary much, and say little about long sentences.
+        """
+        step = max(1, len(self) // _COMPARED)
+        src, tgt = self.src_lengths[::step], self.tgt_lengths[::step]
+        order = np.argsort(tgt / src)
+        tokens = np.cumsum(src[order], dtype=np.int64)
+        pair = order[np.searchsorted(tokens, _WITHIN_RATIO * tokens[-1])]
+        return float(tgt[pair] / src[pair])
 
     @property
     def max_length(self) -> int:

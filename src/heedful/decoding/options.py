@@ -45,3 +45,15 @@ class SearchOptions(SharedOptions):
     def source_limit(self, config: Config) -> int:
         """Return `max_source_tokens`; where it is not set, that of the bundle or of its training."""
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
+
+
+def longest_output(config: Config) -> int | None:
+    """Return the one limit of all outputs that other programs have: that of the longest source.
+
+    None: the bundle states neither a limit nor the ratio of its training text.
+    """
+    search = SearchOptions.from_config(config.decode)
+    if search.max_length is None and search.max_length_ratio is None:
+        return None
+    limit = search.length_limit(search.source_limit(config))
+    return min(limit, config.model.max_positions) if config.model.positions == "learned" else limit

@@ -44,7 +44,9 @@ class Source:
         longest: int | None,
         terms: Sequence[Term] = (),
     ) -> Self:
-        """Return a source with its limit; section 6.1 limits outputs to the length of their inputs + 50.
+        """Return a source with its limit (see `SharedOptions.length_limit`).
+
+        Section 6.1 limits outputs to the length of their inputs + 50.
 
         Args:
             ids: as the encoder reads them.
@@ -53,8 +55,8 @@ class Source:
             longest: what the positions of the model allow; None sets no limit.
             terms: what its outputs must contain.
         """
-        caps = [cap for cap in (options.max_length, longest) if cap is not None]
-        return cls(ids, prefix, min([len(ids) + options.max_length_offset, *caps]), terms)
+        limit = options.length_limit(len(ids))
+        return cls(ids, prefix, limit if longest is None else min(limit, longest), terms)
 
 
 @dataclass(frozen=True, kw_only=True)

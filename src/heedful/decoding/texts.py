@@ -47,6 +47,10 @@ _IDEOGRAPHIC = frozenset("。！？।॥؟۔」』）】")  # ends of sentences
 _ABBREVIATION = re.compile(r"(?<!\w)[A-Z]\w{0,2}\.$")  # Dr. Mr. St. J.
 _TAIL = 8  # characters before the end of a sentence that say whether it is one
 _log = logging.getLogger("heedful.decoding")
+_CUT = (
+    "translations that end at their length limit, without an end token: %s; see max_length_ratio, "
+    "max_length_offset and max_length"
+)
 Target = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
 # Returns the cross-attention (T, S) of each output, given sources and outputs as ids.
 AttentionOf = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[np.float64]]]
@@ -198,6 +202,8 @@ class TextCodec:
             next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
             for text, gaps in zip(lines.texts, lines.gaps, strict=True)
         ]
+        if num_cut := sum(not each.finished for each in translations):
+            _log.warning(_CUT, f"{num_cut:,}", extra={"num_cut": num_cut})
         return [
             replace(each, terms=placed_terms(entries, each.text)) if entries else each
             for each, entries in zip(translations, lines.entries or [[]] * len(translations), strict=True)

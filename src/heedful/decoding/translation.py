@@ -154,6 +154,11 @@ class Translation:
         return len(self.hypotheses[0].written_ids) if self.hypotheses else 0
 
     @property
+    def finished(self) -> bool:
+        """Whether the best output has its end token, and so is not cut at its length limit."""
+        return all(each.finished for each in self.hypotheses[:1])
+
+    @property
     def confidence(self) -> Confidence | None:
         """That of the best output; None for an empty line, or where the model has no calibration."""
         return self.hypotheses[0].confidence if self.hypotheses else None

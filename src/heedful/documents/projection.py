@@ -477,11 +477,13 @@ class Output:
         text: the translation.
         links: between the `words` of the sentence and of the translation; None where they are not known.
         confidence: in the translation; None where the model has no calibration, and of all but the best.
+        finished: whether the model has ended it; False if the length limit has cut it.
     """
 
     text: str
     links: Links | None = None
     confidence: "Confidence | None" = None
+    finished: bool = True
 
 
 Outputs = tuple[Output, ...]  # the translations of a sentence, best first

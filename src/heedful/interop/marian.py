@@ -148,7 +148,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
     settings = {
         CONFIG_FILE: _architecture(bundle, special_tokens),
         GENERATION_FILE: write_search(
-            bundle.config.decode, special_tokens, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
+            bundle.config, special_tokens, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
         ),
         TOKENIZER_FILE: _tokenizer_settings(bundle),
     }

@@ -231,6 +231,7 @@ def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequ
         "text": hypothesis.text,
         "score": round(hypothesis.score, _DIGITS),
         "log_prob": round(hypothesis.log_prob, _DIGITS),
+        "finished": hypothesis.finished,
         "tokens": list(tokens),
         "texts": list(texts),
         "log_probs": [round(each, _DIGITS) for each in hypothesis.token_log_probs],

@@ -162,7 +162,10 @@ class GlossaryTerm(BaseModel):
 
 
 class Translated(BaseModel):
-    """A translation, or a list of them where `q` is one."""
+    """A translation, or a list of them where `q` is one.
+
+    `truncated` is there if a length limit has cut a translation: it ends in the middle.
+    """
 
     text: Annotated[str | list[str], Field(serialization_alias="translatedText")]
     detected: Annotated[
@@ -172,6 +175,7 @@ class Translated(BaseModel):
     pivot: str | list[str | None] | None = None
     confidence: TextConfidence | list[TextConfidence | None] | None = None
     terms: list[GlossaryTerm] | list[list[GlossaryTerm]] | None = None
+    truncated: bool | list[bool] | None = None
 
 
 class Language(BaseModel):
@@ -356,6 +360,7 @@ def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translat
         pivot=None if not with_pivot else [each.pivot for each in answers] if many else answers[0].pivot,
         confidence=confidences[0] if not many else confidences if any(confidences) else None,
         terms=terms if many or terms is None else terms[0],
+        truncated=_truncated(answers, many=many),
     )
 
 
@@ -389,6 +394,11 @@ def _confidence_of(answer: Answer) -> TextConfidence | None:
     ]
     known = [each.value for each in sentences if each.value is not None]
     return TextConfidence(value=min(known), sentences=sentences) if known else None
+
+
+def _truncated(answers: list[Answer], *, many: bool) -> bool | list[bool] | None:
+    truncated = [each.truncated for each in answers]
+    return None if not any(truncated) else truncated if many else True
 
 
 def _alternatives(answers: list[Answer], *, many: bool) -> list[str] | list[list[str]]:

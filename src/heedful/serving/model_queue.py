@@ -160,7 +160,7 @@ class ServedModel:
             else:
                 results = [tuple(map(Output, each)) for each in outputs]
             return [
-                (replace(first, confidence=each.confidence), *more)
+                (replace(first, confidence=each.confidence, finished=each.finished), *more)
                 for (first, *more), each in zip(results, best, strict=True)
             ]
 

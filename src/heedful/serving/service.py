@@ -123,6 +123,11 @@ class Answer:
     sentences: tuple[Output, ...] = ()
     terms: tuple[PlacedTerm, ...] = ()
 
+    @property
+    def truncated(self) -> bool:
+        """Whether the length limit has cut the translation of a sentence."""
+        return not all(each.finished for each in self.sentences)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -419,15 +424,16 @@ def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Ou
 def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -> Output:
     texts = [part.space + output.text for part, output in zip(parts, outputs, strict=True)]
     target, confidence = "".join(texts), Confidence.joined([each.confidence for each in outputs], texts)
+    finished = all(each.finished for each in outputs)
     links: list[tuple[int, int]] = []
     num_src = num_tgt = 0
     for part, output in zip(parts, outputs, strict=True):
         if output.links is None:
-            return Output(target, None, confidence)
+            return Output(target, None, confidence, finished)
         links += [(num_src + src, num_tgt + tgt) for src, tgt in output.links]
         num_src, num_tgt = num_src + len(words(part.text)), num_tgt + len(words(output.text))
     whole = (num_src, num_tgt) == (len(words(source)), len(words(target)))
-    return Output(target, links if whole else None, confidence)
+    return Output(target, links if whole else None, confidence, finished)
 
 
 def _composed(pivot: Output, output: Output) -> Output:
@@ -435,7 +441,8 @@ def _composed(pivot: Output, output: Output) -> Output:
 
     No confidence is known: a model is calibrated on what people wrote.
     """
+    finished = pivot.finished and output.finished
     if pivot.links is None or output.links is None:
-        return Output(output.text)
+        return Output(output.text, finished=finished)
     links = {(src, tgt) for src, middle in pivot.links for again, tgt in output.links if middle == again}
-    return Output(output.text, sorted(links))
+    return Output(output.text, sorted(links), finished=finished)

@@ -153,7 +153,9 @@ class SharedOptions:
             beta * sum over i of log(min(sum over j of p_ij, 1)) added to its score, where p_ij is the
             attention that its token j pays to token i of the source (see `Backend.attention`). Live
             hypotheses are compared without it, as in the paper: they may still cover the rest.
-        max_length_offset: an output is at most this much longer than its input.
+        max_length_ratio: an output has at most this many tokens for each token of its input, and
+            `max_length_offset` more; None: 1, as in the paper.
+        max_length_offset: tokens that an output may have beyond that.
         max_length: the maximum output length in tokens; None sets no such limit.
         min_length: the fewest tokens before the end of the output.
         max_source_tokens: the maximum length of a source in tokens, its special tokens included. A longer
@@ -205,8 +207,19 @@ class SharedOptions:
             maximum=1000,
         ),
     ] = 0.0
+    max_length_ratio: Annotated[
+        float | None,
+        Option(
+            "Maximum output tokens for each token of the input, before the offset is added; training takes "
+            "the ratio from its text.",
+            OUTPUTS,
+            above=0,
+            maximum=1000,
+            default=f"{BUNDLE}, else 1",
+        ),
+    ] = None
     max_length_offset: Annotated[
-        int, _length("Maximum output length beyond that of the input, in tokens.", 0)
+        int, _length("Output tokens allowed beyond the input's length times the ratio.", 0)
     ] = 50
     max_length: Annotated[int | None, _length("Maximum output length in tokens.", 1)] = None
     min_length: Annotated[int, _length("Minimum output length in tokens.", 0)] = 0
@@ -284,6 +297,11 @@ class SharedOptions:
         """
         if self.cancelled is not None and self.cancelled():
             raise SearchCancelledError("the search was cancelled")
+
+    def length_limit(self, num_src_tokens: int) -> int:
+        """Return the maximum length of the output of a source, in tokens with their end tokens."""
+        limit = math.ceil((self.max_length_ratio or 1.0) * num_src_tokens) + self.max_length_offset
+        return limit if self.max_length is None else min(limit, self.max_length)
 
     def penalty(self, length: int) -> float:
         """Return the divisor of the log-probability of an output of `length` tokens, its end token counted.

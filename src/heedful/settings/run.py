@@ -74,8 +74,14 @@ class TokenizerConfig(Section):
         description="Share of the text's characters that have a token of their own; SentencePiece takes no "
         "less than 0.98.",
     )
-    normalization: Literal["nmt_nfkc", "identity"] = Field(
-        "nmt_nfkc", description="Unicode normalisation, as SentencePiece names it."
+    normalization: Literal["identity", "nmt_nfkc"] = Field(
+        "identity",
+        description="Unicode normalisation of both texts, as SentencePiece names it; identity: the model can "
+        "write every character of the training text, nmt_nfkc: m² becomes m2, and ， becomes a comma.",
+    )
+    keep_spaces: bool = Field(
+        default=False,
+        description="Keep runs of spaces, and spaces at the ends of a line; otherwise a run is one space.",
     )
     byte_fallback: bool = Field(default=False, description="Write unknown characters as their UTF-8 bytes.")
     source_eos: bool = Field(
@@ -422,6 +428,7 @@ class DecodeConfig(Section):
     length_penalty: float = _option(SharedOptions, "length_penalty")
     length_normalization: LengthNormalization = _option(SharedOptions, "length_normalization")
     early_stopping: EarlyStopping = _option(BeamOptions, "early_stopping")
+    max_length_ratio: float | None = _option(SharedOptions, "max_length_ratio")
     max_length_offset: int = _option(SharedOptions, "max_length_offset")
     max_length: int | None = _option(SharedOptions, "max_length")
     min_length: int = _option(SharedOptions, "min_length")

@@ -17,6 +17,7 @@ _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # enum ModelType
 _TRAINER_SPEC, _NORMALIZER_SPEC, _DENORMALIZER_SPEC = 2, 3, 5  # of ModelProto
 _MODEL_TYPE = 3  # of TrainerSpec
 _CHARSMAP = 2  # of NormalizerSpec: rules compiled into a trie, and their replacement texts
+_REMOVE_EXTRA_SPACES = 4  # of NormalizerSpec
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES = 10  # at most, of 64 bits
 _BLOCK = 256  # units of a trie that one byte can address
@@ -52,6 +53,17 @@ def read_kind(model: bytes) -> str:
                         raise ValueError(f"model type {number} does not exist")
                     return _KINDS[number]
     return "unigram"  # the format's default
+
+
+def keeps_spaces(model: bytes) -> bool:
+    """Return whether a model keeps runs of spaces, and those at the ends of a text."""
+    specs = (value for field, value in fields(model) if field == _NORMALIZER_SPEC)
+    return any(
+        inner == _REMOVE_EXTRA_SPACES and not number
+        for value in specs
+        if isinstance(value, bytes)
+        for inner, number in fields(value)
+    )
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -134,6 +146,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, model: bytes, *, name: str = "tokenizer") -> None:
         self._spm = load_sentencepiece(model, name=name)
         self._model = model
+        self._keeps_spaces = keeps_spaces(model)
         spm = self._spm
         pad, unk, bos, eos = spm.pad_id(), spm.unk_id(), spm.bos_id(), spm.eos_id()
         if min(pad, unk, bos, eos) < 0:
@@ -201,7 +214,7 @@ class SentencePieceTokenizer(Tokenizer):
             tokens = [next(texts) if i == self.unk_id else self._spm.id_to_piece(i) for i in known]
             return decode_tokens(self._spm, tokens)
         text: str = self._spm.decode(known)
-        return text.strip(" ")
+        return text if self._keeps_spaces else text.strip(" ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids, special ones by name."""

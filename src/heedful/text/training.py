@@ -4,7 +4,8 @@ import io
 import math
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain
 
@@ -147,6 +148,10 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 _SMALLEST = 5
 MAX_LINES = 2_000_000  # of one model; more text hardly changes the vocabulary but needs much more memory
 _MAX_LINE_BYTES = 1 << 30  # the most that SentencePiece accepts; a longer line would be skipped silently
+# SentencePiece skips lines with this character, its sign for an unknown one.
+_RESERVED = "▅"
+_NAMES = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+_BOUNDARY = "\x1f"  # which SentencePiece takes into no token
 _NUM_THREADS = 4  # fixed, never the machine's count: the unigram model's sums depend on it
 _QUIET = 2
 
@@ -179,14 +184,14 @@ def train_tokenizers(
             f"the smallest possible is {_SMALLEST}"
         )
     if config.joint:
-        lines = _sample_lines((src_lines, tgt_lines), seed)
-        joint = _train(lines, config, text="source and target", tags=tags)
+        both = _SampledLines((src_lines, tgt_lines), seed)
+        joint = _train(both, config, text="source and target", tags=tags)
         return TokenizerPair(joint, joint)
     tokenizers: list[SentencePieceTokenizer] = []
     too_large: list[_VocabularyTooLargeError] = []
     for text, lines, tags_of_it in (("source", src_lines, tags), ("target", tgt_lines, ())):
         try:
-            tokenizers.append(_train(_sample_lines((lines,), seed), config, text=text, tags=tags_of_it))
+            tokenizers.append(_train(_SampledLines((lines,), seed), config, text=text, tags=tags_of_it))
         except _VocabularyTooLargeError as error:
             too_large.append(error)
     if too_large:
@@ -205,29 +210,44 @@ class _VocabularyTooLargeError(TokenizerError):
         self.largest = largest
 
 
-def _sample_lines(texts: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
-    """Return all lines of the texts, or a random sample of MAX_LINES, in order."""
-    total = sum(len(text) for text in texts)
-    if total <= MAX_LINES:
-        return chain.from_iterable(texts)
-    chosen = sorted(random.Random(seed).sample(range(total), MAX_LINES))
-    first = len(texts[0])
-    return (texts[0][i] if i < first else texts[1][i - first] for i in chosen)
+@dataclass(frozen=True)
+class _SampledLines:
+    """All lines of one text or two, or a random sample of MAX_LINES, in order."""
+
+    texts: Sequence[Sequence[str]]
+    seed: int
+
+    def __iter__(self) -> Iterator[str]:
+        total = sum(len(text) for text in self.texts)
+        if total <= MAX_LINES:
+            yield from chain.from_iterable(self.texts)
+            return
+        first, *others = self.texts
+        for i in sorted(random.Random(self.seed).sample(range(total), MAX_LINES)):
+            yield first[i] if i < len(first) else others[0][i - len(first)]
 
 
 def _train(
     lines: Iterable[str], config: TokenizerConfig, *, text: str, tags: Sequence[str]
 ) -> SentencePieceTokenizer:
+    """Train one model on lines, which are iterated over twice.
+
+    A text may spell the names of the special tokens, and SentencePiece learns nothing from what looks like
+    one: in training they have names of the same length that no text has.
+    """
     model = io.BytesIO()
+    hidden = {kind: f"{_BOUNDARY}{name[1:-1]}{_BOUNDARY}" for kind, name in _NAMES.items()}
+    reserved = [_RESERVED] if config.kind != "word" and any(_RESERVED in line for line in lines) else []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=(line.replace(_RESERVED, " ") for line in lines),
             model_writer=model,
             model_type=config.kind,
             vocab_size=config.vocab_size,
             hard_vocab_limit=config.kind in ("bpe", "unigram"),
             character_coverage=config.character_coverage,
             normalization_rule_name=config.normalization,
+            remove_extra_whitespaces=not config.keep_spaces,
             byte_fallback=config.byte_fallback,
             pad_id=PAD_ID,
             unk_id=UNK_ID,
@@ -239,10 +259,18 @@ def _train(
             num_threads=_NUM_THREADS,
             minloglevel=_QUIET,
             control_symbols=list(tags),
+            user_defined_symbols=reserved,
+            pad_piece=hidden["pad"],
+            unk_piece=hidden["unk"],
+            bos_piece=hidden["bos"],
+            eos_piece=hidden["eos"],
         )
     except RuntimeError as error:
         raise _explain(str(error), config.vocab_size, text) from error
-    return SentencePieceTokenizer.from_bytes(model.getvalue())
+    trained = model.getvalue()
+    for kind, name in hidden.items():
+        trained = trained.replace(name.encode(), _NAMES[kind].encode())
+    return SentencePieceTokenizer.from_bytes(trained)
 
 
 def _explain(problem: str, vocab_size: int, text: str) -> TokenizerError:

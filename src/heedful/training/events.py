@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 _TRAINING_CURVES = ("loss", "nll", "learning_rate", "gradient_norm", "tokens_per_second")
+CUT_OUTPUTS = "cut_outputs"  # what a validator counts, and no score
 _NO_SCORES = ("event", "step", "seconds", "is_best")  # of a validation
 _SUFFIX = ".heedful"  # of the files for TensorBoard
 
@@ -78,6 +79,7 @@ class ValidationEvent(Event):
     kind: ClassVar[str] = "validation"
     scores: dict[str, float]
     is_best: bool
+    cut_outputs: int = 0  # those without an end token: their length limit has ended them
 
 
 @dataclass(frozen=True)

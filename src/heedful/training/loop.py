@@ -29,6 +29,7 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.events import (
+    CUT_OUTPUTS,
     CheckpointEvent,
     EndEvent,
     Event,
@@ -345,11 +346,12 @@ class Trainer:
                     scores |= validator(self.model)
                 except HeedfulError as error:  # a faulty validation set does not end a run
                     self._emit(WarningEvent, message=f"not validated: {error}")
+            cut_outputs = int(scores.pop(CUT_OUTPUTS, 0))
             progress, value = self.progress, self._value(scores)
             is_best = self._is_better(scores) and not _is_damaged(scores)
             if is_best:
                 self.callbacks.keep_model("best", self.model, scores, progress.step)
-        self._emit(ValidationEvent, scores=scores, is_best=is_best)
+        self._emit(ValidationEvent, scores=scores, is_best=is_best, cut_outputs=cut_outputs)
         progress.validated_by, progress.validated_at = self._validated_by(), self._seconds()
         progress.validated_step, progress.validated_scores = progress.step, scores
         if is_best:

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from heedful.settings.model import Section
 from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import load_bundle
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
+from heedful.text.round_trip import SAMPLE, RoundTrip
 from heedful.text.training import MAX_LINES
 from heedful.verbs.loading import local_bundle
 from heedful.verbs.resumable import check_settings
@@ -47,6 +48,7 @@ from heedful.verbs.shards import (
     list_shards,
     work_on_shards,
 )
+from heedful.verbs.text_notices import rewriting
 
 # Settings that change neither the function of the model nor its vocabulary.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
@@ -204,7 +206,7 @@ class ShardPreparer(ShardWorker):
             store = build_store(
                 text,
                 job.tokenizers,
-                max_length=_longest(job.config),
+                max_length=longest_pair(job.config),
                 template=SpecialTokens.of(job.config, job.tokenizers),
                 cache_dir=folder,
                 keep_text=job.config.tokenizer.sampling > 0.0,
@@ -241,17 +243,16 @@ def settings_of_text(config: Config, tokenizers: TokenizerPair) -> dict[str, str
     return {
         "vocabulary": tokenizers.fingerprint(),
         "special_tokens": str(frame),
-        "max_length": str(_longest(config)),
+        "max_length": str(longest_pair(config)),
         "sentences": str(config.tokenizer.sampling > 0.0),
         "tokenizer": config.tokenizer.model_dump_json(exclude={"sampling"}),
     }
 
 
-def _longest(config: Config) -> int:
-    """Return the longest source or target in tokens."""
-    if config.model.positions == "learned":
-        return min(config.data.max_length, config.model.max_positions)
-    return config.data.max_length
+def longest_pair(config: Config, *, least: int = 0) -> int:
+    """Return the maximum length of source and target in tokens: `least` or more, if there are positions."""
+    longest = max(config.data.max_length, least)
+    return min(longest, config.model.max_positions) if config.model.positions == "learned" else longest
 
 
 def prepare_shards(
@@ -281,6 +282,10 @@ def prepare_shards(
     records = Manifest(folder).start(resume=resume, done=PreparationJob.done)["shards"]
     check_unchanged(text.source, records, text.sizes, done=PreparationJob.done)
     config, tokenizers = _vocabulary(config, text, folder, cache, notify)
+    first = replace(text, sizes=dict([*text.sizes.items()][:1]))
+    changed = RoundTrip.of(first.sample(SAMPLE, cache).tgt, tokenizers.tgt)
+    if message := rewriting(changed, config.tokenizer):
+        notify(f"warning: {message}")
     _delete_damaged(folder, {name: records[name] for name in records.keys() & text.sizes.keys()})
     with suppress(FileNotFoundError):
         folder.files.delete_file(folder.of_file(CONFIG))  # until the new shards are done

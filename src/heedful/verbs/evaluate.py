@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import (
@@ -171,6 +171,20 @@ class System:
     bundle: "Bundle | None" = None
     translations: "Sequence[Translation]" = ()
     calibration: "CalibrationReport | None" = None
+
+    @property
+    def num_cut(self) -> int:
+        """How many outputs the length limit has cut."""
+        return sum(not each.finished for each in self.translations)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return how many outputs of a model its length limit has cut, and its calibration if it has one."""
+        values: dict[str, Any] = {}
+        if self.bundle is not None:
+            values["cut_outputs"] = self.num_cut
+        if self.calibration is not None:
+            values["calibration"] = self.calibration.as_dict()
+        return values
 
 
 def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
@@ -351,6 +365,9 @@ def command(task: Evaluate) -> None:
         if system.calibration is not None:
             stored = f", by cross-validation; stored in {task.run}" if task.calibrate and not number else ""
             print(f"confidence{f' of {system.name}' if number else ''}: {system.calibration}{stored}")
+    for number, system in enumerate(systems):
+        if num_cut := system.num_cut:
+            print(f"cut at the length limit{f' by {system.name}' if number else ''}: {num_cut:,} outputs")
     used = f", in {precision}" if precision is not None else ""
     print(f"{report.num_sentences:,} sentences in {seconds:.1f} s{used}")
     if precision is not None and task.runtime.precision != "auto":
@@ -361,10 +378,7 @@ def _as_dict(
     systems: Sequence[System], reports: "Sequence[EvaluationReport]", seconds: float
 ) -> dict[str, object]:
     """Return what --json prints: the report, or, of several systems, a list of theirs."""
-    rows = [
-        report.as_dict() | ({"calibration": system.calibration.as_dict()} if system.calibration else {})
-        for system, report in zip(systems, reports, strict=True)
-    ]
+    rows = [report.as_dict() | system.as_dict() for system, report in zip(systems, reports, strict=True)]
     if len(rows) == 1:
         return {**rows[0], "seconds": seconds}
     named = [{"system": system.name} | row for system, row in zip(systems, rows, strict=True)]

@@ -25,6 +25,7 @@ from heedful.data.files import PairFiles, Row
 from heedful.errors import ConfigError, CorpusError, install_hint, suggestion
 from heedful.runtime.durable import new_directory
 from heedful.settings.options import Filtering, HeldOutText
+from heedful.text.round_trip import SAMPLE, RoundTrip, nmt_nfkc
 
 Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1
 
@@ -85,6 +86,7 @@ class TextInspection:
         vocabulary: the number of words that occur at least ten times, rounded: a first guess at a vocabulary
             size.
         reading_mib: the memory that training needs to read the text.
+        rewritten: the target lines, in a sample, that tokenizer.normalization=nmt_nfkc rewrites.
         written: the files written by `--fix`.
     """
 
@@ -97,6 +99,7 @@ class TextInspection:
     tgt: TextSummary
     vocabulary: int
     reading_mib: float
+    rewritten: RoundTrip
     written: list[str]
 
 
@@ -152,10 +155,12 @@ def inspect_text(
             each.name: Finding(each.name, each.finds, each.name in removing) for each in checker.applied
         }
         drawing = random.Random(0)
-        faulty = 0
+        faulty, step = 0, max(1, corpus.num_pairs // SAMPLE)
+        normalized: list[tuple[str, str]] = []  # of some target lines
         rows = texts.train.rows(lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done))
         for index, row in enumerate(rows):
             names = checker.faults(Pair(row.src, row.tgt, index=index))
+            normalized += [(row.tgt, nmt_nfkc(row.tgt))] if index % step == 0 else []
             for name in names:
                 _note(findings[name], row, filtering.examples, drawing)
             reasons = [name for name in names if name in removing]
@@ -173,6 +178,7 @@ def inspect_text(
         tgt=_summarise(corpus.tgt, corpus.languages[1]),
         vocabulary=_vocabulary(corpus),
         reading_mib=_reading_mib(corpus),
+        rewritten=RoundTrip.between(normalized),
         written=output.names,
     )
 
@@ -319,6 +325,8 @@ def report_lines(result: TextInspection) -> Iterator[str]:
         f"  vocab     {result.vocabulary:,}: a first guess at tokenizer.vocab_size, about as many as words "
         f"occur at least {_FREQUENT} times"
     )
+    if result.rewritten.num_changed:
+        yield f"  rewrites  tokenizer.normalization=nmt_nfkc {result.rewritten}; the default, identity, none"
     yield f"  epoch     {result.tgt.words:,} target words; to measure its time: {_bench(result)}"
     yield from _outcome(result)
 

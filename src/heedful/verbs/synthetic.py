@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli.options import SamplingOverrides, SearchOverrides
-from heedful.cli.streams import bar, count_lines, count_pairs
+from heedful.cli.streams import bar, count_lines, count_pairs, open_input
 from heedful.errors import CorpusError, RunError
 from heedful.settings.options import (
     OUTPUT,
@@ -273,8 +273,19 @@ class Synthesis:
                 inspect_text(self.files, held_out=held_out, filtering=filtering, on_progress=show)
         removed = (count_lines(self.clean / REMOVED) or 1) - 1  # without the heading
         share = f"{removed:,} of {count_lines(self.translated):,} pairs removed by filters"
+        if num_cut := _num_without_translation(self.text, self.translated):
+            share += f", of them {num_cut:,} whose translation ended at the length limit"
         print(share, file=sys.stderr)
         return share
+
+
+def _num_without_translation(text: Path, translated: Path) -> int:
+    """Return the number of lines with a text and no translation: a cut one is written as an empty line."""
+    with open_input(text) as (sources, _), open_input(translated) as (outputs, _):
+        return sum(
+            bool(source.strip()) and not output.strip()
+            for source, output in zip(sources, outputs, strict=True)
+        )
 
 
 def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
@@ -373,6 +384,7 @@ def _translation(
         source=str(text),
         output=str(task.output / SYNTHETIC / f"translated{suffix}"),
         resume=True,
+        only_finished=True,
         languages=task.languages,
         search=task.search,
         runtime=task.runtime,

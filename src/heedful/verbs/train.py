@@ -366,30 +366,33 @@ class DecodingValidator:
 
     def __init__(self, prepared: "PreparedRun") -> None:
         self._prepared = prepared
-        pairs = _decodable(prepared)[: prepared.config.valid.decode_sentences]
-        self._sources = [src for src, _ in pairs]
-        self._references = [tgt for _, tgt in pairs]
+        number = prepared.config.valid.decode_sentences
+        self._sources, self._references = prepared.valid.src[:number], prepared.valid.tgt[:number]
         self.tokenizer = tokenizer_of(prepared.config, self._references)
         self.signatures: dict[str, str] = {}
 
     def __call__(self, model: "Transformer") -> dict[str, float]:
-        """Return BLEU, chrF and the percentage of exact matches."""
+        """Return BLEU, chrF, the percentage of exact matches, and how many outputs their limit has cut."""
+        from heedful.cli.streams import without_warnings
         from heedful.decoding.options import SearchOptions
         from heedful.decoding.translator import Translator
         from heedful.evaluation.metrics import evaluate_texts
         from heedful.storage.bundle import Bundle
+        from heedful.training.events import CUT_OUTPUTS
 
         config = self._prepared.config
         translator = Translator(
             Bundle(config, self._prepared.tokenizers, model), precision=self._prepared.execution.precision
         )
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
-        outputs = translator.translate(self._sources, options=SearchOptions.from_config(greedy))
+        with without_warnings():  # of the same lines each time; the set-up has said how many there are
+            translations = translator.translations(self._sources, options=SearchOptions.from_config(greedy))
+        outputs = [each.text for each in translations]
         report = evaluate_texts(
             self._sources, outputs, [self._references], list(DECODED_METRICS), tokenize=self.tokenizer
         )
         self.signatures.update(report.signatures)
-        return report.scores
+        return report.scores | {CUT_OUTPUTS: sum(not each.finished for each in translations)}
 
 
 def tokenizer_of(config: "Config", references: Sequence[str]) -> str:
@@ -405,21 +408,6 @@ def tokenizer_of(config: "Config", references: Sequence[str]) -> str:
     names = (data.valid_tgt, data.tgt_key, data.valid_pairs, data.first_text[1], data.pairs)
     language = config.languages.target or language_of_files(names, [references])
     return tokenization_of([references], language=language, tokenize=config.valid.tokenize).bleu
-
-
-def _decodable(prepared: "PreparedRun") -> list[tuple[str, str]]:
-    """Return the validation pairs whose source is not longer than learned positions allow."""
-    from heedful.text import SpecialTokens
-
-    pairs = list(zip(prepared.valid.src, prepared.valid.tgt, strict=True))
-    if prepared.config.model.positions != "learned":
-        return pairs
-    special_tokens, end = (
-        SpecialTokens.of(prepared.config, prepared.tokenizers),
-        prepared.config.model.max_positions,
-    )
-    encode = prepared.tokenizers.src.encode
-    return [pair for pair in pairs if len(special_tokens.source(encode(pair[0]))) <= end]
 
 
 def run_as_worker(config: "Config") -> bool:

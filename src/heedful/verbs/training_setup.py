@@ -20,6 +20,7 @@ from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import load_config, validate
+from heedful.settings.options import PAIR_TOKENS
 from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
@@ -33,18 +34,25 @@ from heedful.verbs.corpus_shards import (
     PreparedText,
     check_section,
     is_prepared,
+    longest_pair,
     set_values,
     with_vocabulary,
 )
 from heedful.verbs.loading import local_bundle
 from heedful.verbs.run_directory import RunDirectory
+from heedful.verbs.text_notices import (
+    note_held_out,
+    note_rewritten,
+    note_store,
+    note_unknown,
+    with_length_ratio,
+)
 
 Listener = Callable[[Event], None]
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message
 _SILENCE = 8.0  # seconds
-_MUCH_UNKNOWN = 0.01  # of a text's tokens; more probably means another script than the bundle's
 _OF_INIT = "--init keeps its architecture and tokenizers; leave the setting out, or the preset that makes it"
 
 
@@ -156,7 +164,7 @@ def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resu
     """
     if resume and not config.batch.tokens:
         config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # set by the first start
-    base = None
+    base, ratio = None, config.decode.max_length_ratio
     if config.train.init is not None:
         base = load_base_model(config.train.init, output=None if resume else run.path)
         config = continued_settings(config, base)
@@ -181,6 +189,7 @@ def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resu
             tokenizers = of_bundle
         else:
             tokenizers = _trained_tokenizers(texts, config, notices)
+        note_rewritten(texts, valid, tokenizers, config, notices)
         config, execution = _resolve(config, None if base else tokenizers)
         if execution.compiles:
             notices.add("the layers are compiled: the first steps take a minute or more")
@@ -189,10 +198,13 @@ def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resu
         with notices.during("turning the text into ids") as report:
             ids = prepared.store if prepared else None
             sources = _stored(texts, valid, tokenizers, config, report, ids)
-    _note_store(sources[0].store, notices)
+    note_store(sources[0].store, notices)
+    note_held_out(sources[1].store, config, notices)
+    if ratio is None:
+        config = with_length_ratio(config, sources[0].store, notices)
     config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
     if base:
-        _note_unknown(source.store, tokenizers, notices)
+        note_unknown(source.store, tokenizers, notices)
     origin = base.origin if base else None
     return PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
 
@@ -433,15 +445,15 @@ def _stored(
     ids: ParallelStore | None,
 ) -> tuple[BatchSource, BatchSource]:
     """Store the ids of training text, unless given, and of validation text; return the batches of both."""
-    longest, total = config.data.max_length, sum(map(len, texts)) or len(valid)
-    if config.model.positions == "learned":
-        longest = min(longest, config.model.max_positions)
+    total = sum(map(len, texts)) or len(valid)
 
-    def build(text: ParallelText, template: SpecialTokens, sampling: float, done: int) -> ParallelStore:
+    def build(
+        text: ParallelText, template: SpecialTokens, sampling: float, done: int, *, least: int = 0
+    ) -> ParallelStore:
         return build_store(
             text,
             tokenizers,
-            max_length=longest,
+            max_length=longest_pair(config, least=least),
             template=template,
             cache_dir=config.data.cache_dir,
             keep_text=sampling > 0.0,
@@ -466,7 +478,8 @@ def _stored(
         ramp_from=config.batch.ramp_from,
         mixture=_mixture([len(store) for store in stores], templates, config.data),
     )
-    held_out = build(valid, template, 0.0, total - len(valid))
+    # A validation pair may be longer than those that are trained on: as long as `heedful score` takes.
+    held_out = build(valid, template, 0.0, total - len(valid), least=PAIR_TOKENS)
     return source, replace(
         source, store=held_out, sampling=0.0, template=template, ramp_from=None, mixture=None
     )
@@ -508,15 +521,14 @@ def _with_fitting_batches(
     sources: tuple[BatchSource, BatchSource],
     notices: Notices,
 ) -> tuple[Config, tuple[BatchSource, BatchSource]]:
-    """Replace `batch.tokens = "auto"` by the largest batch that fits into memory, in validation too.
+    """Replace `batch.tokens = "auto"` by the largest batch that fits into memory.
 
     Raises:
         ConfigError: `batch.ramp_from` is larger.
     """
     if config.batch.tokens:
         return config, sources
-    src, tgt = (max(lengths) for lengths in zip(*(each.max_lengths for each in sources), strict=True))
-    fit = fitting_batch(model, config, execution, (src, tgt))
+    fit = fitting_batch(model, config, execution, sources[0].max_lengths)
     notices.add(f'batch.tokens="auto": {fit}')
     if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:
         raise ConfigError(
@@ -526,28 +538,3 @@ def _with_fitting_batches(
     config = _with_batches_of(config, fit.tokens)
     source, valid_source = (replace(each, tokens=fit.tokens) for each in sources)
     return config, (source, valid_source)
-
-
-def _note_store(store: ParallelStore, notices: Notices) -> None:
-    report = store.report
-    if store.num_continued:
-        notices.add(f"{store.num_continued:,} pairs were turned into ids before, by an interrupted start")
-    notices.add(
-        f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target tokens; "
-        f"longest source {report.longest_src:,}, longest target {report.longest_tgt:,} tokens"
-    )
-    if report.num_too_long:
-        notices.add(
-            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens",
-            warning=True,
-        )
-
-
-def _note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notices: Notices) -> None:
-    """Report the fraction of the text that is unknown to the base model's tokenizers."""
-    src, tgt = store.count(tokenizers.src.unk_id, tokenizers.tgt.unk_id)
-    src_share, tgt_share = src / store.report.num_src_tokens, tgt / store.report.num_tgt_tokens
-    notices.add(
-        f"unknown to its tokenizers: {src_share:.2%} of the source tokens, {tgt_share:.2%} of the target's",
-        warning=max(src_share, tgt_share) > _MUCH_UNKNOWN,
-    )

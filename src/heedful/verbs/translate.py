@@ -65,7 +65,8 @@ class Translate:
     log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
     text, score, confidence and hypotheses. A hypothesis has text, score, log_prob (before penalties), ids
-    (score --tgt-ids reads them), alignment and confidence. An alignment has pairs of a source and a target
+    (score --tgt-ids reads them), finished, alignment and confidence. It is not finished if its length limit
+    has cut it; a warning says how many lines are. An alignment has pairs of a source and a target
     word, both from 0. Confidence is that of the sentence, its words between spaces and its tokens without the
     end. It is null without calibration (docs/confidence.md). With --glossary there is the key terms. With
     --memory there is memory: the share, source and target of the match, or null; a text that it translates
@@ -184,6 +185,7 @@ class Translate:
         Option("Write texts and translations as a translation memory too.", metavar="FILE", is_file=True),
     ] = None
     runtime: Runtime = field(default_factory=Runtime)
+    only_finished: bool = False  # no option: an output that the length limit has cut becomes an empty line
 
     @property
     def memory_files(self) -> "MemoryFiles":
@@ -544,10 +546,13 @@ def _for_other_machines(task: Translate) -> Translate:
 
 def shown(translation: "Translation", number: int, task: Translate) -> Iterable[str]:
     """Return the output lines of a translation, of which the input has `number` before it."""
-    if task.json:
+    if task.only_finished and not translation.finished:
+        yield ""
+    elif task.json:
         hypotheses = [
             {name: getattr(each, name) for name in ("text", "score", "log_prob")}
-            | {"ids": each.written_ids, "confidence": each.confidence and asdict(each.confidence)}
+            | {"ids": each.written_ids, "finished": each.finished}
+            | {"confidence": each.confidence and asdict(each.confidence)}
             | ({} if each.alignment is None else {"alignment": each.alignment.links})
             for each in translation.hypotheses
         ]

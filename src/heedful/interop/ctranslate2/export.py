@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heedful.decoding.options import longest_output
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
 from heedful.interop.ctranslate2.names import ACTIVATIONS, SINUSOIDS, weight_names
 from heedful.interop.exporting import refuse_recurrent
@@ -212,8 +213,8 @@ def _arguments(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames)
     )
     if sequences := [[names.tgt[i]] for i in suppressed]:
         yield f"suppress_sequences={_literal(sequences)}"
-    if search.max_length is not None:
-        yield f"max_decoding_length={search.max_length}"
+    if (limit := longest_output(bundle.config)) is not None:
+        yield f"max_decoding_length={limit}"
     yield f"max_batch_size={search.batch_tokens}"
     yield 'batch_type="tokens"'
 

@@ -6,6 +6,7 @@ See huggingface.co/docs/transformers/main_classes/text_generation, and `Generati
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heedful.decoding.options import longest_output
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     PretrainedDirectory,
@@ -14,7 +15,7 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.interop.vocabulary import MAX_NUMBER
 from heedful.settings.parsing import is_whole, shown
-from heedful.settings.run import DecodeConfig
+from heedful.settings.run import Config, DecodeConfig
 from heedful.text import Tokenizer
 from heedful.text.special_tokens import SpecialTokens
 
@@ -123,21 +124,22 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
 
 
 def write_search(
-    search: DecodeConfig, special_tokens: SpecialTokens, tgt: Tokenizer, *, max_positions: int
+    config: Config, special_tokens: SpecialTokens, tgt: Tokenizer, *, max_positions: int
 ) -> dict[str, Any]:
     """Return the settings of `generate` that are closest to a search.
 
     Args:
-        search: the settings of the search.
+        config: of the bundle.
         special_tokens: the special-token template.
         tgt: the tokenizer of the outputs.
         max_positions: the maximum length of a sequence in transformers.
     """
+    search = config.decode
     suppressed = search.suppressed_ids
     if suppressed is None:
         suppressed = tuple(sorted({special_tokens.start_id, tgt.pad_id} - {tgt.eos_id}))
     # `max_length` includes the start token.
-    limit = _MAX_LENGTH if search.max_length is None else search.max_length + 1
+    limit = (longest_output(config) or _MAX_LENGTH - 1) + 1
     # If `generate` has no equal search, "never" would only be slow: it always generates max_length tokens.
     estimates = search.early_stopping == "optimal" and not _is_expressible(search)
     stopping = "estimate" if estimates else search.early_stopping
@@ -181,8 +183,8 @@ def inexact_settings(search: DecodeConfig) -> Iterator[str]:
         )
     if not _has_one_limit(search):
         yield (
-            f"heedful limits an output to the length of its input plus {search.max_length_offset} tokens; "
-            "`generate` has one maximum for all, `max_length`."
+            f"heedful limits an output to {search.max_length_ratio or 1:g} times the tokens of its input and "
+            f"{search.max_length_offset} more; `generate` has one maximum for all, `max_length`."
         )
     if search.repetition_penalty != 1:
         yield (

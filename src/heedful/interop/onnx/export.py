@@ -403,7 +403,8 @@ def greedy(source_ids):
     inputs = dict(zip(memories, encoder.run(None, {"src": src})))
     inputs |= {name: np.zeros((1, heads, 0, size), np.float32) for name, (_, heads, _, size) in pasts.items()}
     search = model["search"]
-    limits = [src.shape[1] + search["max_length_offset"], search["max_length"], model["max_positions"]]
+    limit = int(np.ceil((search["max_length_ratio"] or 1) * src.shape[1])) + search["max_length_offset"]
+    limits = [limit, search["max_length"], model["max_positions"]]
     last = min(limit for limit in limits if limit) - 1
     forced = {last: search["forced_last_id"], 0: search["forced_first_id"]}
     ids = [model["start_id"]]

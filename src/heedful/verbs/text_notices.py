@@ -1,0 +1,100 @@
+"""What training and `heedful prepare` say of their text, and the length of outputs that it asks for."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heedful.data.corpora import joined
+from heedful.data.files import ParallelText
+from heedful.data.store import ParallelStore
+from heedful.settings.run import Config, TokenizerConfig
+from heedful.text import TokenizerPair
+from heedful.text.round_trip import RoundTrip
+
+if TYPE_CHECKING:
+    from heedful.verbs.training_setup import Notices
+
+_MUCH_UNKNOWN = 0.01  # of a text's tokens; more probably means another script than the bundle's
+
+
+def note_store(store: ParallelStore, notices: "Notices") -> None:
+    """Report how much of the training text is used."""
+    report = store.report
+    if store.num_continued:
+        notices.add(f"{store.num_continued:,} pairs were turned into ids before, by an interrupted start")
+    notices.add(
+        f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target tokens; "
+        f"longest source {report.longest_src:,}, longest target {report.longest_tgt:,} tokens"
+    )
+    if report.num_too_long:
+        notices.add(
+            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens",
+            warning=True,
+        )
+
+
+def note_held_out(store: ParallelStore, config: Config, notices: "Notices") -> None:
+    """Warn of validation pairs that are not scored, and of sources that are not translated as a whole."""
+    report, longest = store.report, config.decode.max_source_tokens or config.data.max_length
+    if report.num_too_long:
+        notices.add(
+            f"{report.num_too_long:,} of {report.num_read:,} validation pairs are left out of nll and "
+            f"perplexity: longer than {report.max_length:,} tokens",
+            warning=True,
+        )
+    if num_long := int((store.src_lengths > longest).sum()):
+        notices.add(
+            f"{num_long:,} validation sources have more than {longest:,} tokens (max_source_tokens), and "
+            "are translated in segments"
+        )
+
+
+def note_rewritten(
+    texts: Sequence[ParallelText],
+    valid: ParallelText,
+    tokenizers: TokenizerPair,
+    config: Config,
+    notices: "Notices",
+) -> None:
+    """Warn of target lines that the model cannot write as they are; of a prepared text only ids are known."""
+    changed = RoundTrip.of(joined(texts).tgt if texts else valid.tgt, tokenizers.tgt)
+    if message := rewriting(changed, config.tokenizer):
+        notices.add(message, warning=True)
+
+
+def with_length_ratio(config: Config, store: ParallelStore, notices: "Notices") -> Config:
+    """Return the configuration with the limit of outputs that the training text asks for.
+
+    The ratio is at least 1, the paper's, and at least the base model's.
+    """
+    ratio = max(1.0, config.decode.max_length_ratio or 1.0, math.ceil(100 * store.length_ratio) / 100)
+    decode = config.decode.replace(max_length_ratio=ratio)
+    if ratio > 1.0:
+        notices.add(
+            f"an output may have {ratio:g} tokens for each of its source, and {decode.max_length_offset} "
+            "more: decode.max_length_ratio is that of the text"
+        )
+    return config.replace(decode=decode.model_dump())
+
+
+def note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notices: "Notices") -> None:
+    """Report the fraction of the text that is unknown to the base model's tokenizers."""
+    src, tgt = store.count(tokenizers.src.unk_id, tokenizers.tgt.unk_id)
+    src_share, tgt_share = src / store.report.num_src_tokens, tgt / store.report.num_tgt_tokens
+    notices.add(
+        f"unknown to its tokenizers: {src_share:.2%} of the source tokens, {tgt_share:.2%} of the target's",
+        warning=max(src_share, tgt_share) > _MUCH_UNKNOWN,
+    )
+
+
+def rewriting(changed: RoundTrip, config: TokenizerConfig) -> str:
+    """Return a warning of the target lines that a tokenizer rewrites, with a remedy; empty if there are none.
+
+    Args:
+        changed: the lines of the text.
+        config: the settings of the tokenizer.
+    """
+    if not changed.num_changed:
+        return ""
+    remedy = "; tokenizer.normalization=identity keeps them" if config.normalization != "identity" else ""
+    return f"the tokenizer rewrites {changed}, which the model cannot write as they are{remedy}"
