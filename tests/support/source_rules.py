@@ -48,6 +48,7 @@ LAZY_PARTS = {"cli/progress.py"} | {
         "corpus_shards",
         "inspect_text",
         "loading",
+        "notices",
         "output_checks",
         "profiling",
         "resumable",

@@ -1,4 +1,4 @@
-"""What a tokenizer changes in a text: a model can write no more than its training text has after that."""
+"""Measure how much of a text a tokenizer changes: a model writes what decoding its training ids gives."""
 
 import re
 import unicodedata

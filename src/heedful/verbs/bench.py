@@ -178,8 +178,9 @@ def prepared_for_steps(config: "Config", directory: Path) -> "tuple[PreparedRun,
     Raises:
         ConfigError: settings that need real text, which is not given.
     """
+    from heedful.verbs.notices import Notices
     from heedful.verbs.run_directory import RunDirectory
-    from heedful.verbs.training_setup import Notices, set_up_training
+    from heedful.verbs.training_setup import set_up_training
 
     config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
     batches = " and ".join(config.data.training_files)

@@ -34,6 +34,7 @@ from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.text.round_trip import SAMPLE, RoundTrip
 from heedful.text.training import MAX_LINES
 from heedful.verbs.loading import local_bundle
+from heedful.verbs.notices import rewriting
 from heedful.verbs.resumable import check_settings
 from heedful.verbs.run_directory import CONFIG, TOKENIZER
 from heedful.verbs.shards import (
@@ -48,7 +49,6 @@ from heedful.verbs.shards import (
     list_shards,
     work_on_shards,
 )
-from heedful.verbs.text_notices import rewriting
 
 # Settings that change neither the function of the model nor its vocabulary.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}

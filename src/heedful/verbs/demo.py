@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
     from heedful.settings.run import Config
     from heedful.training.events import EndEvent, Event
-    from heedful.verbs.training_setup import Listener
+    from heedful.verbs.notices import Listener
 
 _SHOWN = 6
 _TEXT = "data"  # in the run directory
@@ -207,8 +207,9 @@ def time_steps(config: "Config", pairs: Sequence[tuple[str, str]]) -> float:
     from heedful.training.optimizer import build_optimizer
     from heedful.training.parallel.choice import start_process_group
     from heedful.training.parallel.process_group import StepPlan
+    from heedful.verbs.notices import Notices
     from heedful.verbs.run_directory import RunDirectory
-    from heedful.verbs.training_setup import Notices, set_up_training
+    from heedful.verbs.training_setup import set_up_training
 
     with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
         directory = Path(temporary)
@@ -245,9 +246,9 @@ def demo(task: Demo, *, listeners: "Sequence[Listener]" = ()) -> DemoReport:
     from heedful.decoding.translator import Translator
     from heedful.settings.loading import load_config
     from heedful.training.events import EndEvent
+    from heedful.verbs.notices import Notices
     from heedful.verbs.run_directory import RunDirectory
     from heedful.verbs.train import train
-    from heedful.verbs.training_setup import Notices
 
     started = time.monotonic()
     run = RunDirectory(task.output)

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from heedful.settings.options import TrainingPrecision
     from heedful.settings.run import Config
     from heedful.training import EndEvent, Event, Scores, Trainer
+    from heedful.verbs.notices import Listener, Notices
     from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
-    from heedful.verbs.training_setup import Listener, Notices, PreparedRun
+    from heedful.verbs.training_setup import PreparedRun
 
 DECODED_METRICS = ("bleu", "chrf", "exact")
 
@@ -144,8 +145,7 @@ def train(
         MissingExtraError: that program is not installed.
         RunError: the output directory has a run and neither `resume` nor `overwrite` is set, is moved, or
             another process is training there.
-        CorpusError: the text is not usable.
-        TokenizerError: the text is too small for the vocabulary.
+        CorpusError, TokenizerError: the text is not usable, or too small for the vocabulary.
         ConfigError: no training text, or settings differ from those of the base model or the run to resume.
         BundleError: the base model is not usable.
         CheckpointError: a checkpoint does not belong to this data and model.
@@ -156,6 +156,7 @@ def train(
     from heedful.training import EventLog, summary_writer
     from heedful.training.memory import limited_onednn_cache
     from heedful.training.parallel.distributed import leave_process_group, note_start
+    from heedful.verbs.notices import Notices
     from heedful.verbs.run_directory import (
         DirectoryGuard,
         RunDirectory,
@@ -164,7 +165,7 @@ def train(
         check_resumable,
         check_texts_are_outside,
     )
-    from heedful.verbs.training_setup import Notices, set_up_training
+    from heedful.verbs.training_setup import set_up_training
 
     if track is not None:
         summary_writer()

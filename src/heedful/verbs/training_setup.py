@@ -2,10 +2,8 @@
 
 import math
 import shlex
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +23,6 @@ from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
-from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
@@ -39,20 +36,18 @@ from heedful.verbs.corpus_shards import (
     with_vocabulary,
 )
 from heedful.verbs.loading import local_bundle
-from heedful.verbs.run_directory import RunDirectory
-from heedful.verbs.text_notices import (
+from heedful.verbs.notices import (
+    Notices,
     note_held_out,
     note_rewritten,
     note_store,
     note_unknown,
     with_length_ratio,
 )
-
-Listener = Callable[[Event], None]
+from heedful.verbs.run_directory import RunDirectory
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message
-_SILENCE = 8.0  # seconds
 _OF_INIT = "--init keeps its architecture and tokenizers; leave the setting out, or the preset that makes it"
 
 
@@ -93,62 +88,6 @@ class PreparedRun:
     valid_source: BatchSource
     valid: ParallelText
     execution: Execution
-
-
-class Notices:
-    """Notices before the first step; they are logged once the run directory exists."""
-
-    def __init__(self, listeners: Sequence[Listener]) -> None:
-        self.events: list[Event] = []
-        self._listeners = listeners
-        self._said_at = time.monotonic()
-
-    def add(self, message: str, *, warning: bool = False) -> None:
-        """Pass a notice to the listeners, and save it for the log."""
-        event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
-        self.events.append(event)
-        self._show(event)
-
-    @contextmanager
-    def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[Report]:
-        """Inside the block, show what is being done whenever nothing was shown for so many seconds.
-
-        Yields a function that takes the fraction that is done, from which the time left is estimated.
-        """
-        is_over = threading.Event()
-        done: list[tuple[float, float]] = []  # when, and the fraction: the first and the last one
-
-        def remind() -> None:
-            start = time.monotonic()
-            while not is_over.wait(max(0.01, self._said_at + silence - time.monotonic())):
-                now = time.monotonic()
-                if now - self._said_at >= silence:
-                    message = f"{activity}: {now - start:.0f} s so far{_time_left(done)}"
-                    self._show(NoticeEvent(0, 0.0, message))
-
-        def report(fraction: float) -> None:
-            done[1:] = [(time.monotonic(), fraction)]
-
-        reminder = threading.Thread(target=remind, daemon=True)
-        reminder.start()
-        try:
-            yield report
-        finally:
-            is_over.set()
-            reminder.join()
-
-    def _show(self, event: Event) -> None:
-        self._said_at = time.monotonic()
-        for listener in self._listeners:
-            listener(event)
-
-
-def _time_left(done: Sequence[tuple[float, float]]) -> str:
-    """Return the progress, and the time left if it goes on as between the first and the last moment."""
-    if not done or done[-1][1] <= done[0][1]:
-        return ""
-    (start, first), (now, last) = done[0], done[-1]
-    return f", {last:.0%} done, {(now - start) / (last - first) * (1 - last):.0f} s left"
 
 
 def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resume: bool) -> PreparedRun:

@@ -19,8 +19,9 @@ from heedful.settings.loading import load_config, to_toml, validate
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.verbs.card import shared_config
+from heedful.verbs.notices import Notices
 from heedful.verbs.run_directory import RunDirectory
-from heedful.verbs.training_setup import Notices, PreparedRun, set_up_training
+from heedful.verbs.training_setup import PreparedRun, set_up_training
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 

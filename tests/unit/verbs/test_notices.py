@@ -10,8 +10,9 @@ from command_line import heedful
 from heedful.errors import TokenizerError
 from heedful.settings.run import Config
 from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.verbs.notices import Notices
 from heedful.verbs.run_directory import RunDirectory
-from heedful.verbs.training_setup import Notices, set_up_training
+from heedful.verbs.training_setup import set_up_training
 
 
 def test_long_work_is_not_silent_and_its_reminders_are_not_logged() -> None:

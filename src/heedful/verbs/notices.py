@@ -1,23 +1,82 @@
-"""What training and `heedful prepare` say of their text, and the length of outputs that it asks for."""
+"""Notices before the first step of a training: what is being done, and what its text is like."""
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from heedful.data.corpora import joined
-from heedful.data.files import ParallelText
+from heedful.data.files import ParallelText, Report
 from heedful.data.store import ParallelStore
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.text import TokenizerPair
 from heedful.text.round_trip import RoundTrip
+from heedful.training import Event, NoticeEvent, WarningEvent
 
-if TYPE_CHECKING:
-    from heedful.verbs.training_setup import Notices
+Listener = Callable[[Event], None]
 
+_SILENCE = 8.0  # seconds
 _MUCH_UNKNOWN = 0.01  # of a text's tokens; more probably means another script than the bundle's
 
 
-def note_store(store: ParallelStore, notices: "Notices") -> None:
+class Notices:
+    """Notices before the first step; they are logged once the run directory exists."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self.events: list[Event] = []
+        self._listeners = listeners
+        self._said_at = time.monotonic()
+
+    def add(self, message: str, *, warning: bool = False) -> None:
+        """Pass a notice to the listeners, and save it for the log."""
+        event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
+        self.events.append(event)
+        self._show(event)
+
+    @contextmanager
+    def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[Report]:
+        """Inside the block, show what is being done whenever nothing was shown for so many seconds.
+
+        Yields a function that takes the fraction that is done, from which the time left is estimated.
+        """
+        is_over = threading.Event()
+        done: list[tuple[float, float]] = []  # when, and the fraction: the first and the last one
+
+        def remind() -> None:
+            start = time.monotonic()
+            while not is_over.wait(max(0.01, self._said_at + silence - time.monotonic())):
+                now = time.monotonic()
+                if now - self._said_at >= silence:
+                    message = f"{activity}: {now - start:.0f} s so far{_time_left(done)}"
+                    self._show(NoticeEvent(0, 0.0, message))
+
+        def report(fraction: float) -> None:
+            done[1:] = [(time.monotonic(), fraction)]
+
+        reminder = threading.Thread(target=remind, daemon=True)
+        reminder.start()
+        try:
+            yield report
+        finally:
+            is_over.set()
+            reminder.join()
+
+    def _show(self, event: Event) -> None:
+        self._said_at = time.monotonic()
+        for listener in self._listeners:
+            listener(event)
+
+
+def _time_left(done: Sequence[tuple[float, float]]) -> str:
+    """Return the progress, and the time left if it goes on as between the first and the last moment."""
+    if not done or done[-1][1] <= done[0][1]:
+        return ""
+    (start, first), (now, last) = done[0], done[-1]
+    return f", {last:.0%} done, {(now - start) / (last - first) * (1 - last):.0f} s left"
+
+
+def note_store(store: ParallelStore, notices: Notices) -> None:
     """Report how much of the training text is used."""
     report = store.report
     if store.num_continued:
@@ -33,7 +92,7 @@ def note_store(store: ParallelStore, notices: "Notices") -> None:
         )
 
 
-def note_held_out(store: ParallelStore, config: Config, notices: "Notices") -> None:
+def note_held_out(store: ParallelStore, config: Config, notices: Notices) -> None:
     """Warn of validation pairs that are not scored, and of sources that are not translated as a whole."""
     report, longest = store.report, config.decode.max_source_tokens or config.data.max_length
     if report.num_too_long:
@@ -54,7 +113,7 @@ def note_rewritten(
     valid: ParallelText,
     tokenizers: TokenizerPair,
     config: Config,
-    notices: "Notices",
+    notices: Notices,
 ) -> None:
     """Warn of target lines that the model cannot write as they are; of a prepared text only ids are known."""
     changed = RoundTrip.of(joined(texts).tgt if texts else valid.tgt, tokenizers.tgt)
@@ -62,7 +121,7 @@ def note_rewritten(
         notices.add(message, warning=True)
 
 
-def with_length_ratio(config: Config, store: ParallelStore, notices: "Notices") -> Config:
+def with_length_ratio(config: Config, store: ParallelStore, notices: Notices) -> Config:
     """Return the configuration with the limit of outputs that the training text asks for.
 
     The ratio is at least 1, the paper's, and at least the base model's.
@@ -77,7 +136,7 @@ def with_length_ratio(config: Config, store: ParallelStore, notices: "Notices") 
     return config.replace(decode=decode.model_dump())
 
 
-def note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notices: "Notices") -> None:
+def note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notices: Notices) -> None:
     """Report the fraction of the text that is unknown to the base model's tokenizers."""
     src, tgt = store.count(tokenizers.src.unk_id, tokenizers.tgt.unk_id)
     src_share, tgt_share = src / store.report.num_src_tokens, tgt / store.report.num_tgt_tokens
