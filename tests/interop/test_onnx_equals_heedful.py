@@ -134,6 +134,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "forced": {"decode": {"forced_first_id": 11, "forced_last_id": 12, "max_length": 9}},
     "renormalized": {"decode": {"suppressed_ids": (5,), "renormalize": True}},
     "suppressed": {"decode": {"suppressed_ids": (5, 17), "max_length_offset": 3}},
+    "ratio": {"decode": {"max_length_ratio": 1.7, "max_length_offset": 1}},
     "small-batches": {"decode": {"batch_tokens": 20, "n_best": 2}},
     "tags": {"languages": {"src_tag": "[SOS]", "tgt_tag": "<s>"}},
     "tag-last": {"languages": {"src_tag": "[SOS]", "src_tag_position": "last"}},

@@ -16,7 +16,10 @@ from heedful.serving.service import TranslationService
 
 
 class RuleTranslator:
-    """Translates by a function; it waits for `gate`, and remembers each batch."""
+    """Translates by a function; it waits for `gate`, and remembers each batch.
+
+    A text with the word `endless` is cut at its length limit.
+    """
 
     def __init__(self, rule: Callable[[str], str], *, backwards: bool = False) -> None:
         self.rule = rule
@@ -54,7 +57,8 @@ class RuleTranslator:
 
     def _translation(self, text: str, n_best: int) -> Translation:
         outputs = [self.rule(text) + "!" * n for n in range(n_best)]
-        found = tuple(TextHypothesis(each, 0.0, 0.0, (), (), True, ()) for each in outputs)
+        finished = "endless" not in text.split()
+        found = tuple(TextHypothesis(each, 0.0, 0.0, (), (), finished, ()) for each in outputs)
         return Translation(text, outputs[0], 0.0, found)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _TRAINING_CURVES = ("loss", "nll", "learning_rate", "gradient_norm", "tokens_per_second")
 CUT_OUTPUTS = "cut_outputs"  # what a validator counts, and no score
-_NO_SCORES = ("event", "step", "seconds", "is_best")  # of a validation
+_NO_SCORES = ("event", "step", "seconds", "is_best", CUT_OUTPUTS)  # of a validation
 _SUFFIX = ".heedful"  # of the files for TensorBoard
 
 

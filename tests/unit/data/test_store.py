@@ -126,6 +126,19 @@ def test_nothing_left_says_why_and_leaves_no_file(tmp_path: Path, tokenizers: To
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_ratio_of_lengths_is_weighted_by_source_tokens(tmp_path: Path) -> None:
+    """The few tokens of a short pair with a long translation say nothing about long sentences."""
+    tokenizers = train_tokenizers(["ab"], ["ab"], TokenizerConfig(kind="char", vocab_size=10), seed=1)
+
+    def ratio(*lengths: tuple[int, int]) -> float:  # without the sign of the space and the end token
+        text = ParallelText(["a" * (src - 2) for src, _ in lengths], ["b" * (tgt - 2) for _, tgt in lengths])
+        return build_store(text, tokenizers, max_length=9999, cache_dir=tmp_path).length_ratio
+
+    assert ratio((10, 20), (40, 100), (30, 30)) == 2.5
+    assert ratio((3, 60), (40, 100)) == 20
+    assert ratio((3, 60), (4000, 9000)) == 2.25
+
+
 def forbid_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
         raise AssertionError("built again")

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,8 @@ def test_the_defaults_are_the_papers() -> None:
 def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
     config = DecodeConfig(
         beam_size=7, n_best=3, length_penalty=1.5, length_normalization="power", early_stopping="first",
-        max_length_offset=11, max_length=99, forced_first_id=4, forced_last_id=5, suppressed_ids=(6, 8),
+        max_length_ratio=1.5, max_length_offset=11, max_length=99, forced_first_id=4, forced_last_id=5,
+        suppressed_ids=(6, 8),
         min_length=2, renormalize=True, no_repeat_ngram_size=3, repetition_penalty=1.25,
         replace_unknown=True,
     )  # fmt: skip
@@ -51,6 +53,7 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         ("repetition_penalty", float("inf")),
         ("repetition_penalty", 5e37),
         ("length_normalization", "none"),
+        ("max_length_ratio", 0.0),
         ("max_length", 0),
         ("forced_first_id", -1),
         ("forced_last_id", -1),
@@ -60,6 +63,20 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
 def test_a_bad_value_is_an_input_error_that_names_its_key(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"^{key}="):
         SearchOptions(**{key: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, 57),  # 6.1
+        ({"max_length_ratio": 1.0}, 57),
+        ({"max_length_ratio": 2.5}, 68),
+        ({"max_length_ratio": 0.5, "max_length_offset": 0}, 4),
+        ({"max_length_ratio": 2.5, "max_length": 60}, 60),
+    ],
+)
+def test_the_limit_is_the_ratio_times_the_source_and_the_offset(options: dict[str, Any], limit: int) -> None:
+    assert SearchOptions(**options).length_limit(7) == limit
 
 
 def test_the_shortest_output_may_not_be_longer_than_the_longest() -> None:

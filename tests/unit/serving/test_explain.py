@@ -98,6 +98,7 @@ def test_the_n_best_list_is_the_searchs(explainer: Explainer) -> None:
     assert [each["text"] for each in sentence["hypotheses"]] == [each.text for each in expected.hypotheses]
     assert sentence["hypotheses"][0]["text"] == GERMAN
     for told, found in zip(sentence["hypotheses"], expected.hypotheses, strict=True):
+        assert told["finished"] is found.finished
         assert told["log_probs"] == close(found.token_log_probs, FLOAT32.SENTENCE.printed(4))
         assert (told["score"], told["log_prob"]) == close(
             (found.score, found.log_prob), FLOAT32.SENTENCE.printed(4)

@@ -47,6 +47,17 @@ def test_a_query_in_utf_8_is_answered(server: Running) -> None:
     assert (status, json.loads(body)) == (200, {"translatedText": "GRÜN A+B"})
 
 
+def test_a_translation_that_a_length_limit_has_cut_is_marked(server: Running) -> None:
+    """In LibreTranslate's dialect alone, and only there: other answers are as its clients know them."""
+    for texts, wanted in (("endless", True), (["rain", "endless"], [False, True]), (["rain"], None)):
+        question = {"q": texts, "source": "en", "target": "de"}
+        assert json.loads(ask(server, "POST", "/translate", question)[2]).get("truncated") == wanted
+    [translation] = json.loads(ask(server, "POST", "/v2/translate", TEXT | {"text": ["endless"]})[2])[
+        "translations"
+    ]
+    assert "truncated" not in translation
+
+
 @pytest.mark.representatives(2)
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "DeepL-Auth-Key", "deepl-auth-key"])
 def test_the_scheme_of_a_key_has_no_case(scheme: str) -> None:

@@ -279,6 +279,20 @@ def test_a_word_that_an_answer_lists_may_have_another_space_than_that_of_ascii()
     assert [each.text for each in found.sentences[0].words] == ["DEUX\u00a0:", "UN\u202fMOT"]
 
 
+@pytest.mark.parametrize("text", ["It rains. An endless story.", "<b>An</b> endless story."])
+def test_an_answer_says_whether_a_length_limit_has_cut_it(text: str) -> None:
+    legs = [
+        rule_model("m1", RuleTranslator(str.lower), [("fr", "en")]),
+        rule_model("m2", RuleTranslator(str.upper)),
+    ]
+    for service, source in ((rule_service(), "en"), (TranslationService(legs, Limits(), Metrics()), "fr")):
+        for _ in range(2):  # the second time, it is remembered
+            cut, whole = ask(service, text, "It rains.", source=source, rules=html_rules())
+            assert (cut.truncated, whole.truncated) == (True, False)
+    (in_parts,) = ask(rule_service(sentence_tokens=12), "a dog sees an endless cat")
+    assert in_parts.truncated
+
+
 def terms_of(answer: Answer) -> list[tuple[str, str | None, list[str]]]:
     return [
         (each.source, each.target, [answer.text[start:end] for start, end in each.spans])

@@ -118,7 +118,8 @@ def test_an_event_is_one_flat_object_with_its_kind_first() -> None:
 def test_scores_stand_beside_the_other_fields() -> None:
     found = ValidationEvent(step=7, seconds=2.0, scores={"nll": 1.5, "bleu": 30.0}, is_best=True).to_json()
     assert found == {
-        "event": "validation", "step": 7, "seconds": 2.0, "is_best": True, "nll": 1.5, "bleu": 30.0,
+        "event": "validation", "step": 7, "seconds": 2.0, "is_best": True, "cut_outputs": 0, "nll": 1.5,
+        "bleu": 30.0,
     }  # fmt: skip
 
 

@@ -77,6 +77,7 @@ CHANGES: dict[str, object] = {
     "decode.length_penalty": 0.5,
     "decode.length_normalization": "gnmt",
     "decode.early_stopping": "first",
+    "decode.max_length_ratio": 2.0,
     "decode.max_length_offset": 5,
     "decode.max_length": 20,
     "decode.min_length": 1,
