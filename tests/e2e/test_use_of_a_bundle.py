@@ -57,7 +57,8 @@ def test_json_has_one_object_a_line(run: Path) -> None:
     outcome = heedful("translate", run, "--json", "--n-best", 2, stdin=text([SOURCES[0], ""]))
     first, second = map(json.loads, outcome.out.splitlines())
     assert (first["source"], first["text"]) == (SOURCES[0], TARGETS[0])
-    assert list(first["hypotheses"][0]) == ["text", "score", "log_prob", "ids", "confidence", "alignment"]
+    keys = ["text", "score", "log_prob", "ids", "finished", "confidence", "alignment"]
+    assert list(first["hypotheses"][0]) == keys
     assert (first["hypotheses"][0]["text"], first["hypotheses"][0]["score"]) == (TARGETS[0], first["score"])
     assert len(first["hypotheses"]) == 2
     assert second == {"source": "", "text": "", "score": 0.0, "confidence": None, "hypotheses": []}
@@ -92,7 +93,7 @@ def test_evaluate_prints_each_score_with_its_signature(run: Path, tmp_path: Path
     outcome = heedful(*args, "--metric", ",".join(names), "--json", "--output", tmp_path / "hyp")
     report = json.loads(outcome.out)
     assert [report[name] for name in names] == close([100, 100, 0, 0, 0, 0, 100], FLOAT64.ROW)
-    assert set(report) == {*names, "signatures", "sentences", "seconds", "confidence"}
+    assert set(report) == {*names, "signatures", "sentences", "seconds", "confidence", "cut_outputs"}
     assert "tok:13a" in report["signatures"]["bleu"]
     assert report["sentences"] == len(SOURCES)
     assert (tmp_path / "hyp").read_bytes() == text(TARGETS)
