@@ -183,8 +183,8 @@ def inexact_settings(search: DecodeConfig) -> Iterator[str]:
         )
     if not _has_one_limit(search):
         yield (
-            f"heedful limits an output to {search.max_length_ratio or 1:g} times the length of its input plus "
-            f"{search.max_length_offset} tokens; `generate` has one maximum for all, `max_length`."
+            f"heedful limits an output to {search.max_length_ratio or 1:g} times the length of its input "
+            f"plus {search.max_length_offset} tokens; `generate` has one maximum, `max_length`."
         )
     if search.repetition_penalty != 1:
         yield (
