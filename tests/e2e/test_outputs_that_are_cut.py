@@ -141,6 +141,17 @@ def test_translate_and_evaluate_say_how_many_outputs_are_cut(run: Path, tmp_path
     assert "7 outputs" in heedful("evaluate", run, *files, *limit).out
 
 
+def test_of_shards_each_has_its_number_in_the_manifest(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, lines in (("a", SOURCES), ("b", SOURCES[:2])):
+        (tmp_path / "in" / name).write_bytes(text(lines))
+    for name, limit, numbers in (("cut", ["--max-length", 3], [6, 2]), ("whole", [], [0, 0])):
+        outcome = heedful("translate", run, "-i", tmp_path / "in", "-o", tmp_path / name, *limit)
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))
+        assert [shard["num_cut"] for shard in manifest["shards"].values()] == numbers
+        assert outcome.err.count("warning: ") == bool(limit)
+
+
 def test_a_translation_says_whether_it_is_finished() -> None:
     translator = Translator(memorised())
     whole, empty = translator.translations([SOURCES[0], ""])

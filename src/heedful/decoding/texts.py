@@ -27,7 +27,7 @@ from heedful.decoding.glossary import Entry, placed_terms, term_of
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
-from heedful.decoding.translation import TextHypothesis, Translation
+from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
 from heedful.errors import InputError
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
@@ -47,10 +47,6 @@ _IDEOGRAPHIC = frozenset("。！？।॥؟۔」』）】")  # ends of sentences
 _ABBREVIATION = re.compile(r"(?<!\w)[A-Z]\w{0,2}\.$")  # Dr. Mr. St. J.
 _TAIL = 8  # characters before the end of a sentence that say whether it is one
 _log = logging.getLogger("heedful.decoding")
-_CUT = (
-    "translations that end at their length limit, without an end token: %s; see max_length_ratio, "
-    "max_length_offset and max_length"
-)
 Target = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
 # Returns the cross-attention (T, S) of each output, given sources and outputs as ids.
 AttentionOf = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[np.float64]]]
@@ -203,7 +199,7 @@ class TextCodec:
             for text, gaps in zip(lines.texts, lines.gaps, strict=True)
         ]
         if num_cut := sum(not each.finished for each in translations):
-            _log.warning(_CUT, f"{num_cut:,}", extra={"num_cut": num_cut})
+            warn_of_cut(num_cut)
         return [
             replace(each, terms=placed_terms(entries, each.text)) if entries else each
             for each, entries in zip(translations, lines.entries or [[]] * len(translations), strict=True)

@@ -1,5 +1,6 @@
 """The translations of a line of text."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.notebook_html import text_table
+
+_log = logging.getLogger("heedful.decoding")
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,15 @@ class Translation:
         """Return the hypotheses as a table, for notebooks."""
         rows = [[each.text, f"{each.score:.4f}", f"{each.log_prob:.4f}"] for each in self.hypotheses]
         return text_table(self.source, ["translation", "score", "log-probability"], rows)
+
+
+def warn_of_cut(num_cut: int) -> None:
+    """Log how many translations end at their length limit; the command line adds the numbers up."""
+    message = (
+        "translations that end at their length limit, without an end token: %s; see max_length_ratio, "
+        "max_length_offset and max_length"
+    )
+    _log.warning(message, f"{num_cut:,}", extra={"num_cut": num_cut})
 
 
 def _one_line(text: str) -> str:

@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from heedful.cli.streams import Lines, compressed, decompressed, translation_display, write_line
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import Translation
+from heedful.decoding.translation import Translation, warn_of_cut
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError, InputError, MissingExtraError, RunError, install_hint
 from heedful.runtime.durable import sync
@@ -223,6 +223,7 @@ class ShardTranslator(ShardWorker):
     def __init__(self, job: TranslationJob) -> None:
         super().__init__(job)
         self._job = job
+        self._num_cut = 0
 
     @override
     def work(self, name: str) -> Record:
@@ -234,6 +235,7 @@ class ShardTranslator(ShardWorker):
             RunError: other settings than those of the shards before.
         """
         settings, before, tokens_before = self._settings, self.bytes_read, self._tokens
+        cut_before = self._num_cut
         source = self._source.fingerprint(name)
         write = self._write_parquet if name.endswith(_PARQUET) else self._write_text
         with (
@@ -246,6 +248,7 @@ class ShardTranslator(ShardWorker):
             "settings": settings,
             "lines": lines,
             "tokens": self._tokens - tokens_before,
+            "num_cut": self._num_cut - cut_before,
             "source": source,
             "output": self._output.fingerprint(name),
         }
@@ -295,6 +298,7 @@ class ShardTranslator(ShardWorker):
     def _count(self, translation: Translation, *, bytes_read: int) -> None:
         self._lines += 1
         self._tokens += translation.num_tokens
+        self._num_cut += not translation.finished
         if self._lines % self._loaded[2] == 0:
             self.bytes_read = bytes_read
             self.report(self._lines, self._tokens)
@@ -546,7 +550,7 @@ def _work_on_ray(
         cast(Any, worker), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
     )
     total, errors = max(1, sum(sizes.values())), []
-    done = lines = tokens = 0
+    done = lines = tokens = num_cut = 0
     with translation_display(lambda: done / total) as show, _one_line_of(ray.exceptions.RayError):
         for row in rows.iter_rows():
             if row["error"]:
@@ -557,6 +561,9 @@ def _work_on_ray(
             done += sizes[row["name"]]
             lines += record["lines"]
             tokens += record["tokens"]
+            num_cut += record.get("num_cut", 0)  # whose warnings are in the logs of the workers
             show(lines, tokens)
+    if num_cut:
+        warn_of_cut(num_cut)
     if errors:
         raise RunError(errors[0] + (f"; {len(errors) - 1:,} more shards failed" if errors[1:] else ""))
