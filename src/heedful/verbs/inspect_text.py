@@ -326,7 +326,7 @@ def report_lines(result: TextInspection) -> Iterator[str]:
         f"occur at least {_FREQUENT} times"
     )
     if result.rewritten.num_changed:
-        yield f"  rewrites  tokenizer.normalization=nmt_nfkc {result.rewritten}; the default, identity, none"
+        yield f"  rewritten {result.rewritten}, if tokenizer.normalization=nmt_nfkc; by default none"
     yield f"  epoch     {result.tgt.words:,} target words; to measure its time: {_bench(result)}"
     yield from _outcome(result)
 
