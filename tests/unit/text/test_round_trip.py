@@ -1,12 +1,13 @@
 """What a model can write of its training text."""
 
 import gzip
+import random
 from pathlib import Path
 
 import pytest
 
 from heedful.settings.run import TokenizerConfig
-from heedful.text import train_tokenizers
+from heedful.text import SegmentationSampler, train_tokenizers
 from heedful.text.round_trip import RoundTrip, nmt_nfkc
 
 LINES = [
@@ -50,6 +51,9 @@ def test_runs_of_spaces_are_kept_if_so_set(kind: str) -> None:
         lines * 3, lines * 3, config(kind, vocab_size=size, keep_spaces=True), seed=1
     ).tgt
     assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == lines
+    if kind in ("bpe", "unigram"):  # in training, too
+        sample, rng = SegmentationSampler(tokenizer, 0.3), random.Random(1)
+        assert [tokenizer.decode(sample(line, rng)) for line in lines] == lines
 
 
 def test_the_lines_that_a_setting_rewrites_are_counted_with_their_characters() -> None:
