@@ -17,10 +17,8 @@ import pytest
 
 _SIGNALS = tuple(each for each in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)) if each)
 _SMALLEST = sys.float_info.min  # of the normal numbers: a quarter of it is lost if denormals are flushed
-_OF_OTHERS = {
-    "PYTEST_CURRENT_TEST",
-    "TORCHINDUCTOR_CACHE_DIR",
-}  # pytest and torch set them, once or for each test
+# Variables that pytest sets for each test, and torch, scikit-learn and Ray when they are imported.
+_OF_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "KMP_", "RAY_")
 
 
 def process_state() -> dict[str, Any]:
@@ -28,7 +26,7 @@ def process_state() -> dict[str, Any]:
     mask = os.umask(0o22)
     os.umask(mask)
     state: dict[str, Any] = {
-        "environment": {name: value for name, value in os.environ.items() if name not in _OF_OTHERS},
+        "environment": {name: value for name, value in os.environ.items() if not name.startswith(_OF_OTHERS)},
         "working directory": Path.cwd(),
         "umask": mask,
         "warning format": warnings.formatwarning,
