@@ -14,6 +14,7 @@ from typing import Self
 
 from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
 from heedful.settings.parsing import parse_json, shown
+from heedful.text.added_tokens import AddedToken, AddedTokens, Part, read_added, write_added
 from heedful.text.tokenizer import (
     NOT_UNICODE,
     SpecialIds,
@@ -52,6 +53,7 @@ class MosesTokenizer(Tokenizer):
         ids: of the four special tokens.
         language: the rules' code of the language, such as "en"; Moses takes English for unknown ones.
         rules: "fsmt", "argos" or "parlai".
+        added: tokens of the list that a text is split at, as in transformers.
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
             clean_up_tokenization_spaces, off by default).
         name: for error messages.
@@ -69,6 +71,7 @@ class MosesTokenizer(Tokenizer):
         *,
         language: str,
         rules: str,
+        added: Sequence[AddedToken] = (),
         clean_up_spaces: bool = False,
         name: str = "tokenizer",
     ) -> None:
@@ -89,9 +92,16 @@ class MosesTokenizer(Tokenizer):
         super().__init__("bpe", len(self._tokens), ids)
         self._merges = list(merges)
         self._ranks = {pair: rank for rank, pair in enumerate(self._merges)}
-        self._special = {self._tokens[i]: i for i in four}
-        ordered = sorted(self._special, key=lambda token: (-len(token), token))
-        self._split = re.compile(f"({'|'.join(map(re.escape, ordered))})")
+        for each in added:
+            if self._ids.get(each.content) != each.id:
+                raise TokenizerError(f"{name}{MOSES}: the added token {shown(each.content)} has another id")
+        self._added = tuple(added)
+        self._special = {self._tokens[i]: i for i in (*four, *(each.id for each in added if each.special))}
+        of_special = {
+            token: AddedToken(content=token, id=i, special=True) for token, i in self._special.items()
+        }
+        with_flags = of_special | {each.content: each for each in added}
+        self._split = AddedTokens(() if rules == "argos" else with_flags.values())
         self._language, self._rules = language, rules
         self._clean_up_spaces = clean_up_spaces
         if rules != "parlai":
@@ -111,11 +121,19 @@ class MosesTokenizer(Tokenizer):
             ids = SpecialIds.read(saved.get("ids"))
             lines, tokens, kinds = (read_texts(saved, key) for key in ("merges", "tokens", "kinds"))
             language, rules = kinds
-            merges = read_merges(lines)
+            merges, added = read_merges(lines), read_added(saved.get("added"))
         except ValueError as error:
             raise TokenizerError(f"{name}{MOSES}: not usable ({error}); restore the file") from None
-        clean_up = saved.get("clean_up_spaces") is True
-        return cls(merges, tokens, ids, language=language, rules=rules, clean_up_spaces=clean_up, name=name)
+        return cls(
+            merges,
+            tokens,
+            ids,
+            language=language,
+            rules=rules,
+            added=added,
+            clean_up_spaces=saved.get("clean_up_spaces") is True,
+            name=name,
+        )
 
     def to_files(self) -> dict[str, bytes]:
         """Return the content of its files by suffix."""
@@ -125,6 +143,7 @@ class MosesTokenizer(Tokenizer):
             "clean_up_spaces": self._clean_up_spaces,
             "tokens": self._tokens,
             "merges": [" ".join(pair) for pair in self._merges],
+            **write_added(self._added),
         }
         return {MOSES: json.dumps(saved, ensure_ascii=False).encode()}
 
@@ -133,7 +152,11 @@ class MosesTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
-        return [i for part in self._parts(text) for i in self._ids_of(part)]
+        return [
+            i
+            for token, start, end in self._parts(text)
+            for i in (self._ids_of(text[start:end]) if token is None else (token.id,))
+        ]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts."""
@@ -145,20 +168,19 @@ class MosesTokenizer(Tokenizer):
         Where the rules rewrite a word, its span is what lies between its neighbours.
         """
         spans: list[tuple[int, int]] = []
-        start = 0
-        for part in self._parts(text):
-            if part in self._special and self._rules != "argos":
-                spans.append((start, start + len(part)))
-            else:
-                words = self._words(part)
-                plain = words
-                if self._rules != "parlai":
-                    plain = [self._detokenizer.unescape_xml(word) for word in words]
-                searched = part.lower() if len(part.lower()) == len(part) else part
-                searched = searched if self._rules == "parlai" else part
-                for word, (first, last) in zip(words, _spans(searched, plain), strict=True):
-                    spans += _spread(self._segment(word), start + first, start + last)
-            start += len(part)
+        for token, start, end in self._parts(text):
+            if token is not None:
+                spans.append((start, end))
+                continue
+            part = text[start:end]
+            words = self._words(part)
+            plain = words
+            if self._rules != "parlai":
+                plain = [self._detokenizer.unescape_xml(word) for word in words]
+            searched = part.lower() if len(part.lower()) == len(part) else part
+            searched = searched if self._rules == "parlai" else part
+            for word, (first, last) in zip(words, _spans(searched, plain), strict=True):
+                spans += _spread(self._segment(word), start + first, start + last)
         return spans
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
@@ -187,17 +209,15 @@ class MosesTokenizer(Tokenizer):
     def _special_tokens(self) -> dict[str, int]:
         return self._special
 
-    def _parts(self, text: str) -> list[str]:
-        """Split a text at special tokens, which are parts; Argos has none."""
+    def _parts(self, text: str) -> list[Part]:
+        """Split a text at special and added tokens; Argos has none."""
         try:
             text.encode()
         except UnicodeEncodeError:
             raise InputError(NOT_UNICODE) from None
-        return [text] if self._rules == "argos" else self._split.split(text)
+        return self._split.split(text)
 
     def _ids_of(self, part: str) -> list[int]:
-        if part in self._special and self._rules != "argos":
-            return [self._special[part]]
         return [
             self._ids.get(token, self.unk_id) for word in self._words(part) for token in self._segment(word)
         ]

@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Self
 
+from sentencepiece import SentencePieceNormalizer
 from typing_extensions import override
 
 from heedful.errors import InputError, TokenizerError
 from heedful.settings.parsing import parse_json, shown
+from heedful.text.added_tokens import AddedToken, AddedTokens, read_added, write_added
 from heedful.text.sentencepiece_tokenizer import (
     SentencePieceTokenizer,
     decode_tokens,
@@ -133,7 +135,8 @@ class VocabularyTokenizer(Tokenizer):
         model: a SentencePiece model; its own ids are not used.
         tokens: the token of each id.
         ids: of the four special tokens. Marian has no begin token; its decoder starts with pad.
-        special: further special tokens, such as `__en__`; they are the tags.
+        special: further tokens that a text is split at: special ones, such as `__en__`, which are the tags;
+            others, or those with flags, as added tokens.
         leading_tags: whether `>>fra<<` at the start of a text is one token, as in Marian; such tokens are
             tags too.
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
@@ -152,7 +155,7 @@ class VocabularyTokenizer(Tokenizer):
         tokens: Sequence[str],
         ids: SpecialIds,
         *,
-        special: Collection[str] = (),
+        special: Collection[str | AddedToken] = (),
         leading_tags: bool = False,
         clean_up_spaces: bool = False,
         underscores: bool = False,
@@ -161,13 +164,18 @@ class VocabularyTokenizer(Tokenizer):
         self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
         self._tokens = list(tokens)
         self._ids = {token: i for i, token in enumerate(self._tokens)}
-        _check(self._tokens, self._ids, ids, special, where=f"{name}{TOKENS}")
+        self._added = [each for each in special if isinstance(each, AddedToken)]
+        names = [each if isinstance(each, str) else each.content for each in special]
+        _check(self._tokens, self._ids, ids, names, where=f"{name}{TOKENS}")
         super().__init__(read_kind(model), len(self._tokens), ids)
-        four = [self._tokens[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)]
-        self._special = {token: self._ids[token] for token in (*four, *special)}
+        own = dict.fromkeys(self._tokens[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos))
+        own |= dict.fromkeys(each for each in special if isinstance(each, str))
+        split = {token: AddedToken(content=token, id=self._ids[token], special=True) for token in own}
+        split |= {each.content: each for each in self._added}
+        self._special = {token: each.id for token, each in split.items() if each.special or token in own}
         self._special_ids = frozenset(self._special.values())
-        ordered = sorted(self._special, key=lambda token: (-len(token), token))
-        self._split = re.compile(f"({'|'.join(map(re.escape, ordered))})")
+        is_normalized = any(each.normalized for each in split.values())
+        self._split = AddedTokens(split.values(), normalize=_normalizer(model) if is_normalized else None)
         self._model = model
         self._leading_tags = leading_tags
         self._clean_up_spaces = clean_up_spaces
@@ -182,6 +190,7 @@ class VocabularyTokenizer(Tokenizer):
                 raise ValueError("not an object")
             ids = SpecialIds.read(saved.get("ids"))
             tokens, special = (read_texts(saved, key) for key in ("pieces", "special"))
+            added = read_added(saved.get("added"))
         except ValueError as error:
             raise TokenizerError(
                 f"{name}{TOKENS}: not a usable list of tokens ({error}); restore the file"
@@ -190,7 +199,7 @@ class VocabularyTokenizer(Tokenizer):
             files[MODEL],
             tokens,
             ids,
-            special=special,
+            special=[*special, *added],
             leading_tags=saved.get("leading_tags") is True,
             clean_up_spaces=saved.get("clean_up_spaces") is True,
             underscores=saved.get("underscores") is True,
@@ -205,6 +214,7 @@ class VocabularyTokenizer(Tokenizer):
             "leading_tags": self._leading_tags,
             "clean_up_spaces": self._clean_up_spaces,
             **({"underscores": True} if self._underscores else {}),
+            **write_added(self._added),
             "pieces": self._tokens,
         }
         return {MODEL: self._model, TOKENS: json.dumps(saved, ensure_ascii=False).encode()}
@@ -219,20 +229,19 @@ class VocabularyTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of many texts; much faster than one call for each."""
         parts = [self._parts(text) for text in texts]
-        plain = [part for each in parts for part, _ in each if isinstance(part, str)]
+        plain = [part for each in parts for part, _, _ in each if isinstance(part, str)]
         tokenised = iter(self._tokenise(plain))
         return [
-            [i for part, _ in each for i in (next(tokenised) if isinstance(part, str) else (part,))]
+            [i for part, _, _ in each for i in (next(tokenised) if isinstance(part, str) else (part,))]
             for each in parts
         ]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the span (start, end) in the text of each of its ids."""
-        spans, start = [], 0
-        for part, length in self._parts(text):
-            inner = token_spans(self._spm, part) if isinstance(part, str) else [(0, length)]
+        spans: list[tuple[int, int]] = []
+        for part, start, end in self._parts(text):
+            inner = token_spans(self._spm, part) if isinstance(part, str) else [(0, end - start)]
             spans += [(start + first, start + last) for first, last in inner]
-            start += length
         return spans
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
@@ -267,18 +276,18 @@ class VocabularyTokenizer(Tokenizer):
         tags = _LEADING_TAG if self._leading_tags else _TARGET_TAG
         return self._special | {token: i for token, i in self._ids.items() if tags.fullmatch(token)}
 
-    def _parts(self, text: str) -> list[tuple[int | str, int]]:
-        """Split a text into ids of special tokens and the texts between them, each with its length."""
-        parts: list[tuple[int | str, int]] = []
-        for i, part in enumerate(self._split.split(text)):
-            if i % 2:
-                parts.append((self._special[part], len(part)))
+    def _parts(self, text: str) -> list[tuple[int | str, int, int]]:
+        """Split a text into the ids of tokens that it is split at and the texts between, with their spans."""
+        parts: list[tuple[int | str, int, int]] = []
+        for token, start, end in self._split.split(text):
+            if token is not None:
+                parts.append((token.id, start, end))
                 continue
-            tag = _LEADING_TAG.match(part) if self._leading_tags else None
+            tag = _LEADING_TAG.match(text, start, end) if self._leading_tags else None
             if tag:
-                parts.append((self._ids.get(tag[0], self.unk_id), tag.end()))
-                part = part[tag.end() :]
-            parts.append((part, len(part)))
+                parts.append((self._ids.get(tag[0], self.unk_id), start, tag.end()))
+                start = tag.end()
+            parts.append((text[start:end], start, end))
         return parts
 
     def _tokenise(self, texts: Sequence[str]) -> list[list[int]]:
@@ -287,6 +296,22 @@ class VocabularyTokenizer(Tokenizer):
         except (RuntimeError, TypeError, UnicodeError) as error:
             raise InputError(NOT_UNICODE) from error
         return [[self._ids.get(token, self.unk_id) for token in tokens] for tokens in tokenised]
+
+
+def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
+    """Return the rules of a SentencePiece model, without those of spaces."""
+    rules = SentencePieceNormalizer(
+        model_proto=model, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+    )
+
+    def normalize(text: str) -> tuple[str, Sequence[int]]:
+        try:
+            normalized: tuple[str, Sequence[int]] = rules.normalize(text, with_offsets=True)
+        except (TypeError, UnicodeError) as error:
+            raise InputError(NOT_UNICODE) from error
+        return normalized
+
+    return normalize
 
 
 def _check(
@@ -306,36 +331,62 @@ def _check(
 BYTES = ".bytes.json"
 _FIRST_BYTE = 3  # after <pad>, </s> and <unk>
 _BYTE_SENTINELS = 125
-_BYTE_SPECIAL = {
-    **{"<pad>": 0, "</s>": 1, "<unk>": 2},
-    **{f"<extra_id_{i}>": _FIRST_BYTE + 256 + i for i in range(_BYTE_SENTINELS)},
-}
+_FIRST_ADDED = _FIRST_BYTE + 256 + _BYTE_SENTINELS
 # The first three take the spaces around them along, as in transformers.
-_BYTE_SPLIT = re.compile(r"\s*(<pad>|</s>|<unk>)\s*|(<extra_id_(?:[0-9]|[1-9][0-9]|1[01][0-9]|12[0-4])>)")
+_BYTE_SPECIAL = (
+    *(
+        AddedToken(content=token, id=i, special=True, lstrip=True, rstrip=True)
+        for i, token in enumerate(("<pad>", "</s>", "<unk>"))
+    ),
+    *(
+        AddedToken(content=f"<extra_id_{i}>", id=_FIRST_BYTE + 256 + i, special=True)
+        for i in range(_BYTE_SENTINELS)
+    ),
+)
 
 
 class ByteTokenizer(Tokenizer):
     """ByT5's (Xue et al., 2022): the id of a byte of UTF-8 is its number plus 3; equal to transformers.
 
-    Ids 0 to 2 are padding, the end and unknown; the last 125 are sentinels. There is no begin token: decoders
-    start with padding. Special tokens inside a text become those tokens. Decoding omits them, and bytes that
-    are not UTF-8.
+    Ids 0 to 2 are padding, the end and unknown; 125 sentinels follow the bytes. There is no begin token:
+    decoders start with padding. Special tokens inside a text become those tokens. Decoding omits them, and
+    bytes that are not UTF-8.
+
+    Args:
+        added: further tokens, in the order of their ids, which follow those of the sentinels.
+        name: for error messages.
+
+    Raises:
+        TokenizerError: the ids of added tokens do not follow the sentinels.
     """
 
-    def __init__(self) -> None:
-        super().__init__("byte", _FIRST_BYTE + 256 + _BYTE_SENTINELS, SpecialIds(pad=0, unk=2, bos=0, eos=1))
+    def __init__(self, added: Sequence[AddedToken] = (), *, name: str = "tokenizer") -> None:
+        if [each.id for each in added] != [*range(_FIRST_ADDED, _FIRST_ADDED + len(added))]:
+            raise TokenizerError(
+                f"{name}{BYTES}: the ids of added tokens are not {_FIRST_ADDED} and following"
+            )
+        size = _FIRST_ADDED + len(added)
+        super().__init__("byte", size, SpecialIds(pad=0, unk=2, bos=0, eos=1))
+        self._added = tuple(added)
+        self._own = {each.id: each for each in (*_BYTE_SPECIAL, *added)}
+        self._split = AddedTokens(self._own.values())
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
         """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
-        tokenizer = cls()
+        try:
+            saved = parse_json(files[BYTES])
+            tokenizer = cls(read_added(saved.get("added") if isinstance(saved, dict) else None), name=name)
+        except ValueError as error:
+            raise TokenizerError(f"{name}{BYTES}: not usable ({error}); restore the file") from None
         if files[BYTES] != tokenizer.to_files()[BYTES]:
             raise TokenizerError(f"{name}{BYTES}: not the description of a byte tokenizer; restore the file")
         return tokenizer
 
     def to_files(self) -> dict[str, bytes]:
         """Return the content of its files by suffix."""
-        return {BYTES: json.dumps({"first_byte": _FIRST_BYTE, "sentinels": _BYTE_SENTINELS}).encode()}
+        saved = {"first_byte": _FIRST_BYTE, "sentinels": _BYTE_SENTINELS, **write_added(self._added)}
+        return {BYTES: json.dumps(saved).encode()}
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without eos; InputError for half of a surrogate pair."""
@@ -359,33 +410,36 @@ class ByteTokenizer(Tokenizer):
         for i in map(int, ids):
             if i == self.unk_id and unknown is not None:
                 encoded += next(texts).encode()
+            elif i in self._own:
+                encoded += b"" if self._own[i].special else self._own[i].content.encode()
             elif _FIRST_BYTE <= i < _FIRST_BYTE + 256:
                 encoded.append(i - _FIRST_BYTE)
         return encoded.decode(errors="ignore")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids: the character of the same number for a byte, special ones by name."""
-        names = {i: token for token, i in _BYTE_SPECIAL.items()}
         return [
-            names.get(i, f"<{i}>") if not _FIRST_BYTE <= i < _FIRST_BYTE + 256 else chr(i - _FIRST_BYTE)
+            self._own[i].content
+            if i in self._own
+            else chr(i - _FIRST_BYTE)
+            if 0 <= i - _FIRST_BYTE < 256
+            else f"<{i}>"
             for i in map(int, ids)
         ]
 
     def _special_tokens(self) -> dict[str, int]:
-        return _BYTE_SPECIAL
+        return {each.content: i for i, each in self._own.items() if each.special}
 
     def _with_spans(self, text: str) -> list[tuple[int, tuple[int, int]]]:
         result: list[tuple[int, tuple[int, int]]] = []
-        last = 0
-        for match in (*_BYTE_SPLIT.finditer(text), None):
-            end = len(text) if match is None else match.start()
+        for token, start, end in self._split.split(text):
+            if token is not None:
+                result.append((token.id, (start, end)))
+                continue
             try:
-                encoded = [character.encode() for character in text[last:end]]
+                encoded = [character.encode() for character in text[start:end]]
             except UnicodeEncodeError:
                 raise InputError(NOT_UNICODE) from None
-            for at, bytes_of_character in enumerate(encoded, start=last):
+            for at, bytes_of_character in enumerate(encoded, start=start):
                 result += ((_FIRST_BYTE + byte, (at, at + 1)) for byte in bytes_of_character)
-            if match is not None:
-                result.append((_BYTE_SPECIAL[match[1] or match[2]], match.span()))
-                last = match.end()
         return result

@@ -15,6 +15,7 @@ from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import read_search, read_special_id, read_start_id
 from heedful.interop.huggingface.pretrained import (
+    PIPELINE_FILE,
     TOKENIZER_FILE,
     ImportedBundle,
     ImportOptions,
@@ -22,7 +23,6 @@ from heedful.interop.huggingface.pretrained import (
     tag_of,
 )
 from heedful.interop.huggingface.reading import (
-    PIPELINE_FILE,
     ReadSettings,
     TextSettings,
     assemble,
@@ -153,7 +153,9 @@ def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
         model = directory.read_bytes("sentencepiece.bpe.model")
         special = _tags(directory, kind)
         tokens = [*fairseq_tokens(model), *special]
-        tokenizer = vocabulary_tokenizer(directory, model, tokens, special=special)
+        tokenizer = vocabulary_tokenizer(
+            directory, model, tokens, special=special, in_library=kind != "plbart"
+        )
     check_special_ids(directory, tokenizer)
     return tokenizer
 

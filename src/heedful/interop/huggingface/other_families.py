@@ -17,6 +17,7 @@ from torch.nn.functional import layer_norm
 
 from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
 from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
+from heedful.interop.huggingface.added_tokens import with_added_tokens
 from heedful.interop.huggingface.fairseq_families import check_positions
 from heedful.interop.huggingface.generation import read_search, read_start_id
 from heedful.interop.huggingface.pretrained import (
@@ -97,7 +98,8 @@ def _fsmt_tokenizer(directory: PretrainedDirectory, which: int) -> MosesTokenize
         and all(isinstance(each, str) for each in languages)
     ):
         raise directory.error(f"langs={shown(languages)} are not two languages", file=TOKENIZER_FILE)
-    tokens = read_words(directory.path / ("vocab-src.json", "vocab-tgt.json")[which])
+    words = read_words(directory.path / ("vocab-src.json", "vocab-tgt.json")[which])
+    tokens, added = with_added_tokens(directory, words)
     ids = read_special_ids(directory, {token: i for i, token in enumerate(tokens)})
     return MosesTokenizer(
         _merges(directory, first=0),
@@ -105,6 +107,7 @@ def _fsmt_tokenizer(directory: PretrainedDirectory, which: int) -> MosesTokenize
         ids,
         language=languages[which],
         rules="fsmt",
+        added=added,
         clean_up_spaces=clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
     )
@@ -179,7 +182,9 @@ def _pegasus_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     special = [*masks, *(f"<unk_{i}>" for i in range(2, offset))]
     first = [directory.token("pad_token", "<pad>"), directory.token("eos_token", "</s>")]
     tokens = [*first, *special, *of_model[len(first) :]]
-    return vocabulary_tokenizer(directory, model, tokens, special=special, starts_with_pad=True)
+    return vocabulary_tokenizer(
+        directory, model, tokens, special=special, starts_with_pad=True, in_library=True
+    )
 
 
 BLENDERBOT, SMALL = "blenderbot", "blenderbot-small"
@@ -245,13 +250,18 @@ def _normalised(matrix: Tensor, *, gain: Tensor, shift: Tensor, is_scaled: bool)
 
 def _words_tokenizer(directory: PretrainedDirectory) -> MosesTokenizer:
     """Load vocab.json and merges.txt; texts are split at spaces and punctuation, in lower case."""
-    tokens = read_words(directory.path / "vocab.json")
+    tokens, added = with_added_tokens(directory, read_words(directory.path / "vocab.json"))
     ids = read_special_ids(directory, {token: i for i, token in enumerate(tokens)}, usual=_SMALL_TOKENS)
     merges = _merges(directory, first=1)  # after the version
-    name = str(directory.path / "tokenizer")
-    clean_up = clean_up_spaces(directory)
     return MosesTokenizer(
-        merges, tokens, ids, language="en", rules="parlai", clean_up_spaces=clean_up, name=name
+        merges,
+        tokens,
+        ids,
+        language="en",
+        rules="parlai",
+        added=added,
+        clean_up_spaces=clean_up_spaces(directory),
+        name=str(directory.path / "tokenizer"),
     )
 
 

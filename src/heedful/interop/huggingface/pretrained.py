@@ -20,17 +20,14 @@ from heedful.settings.parsing import is_plain_name, parse_json, read_limited, sh
 from heedful.settings.run import Config
 from heedful.text import Tokenizer, TokenizerPair
 
-CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer_config.json",
-)
+CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
+TOKENIZER_FILE, PIPELINE_FILE = "tokenizer_config.json", "tokenizer.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists, whole or sharded
 _INDEX = ".index.json"  # of sharded weights
 # Any of these shows that there is a tokenizer.
 _TOKENIZER_FILES = (
     TOKENIZER_FILE,
-    "tokenizer.json",
+    PIPELINE_FILE,
     "vocab.json",
     "source.spm",
     "sentencepiece.bpe.model",

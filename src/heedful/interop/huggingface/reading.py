@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.huggingface.added_tokens import pipeline_with_added_tokens, with_added_tokens
 from heedful.interop.huggingface.generation import GENERATION_KEYS, read_special_id, read_start_id
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
+    PIPELINE_FILE,
     TOKENIZER_FILE,
     ImportedBundle,
     ImportOptions,
@@ -15,10 +17,9 @@ from heedful.interop.huggingface.pretrained import (
     refuse_other_values,
     refuse_unknown_keys,
 )
-from heedful.interop.vocabulary import MAX_NUMBER
 from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
-from heedful.settings.parsing import is_whole, shown
+from heedful.settings.parsing import shown
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 
@@ -130,7 +131,6 @@ def check_keys(
     refuse_unknown_keys(directory, CONFIG_FILE, config, {*known, *fixed, *every})
 
 
-PIPELINE_FILE = "tokenizer.json"
 _NUM_SPECIAL_TOKENS = 3  # <unk>, <s>, </s>
 _USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
@@ -143,36 +143,31 @@ def vocabulary_tokenizer(
     special: Collection[str] = (),
     starts_with_pad: bool = False,
     leading_tags: bool = False,
+    in_library: bool = False,
 ) -> VocabularyTokenizer:
     """Return a tokenizer of a SentencePiece model and a list of tokens.
 
     Args:
-        directory: of the model; tokenizer_config.json names special and added tokens.
+        directory: of the model; its files name special and added tokens.
         model: the SentencePiece model.
-        tokens: by id.
+        tokens: by id, without added tokens.
         special: special tokens, such as language tags.
         starts_with_pad: whether there is no begin token.
         leading_tags: as in `VocabularyTokenizer`.
+        in_library: as in `with_added_tokens`.
 
     Raises:
-        InteropError: a special or added token is not in the list.
+        InteropError: a special token is not in the list, or an added one has another's id.
         TokenizerError: the model or the tokens are not usable.
     """
+    tokens, added = with_added_tokens(directory, tokens, in_library=in_library)
     known = {token: i for i, token in enumerate(tokens)}
     ids = read_special_ids(directory, known, without_bos=starts_with_pad)
-    added = _added_tokens(directory)
-    for token in added:
-        if token not in known:
-            raise directory.error(
-                f"the added token {shown(token)} is not in the vocabulary; such models are not supported",
-                file=TOKENIZER_FILE,
-            )
-    four = {tokens[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)}
     return VocabularyTokenizer(
         model,
         tokens,
         ids,
-        special=[*dict.fromkeys([*special, *(token for token in added if token not in four)])],
+        special=[*special, *added],
         leading_tags=leading_tags,
         clean_up_spaces=clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
@@ -200,19 +195,11 @@ def tokenizer_of_pipeline(
         TokenizerError: it is not usable.
         MissingExtraError: the tokenizers library is not installed.
     """
-    added = directory.read_object(PIPELINE_FILE).get("added_tokens")
-    ids = read_special_ids(
-        directory,
-        {
-            content: token["id"]
-            for token, content in _with_contents(directory, added, file=PIPELINE_FILE)
-            if is_whole(token.get("id"), most=MAX_NUMBER)
-        },
-        without_bos=starts_with_pad,
-    )
+    pipeline = directory.read_object(PIPELINE_FILE)
+    content, known = pipeline_with_added_tokens(directory, pipeline)
     return HuggingFaceTokenizer(
-        directory.read_bytes(PIPELINE_FILE),
-        ids,
+        directory.read_bytes(PIPELINE_FILE) if content is None else content,
+        read_special_ids(directory, known, without_bos=starts_with_pad),
         clean_up_spaces=clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
     )
@@ -250,24 +237,6 @@ def read_special_ids(
             raise directory.error(f"{kind}_token is {shown(name)}, which has no id", file=TOKENIZER_FILE)
         ids[kind] = known[name]
     return SpecialIds(**ids)
-
-
-def _added_tokens(directory: PretrainedDirectory) -> list[str]:
-    by_id = directory.tokenizer.get("added_tokens_decoder")
-    tokens = [*by_id.values()] if isinstance(by_id, dict) else by_id
-    return [content for _, content in _with_contents(directory, tokens, file=TOKENIZER_FILE)]
-
-
-def _with_contents(
-    directory: PretrainedDirectory, tokens: object, *, file: str
-) -> list[tuple[dict[str, Any], str]]:
-    """Return the tokens added to a vocabulary, each with its content; None: there are none."""
-    added: list[tuple[dict[str, Any], str]] = []
-    for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
-        if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
-            raise directory.error(f"{shown(token)} is not an added token with its content", file=file)
-        added.append((token, token["content"]))
-    return added
 
 
 def clean_up_spaces(directory: PretrainedDirectory) -> bool:

@@ -14,8 +14,10 @@ from typing import Any
 
 from heedful.interop.conversion import STACKS, Conversion, Imported, same_numbers, scaled
 from heedful.interop.fairseq import move_tokens
+from heedful.interop.huggingface.added_tokens import with_added_tokens
 from heedful.interop.huggingface.generation import read_search, read_start_id
 from heedful.interop.huggingface.pretrained import (
+    PIPELINE_FILE,
     TOKENIZER_FILE,
     ImportedBundle,
     ImportOptions,
@@ -23,7 +25,6 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.interop.huggingface.reading import (
     ACTIVATIONS,
-    PIPELINE_FILE,
     ReadSettings,
     TextSettings,
     assemble,
@@ -208,14 +209,21 @@ def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSe
 def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load the SentencePiece model and add the sentinels, or a tokenizer.json; ByT5 has no file."""
     if "ByT5Tokenizer" in (each.get("tokenizer_class") for each in (directory.tokenizer, directory.config)):
-        return ByteTokenizer()
+        tokens = ByteTokenizer().tokens(range(ByteTokenizer().vocab_size))
+        _, added = with_added_tokens(directory, tokens)
+        return ByteTokenizer([each for each in added if each.content not in tokens])
     if (directory.path / _MODEL_FILE).is_file():
         model = directory.read_bytes(_MODEL_FILE)
         spm = load_sentencepiece(model, name=_MODEL_FILE)
         tokens = [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
         sentinels = _added_sentinels(directory, tokens)
         return vocabulary_tokenizer(
-            directory, model, [*tokens, *sentinels], special=sentinels, starts_with_pad=True
+            directory,
+            model,
+            [*tokens, *sentinels],
+            special=sentinels,
+            starts_with_pad=True,
+            in_library=True,
         )
     if not (directory.path / PIPELINE_FILE).is_file():
         raise directory.error(

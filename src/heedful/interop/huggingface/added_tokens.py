@@ -1,0 +1,144 @@
+"""Read the tokens that were added to a vocabulary, from any of the files where transformers has them."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from heedful.interop.huggingface.pretrained import PIPELINE_FILE, TOKENIZER_FILE, PretrainedDirectory
+from heedful.settings.parsing import is_whole, shown
+from heedful.text.added_tokens import AddedToken
+
+ADDED_TOKENS_FILE = "added_tokens.json"
+_NEXT = 2**31 - 1  # stands for the first id after the vocabulary
+_MOST_UNUSED = 1000  # ids between added tokens that no token has
+
+
+def with_added_tokens(
+    directory: PretrainedDirectory, tokens: Sequence[str], *, in_library: bool = False
+) -> tuple[list[str], list[AddedToken]]:
+    """Return a list of tokens with those that were added to it, and these with their flags.
+
+    Ids between them that no token has are those of `<unused-N>`.
+
+    Args:
+        directory: of the model.
+        tokens: by id.
+        in_library: whether transformers has the tokenizer in the tokenizers library, not in Python
+            (`added_tokens`).
+
+    Raises:
+        InteropError: an added token has the id of another one.
+    """
+    by_id, known = dict(enumerate(tokens)), {token: i for i, token in enumerate(tokens)}
+    added = []
+    for token in read_added_tokens(directory, in_library=in_library):
+        token_id = known.get(token.content, len(by_id)) if token.id == _NEXT else token.id
+        if (
+            known.get(token.content, token_id) != token_id
+            or by_id.get(token_id, token.content) != token.content
+        ):
+            raise directory.error(
+                f"the added token {shown(token.content)} has id {token_id:,}, which is not its "
+                "place in the vocabulary; copy the whole directory of one model",
+                file=TOKENIZER_FILE,
+            )
+        by_id[token_id], known[token.content] = token.content, token_id
+        added.append(replace(token, id=token_id))
+    size = max(by_id, default=-1) + 1
+    if size > len(tokens) + len(added) + _MOST_UNUSED:
+        raise directory.error(f"an added token has id {size - 1:,}", file=TOKENIZER_FILE)
+    return [by_id.get(i, f"<unused-{i}>") for i in range(size)], added
+
+
+def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = False) -> list[AddedToken]:
+    """Return the tokens added to a vocabulary, as transformers reads them.
+
+    They are in "added_tokens_decoder" of the tokenizer's settings, or for older versions in added_tokens.json
+    and tokenizer.json. The settings name further special ones, whose id is `_NEXT`.
+
+    Args:
+        directory: of the model.
+        in_library: whether the tokenizers library splits texts at them: at normalised ones in the
+            normalised text, at single words where no letter is next to them. Else these lie between spaces.
+
+    Raises:
+        InteropError: they are not written as transformers writes them.
+    """
+    further = [
+        name
+        for key in ("additional_special_tokens", "extra_special_tokens")
+        if isinstance(values := directory.tokenizer.get(key), list)
+        for each in values
+        if isinstance(name := each.get("content") if isinstance(each, dict) else each, str)
+    ]
+    named = {directory.token(key, "") for key in directory.tokenizer if key.endswith("_token")}
+    by_id = directory.tokenizer.get("added_tokens_decoder")
+    if isinstance(by_id, dict):
+        saved = [_with_id(token, i) for i, token in by_id.items()]
+    else:
+        saved = _older_added_tokens(directory, {*named, *further})
+    tokens: dict[str, AddedToken] = {}
+    for values in saved:
+        single = ("words" if in_library else "spaces") if values.get("single_word") is True else None
+        special = values.get("content") in named or values.get("content") in further
+        special = special or (in_library and values.get("special") is True)
+        normalized = in_library and values.get("normalized") is True
+        changed = {"single_word": single, "special": special, "normalized": normalized}
+        try:
+            token = AddedToken.read({**values, **changed})
+        except ValueError as error:
+            raise directory.error(str(error), file=TOKENIZER_FILE) from None
+        tokens[token.content] = token
+    new = [AddedToken(content=name, id=_NEXT, special=True) for name in further if name not in tokens]
+    return [*tokens.values(), *new]
+
+
+def _with_id(token: object, i: str) -> dict[str, Any]:
+    is_id = i.isdecimal() and len(i) < 10
+    return {**(token if isinstance(token, dict) else {}), "id": int(i) if is_id else None}
+
+
+def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]) -> list[dict[str, Any]]:
+    """Return the tokens of added_tokens.json, ids by token, and of tokenizer.json, which has priority."""
+    saved: dict[str, dict[str, Any]] = {}
+    if (directory.path / ADDED_TOKENS_FILE).is_file():
+        for token, i in directory.read_object(ADDED_TOKENS_FILE).items():
+            saved[token] = {"content": token, "id": i, "normalized": token not in special}
+            saved[token]["special"] = token in special
+    if (directory.path / PIPELINE_FILE).is_file():
+        saved |= _by_content(directory, directory.read_object(PIPELINE_FILE).get("added_tokens"))
+    return [*saved.values()]
+
+
+def pipeline_with_added_tokens(
+    directory: PretrainedDirectory, pipeline: Mapping[str, Any]
+) -> tuple[bytes | None, dict[str, int]]:
+    """Return a tokenizer.json with the added tokens that it lacks, and the ids of all added tokens.
+
+    The content is None if it lacks none. Raises as `read_added_tokens`.
+    """
+    saved = _by_content(directory, pipeline.get("added_tokens"))
+    changed = {}
+    for token in read_added_tokens(directory, in_library=True):
+        flags = {**asdict(token), "single_word": token.single_word is not None}
+        if token.id != _NEXT and {**saved.get(token.content, {}), **flags} != saved.get(token.content):
+            changed[token.content] = flags
+    saved |= changed
+    known = {content: token["id"] for content, token in saved.items() if is_whole(token.get("id"))}
+    if not changed:
+        return None, known
+    added = sorted(saved.values(), key=lambda token: known.get(token["content"], -1))
+    return json.dumps({**pipeline, "added_tokens": added}, ensure_ascii=False).encode(), known
+
+
+def _by_content(
+    directory: PretrainedDirectory, tokens: object, *, file: str = PIPELINE_FILE
+) -> dict[str, dict[str, Any]]:
+    """Return the tokens added to a vocabulary, by their content; None: there are none."""
+    added: dict[str, dict[str, Any]] = {}
+    for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
+        if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
+            raise directory.error(f"{shown(token)} is not an added token with its content", file=file)
+        added[token["content"]] = token
+    return added

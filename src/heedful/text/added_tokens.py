@@ -1,0 +1,165 @@
+"""Tokens added to a vocabulary, which a text is split at before it is tokenised.
+
+Their flags are those of `AddedToken` in the libraries transformers and tokenizers, which split differently:
+transformers, for tokenizers written in Python, takes a token as it stands, and a single word lies between
+spaces. The tokenizers library compares a normalised token with the normalised text, and a single word lies
+between characters that are no part of words.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, Self, get_args
+
+from heedful.settings.parsing import Json, is_whole, shown
+
+# Returns a normalised text, and where each of its characters, and the end, stands in the text.
+Normalizer = Callable[[str], tuple[str, Sequence[int]]]
+SingleWord = Literal["spaces", "words"]
+_MOST = 2**31 - 1
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedToken:
+    """A token that a text is split at.
+
+    Attributes:
+        content: its text.
+        id: in the vocabulary.
+        special: whether decoding omits it.
+        lstrip: whether it takes the white space before it along.
+        rstrip: whether it takes the white space after it along.
+        single_word: None: it is a token anywhere; "spaces": only between spaces; "words": only where no
+            letter, digit or underscore is next to it.
+        normalized: whether it is compared with the normalised text.
+    """
+
+    content: str
+    id: int
+    special: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: SingleWord | None = None
+    normalized: bool = False
+
+    @classmethod
+    def read(cls, saved: Json) -> Self:
+        """Read a token from JSON; unknown keys are ignored.
+
+        Raises:
+            ValueError: it is not a token with its content, its id and its flags.
+        """
+        values = saved if isinstance(saved, dict) else {}
+        content, token_id, single = (values.get(key) for key in ("content", "id", "single_word"))
+        flags = {key: values.get(key, False) for key in ("special", "lstrip", "rstrip", "normalized")}
+        if not (isinstance(content, str) and content and is_whole(token_id, most=_MOST)):
+            raise ValueError(f"{shown(saved)} is not an added token with its content and id")
+        are_flags = all(isinstance(flag, bool) for flag in flags.values())
+        if not are_flags or single not in (None, *get_args(SingleWord)):
+            raise ValueError(f"the added token {shown(content)} has a flag of an unknown value")
+        return cls(content=content, id=int(token_id or 0), single_word=single, **flags)
+
+
+def read_added(saved: Json) -> list[AddedToken]:
+    """Read a list of added tokens from JSON; None is an empty one. ValueError if it is something else."""
+    if saved is not None and not isinstance(saved, list):
+        raise ValueError("'added' is not a list of added tokens")
+    return [AddedToken.read(each) for each in saved or ()]
+
+
+def write_added(tokens: Iterable[AddedToken]) -> dict[str, Json]:
+    """Return the tokens under the key "added"; nothing if there are none."""
+    written: list[Json] = [asdict(each) for each in tokens]
+    return {"added": written} if written else {}
+
+
+Part = tuple[AddedToken | None, int, int]  # a token or the text between tokens: its start and end
+
+
+class AddedTokens:
+    """Splits texts at added tokens.
+
+    Args:
+        tokens: of which the longest is taken where several begin.
+        normalize: of tokens that are compared with the normalised text; None: all are taken as they stand.
+    """
+
+    def __init__(self, tokens: Iterable[AddedToken], *, normalize: Normalizer | None = None) -> None:
+        self._normalize = normalize
+        self._plain: dict[str, AddedToken] = {}
+        self._normalized: dict[str, AddedToken] = {}
+        for token in tokens:
+            if normalize is not None and token.normalized:
+                self._normalized[normalize(token.content)[0]] = token
+            else:
+                self._plain[token.content] = token
+        self._patterns = [_pattern(each) for each in (self._plain, self._normalized)]
+
+    def split(self, text: str) -> list[Part]:
+        """Return the tokens in a text and the texts between them, in their order; none is empty."""
+        parts = _split(text, self._patterns[0], self._plain)
+        if not self._normalized:
+            return parts
+        assert self._normalize is not None
+        result: list[Part] = []
+        for part in parts:
+            if part[0] is not None:
+                result.append(part)
+                continue
+            _, first, last = part
+            normalized, offsets = self._normalize(text[first:last])
+            result += (
+                (token, first + offsets[start], first + offsets[end])
+                for token, start, end in _split(normalized, self._patterns[1], self._normalized)
+            )
+        return result
+
+
+def _split(text: str, pattern: re.Pattern[str] | None, tokens: Mapping[str, AddedToken]) -> list[Part]:
+    parts: list[Part] = []
+    last = 0
+    for match in pattern.finditer(text) if pattern is not None else ():
+        token, (start, end) = tokens[match[0]], match.span()
+        if not _is_word(token, text, start, end):
+            last = _cut_at_rejected(token, text, parts, last, match.span())
+            continue
+        if token.lstrip:
+            start = max(last, len(text[:start].rstrip()))
+        if token.rstrip:
+            end = len(text) - len(text[end:].lstrip())
+        if last < start:
+            parts.append((None, last, start))
+        parts.append((token, start, end))
+        last = end
+    if last < len(text):
+        parts.append((None, last, len(text)))
+    return parts
+
+
+def _is_word(token: AddedToken, text: str, start: int, end: int) -> bool:
+    around = text[:start][-1:], text[end:][:1]
+    if token.single_word == "spaces":
+        return all(each in ("", " ") for each in around)
+    return token.single_word is None or not any(map(_WORD.match, around))
+
+
+def _cut_at_rejected(
+    token: AddedToken, text: str, parts: list[Part], last: int, span: tuple[int, int]
+) -> int:
+    """Return where the text after a part of a word begins; transformers joins it with one neighbour."""
+    start, end = span
+    if token.single_word == "words":
+        return last
+    if text[:start][-1:] in ("", " "):  # so it belongs to what follows
+        end = start
+    elif parts and last == start:
+        _, last, _ = parts.pop()
+    if last < end:
+        parts.append((None, last, end))
+    return end
+
+
+def _pattern(tokens: Mapping[str, AddedToken]) -> re.Pattern[str] | None:
+    ordered = sorted(tokens, key=lambda token: (-len(token), token))
+    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
