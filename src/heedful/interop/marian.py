@@ -108,6 +108,7 @@ def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSe
 
 def _read_tokenizers(directory: PretrainedDirectory, *, separate: bool) -> TokenizerPair:
     """Load the tokenizers: source.spm and target.spm, with the ids of vocab.json or target_vocab.json."""
+    directory.tokenizer_class("MarianTokenizer")
     models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
     lists = [read_words(directory.path / "vocab.json")]
     lists.append(read_words(directory.path / "target_vocab.json") if separate else lists[0])

@@ -75,7 +75,7 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     named = {directory.token(key, "") for key in directory.tokenizer if key.endswith("_token")}
     by_id = directory.tokenizer.get("added_tokens_decoder")
     if isinstance(by_id, dict):
-        saved = [_with_id(token, i) for i, token in by_id.items()]
+        saved = [_with_id(directory, token, i) for i, token in by_id.items()]
     else:
         saved = _older_added_tokens(directory, {*named, *further})
     tokens: dict[str, AddedToken] = {}
@@ -94,9 +94,10 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     return [*tokens.values(), *new]
 
 
-def _with_id(token: object, i: str) -> dict[str, Any]:
-    is_id = i.isdecimal() and len(i) < 10
-    return {**(token if isinstance(token, dict) else {}), "id": int(i) if is_id else None}
+def _with_id(directory: PretrainedDirectory, token: object, i: str) -> dict[str, Any]:
+    if not isinstance(token, dict):
+        raise directory.error(f"{shown(token)} is not an added token", file=TOKENIZER_FILE)
+    return {**token, "id": int(i) if i.isdecimal() and len(i) < 10 else None}
 
 
 def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]) -> list[dict[str, Any]]:

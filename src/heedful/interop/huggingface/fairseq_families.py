@@ -13,6 +13,7 @@ from typing import Any
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
+from heedful.interop.huggingface.added_tokens import pipeline_with_added_tokens, read_added_tokens
 from heedful.interop.huggingface.generation import read_search, read_special_id, read_start_id
 from heedful.interop.huggingface.pretrained import (
     PIPELINE_FILE,
@@ -37,6 +38,14 @@ from heedful.settings.parsing import shown
 from heedful.text import Tokenizer, TokenizerPair
 
 BART, BART_FAMILIES = "bart", ("bart", "mbart", "mvp", "plbart")
+MBART, MBART_50 = "mbart", "mbart-50"
+_CLASSES = {
+    "bart": ("BartTokenizer", "RobertaTokenizer"),
+    "mbart": ("MBartTokenizer", "MBart50Tokenizer"),
+    "mvp": ("MvpTokenizer", "BartTokenizer", "RobertaTokenizer"),
+    "plbart": ("PLBartTokenizer",),
+}
+_MODEL_FILE = "sentencepiece.bpe.model"
 _USUAL_SOURCE = "en_XX"  # the default of mBART's tokenizers
 # The languages in the order of their ids, which follow those of the tokens (MBartTokenizer and
 # MBart50Tokenizer of transformers).
@@ -98,10 +107,45 @@ def _convert(conversion: Conversion, *, norm: str) -> Imported:
 def _kind(directory: PretrainedDirectory) -> str:
     """Return the key of `_READERS`; mBART-50 has the configuration of mBART and another tokenizer."""
     family = str(directory.config["model_type"])
-    if family == "mbart":
-        tokenizer = directory.typed(TOKENIZER_FILE).text("tokenizer_class") or ""
-        return "mbart-50" if tokenizer.startswith("MBart50") else "mbart"
-    return "bart" if family == "mvp" else family
+    if family != "mbart":
+        directory.tokenizer_class(*_CLASSES[family])
+        return "bart" if family == "mvp" else family
+    name = directory.tokenizer_class(*_CLASSES[MBART])
+    by_class = name and (MBART_50 if name == "MBart50Tokenizer" else MBART)
+    by_tags = _kind_by_tags(directory)
+    if by_class and (by_tags is None or by_class == by_tags):
+        return by_class
+    kind = by_tags or _kind_by_size(directory)
+    if by_class or kind is None:
+        problem = f"{name} contradicts the language tags" if by_class else "tokenizer_class is missing"
+        raise directory.error(
+            f'{problem}; add "tokenizer_class": "MBartTokenizer" or "MBart50Tokenizer"', file=TOKENIZER_FILE
+        )
+    return kind
+
+
+def _kind_by_tags(directory: PretrainedDirectory) -> str | None:
+    """Return mBART-50 if there are all of its tags, mBART if there are its own alone; None: neither."""
+    if directory.tokenizer.get("language_codes") == "ML50":
+        return MBART_50
+    if (directory.path / PIPELINE_FILE).is_file():
+        known = {*pipeline_with_added_tokens(directory, directory.read_object(PIPELINE_FILE))[1]}
+    else:
+        known = {each.content for each in read_added_tokens(directory)}
+    if known.issuperset(_MORE_LANGUAGES_50.split()):
+        return MBART_50
+    is_plain = known.issuperset(_LANGUAGES.split()) and known.isdisjoint(_MORE_LANGUAGES_50.split())
+    return MBART if is_plain else None
+
+
+def _kind_by_size(directory: PretrainedDirectory) -> str | None:
+    """Return the kind of mBART that has as many tokens as the model has rows; None: neither."""
+    model = directory.path / _MODEL_FILE
+    if not model.is_file():
+        return None
+    count = len(fairseq_tokens(directory.read_bytes(_MODEL_FILE)))
+    sizes = {count + len(_tags(directory, kind)): kind for kind in (MBART, MBART_50)}
+    return sizes.get(directory.typed().whole_number("vocab_size") or 0)
 
 
 def _read_bart_text(
@@ -123,7 +167,7 @@ def _read_mbart_text(
     directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
 ) -> TextSettings:
     tokenizer = _tokenizer(directory)
-    usual = _USUAL_SOURCE if _kind(directory) == "mbart" else None
+    usual = _USUAL_SOURCE if _kind(directory) == MBART else None
     src_tag = tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=usual)
     default = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
     tgt_tag = tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=default)
@@ -150,7 +194,7 @@ def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     if kind == "bart" or (directory.path / PIPELINE_FILE).is_file():
         tokenizer: Tokenizer = tokenizer_of_pipeline(directory)
     else:
-        model = directory.read_bytes("sentencepiece.bpe.model")
+        model = directory.read_bytes(_MODEL_FILE)
         special = _tags(directory, kind)
         tokens = [*fairseq_tokens(model), *special]
         tokenizer = vocabulary_tokenizer(
@@ -163,7 +207,7 @@ def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
 def _tags(directory: PretrainedDirectory, kind: str) -> list[str]:
     """Return the special tokens after a SentencePiece model's: tags, and `<mask>` unless PLBart has 7."""
     if kind != "plbart":
-        return [*_LANGUAGES.split(), *(_MORE_LANGUAGES_50.split() if kind == "mbart-50" else ()), "<mask>"]
+        return [*_LANGUAGES.split(), *(_MORE_LANGUAGES_50.split() if kind == MBART_50 else ()), "<mask>"]
     codes = directory.typed(TOKENIZER_FILE).text("language_codes") or "base"
     if codes not in _PROGRAMMING_LANGUAGES:
         raise _unknown_codes(directory, codes, _PROGRAMMING_LANGUAGES)
@@ -183,8 +227,8 @@ def _text_settings(tokenizer: Tokenizer, start_id: int, languages: dict[str, str
 
 _READERS: dict[str, Callable[[PretrainedDirectory, ImportOptions, dict[str, Any]], TextSettings]] = {
     "bart": _read_bart_text,
-    "mbart": _read_mbart_text,
-    "mbart-50": _read_mbart50_text,
+    MBART: _read_mbart_text,
+    MBART_50: _read_mbart50_text,
     "plbart": _read_mbart_text,
 }
 
@@ -248,6 +292,7 @@ def _convert_m2m100(conversion: Conversion) -> Imported:
 
 def _m2m100_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load NLLB's tokenizer.json, or M2M100's SentencePiece model, list of tokens, and language tags."""
+    directory.tokenizer_class("M2M100Tokenizer", "NllbTokenizer")
     if (directory.path / PIPELINE_FILE).is_file():
         return tokenizer_of_pipeline(directory)
     if not (directory.path / "vocab.json").is_file():
@@ -261,7 +306,7 @@ def _m2m100_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     tags = [f"__{code}__" for code in _M2M100_LANGUAGES[codes].split()]
     return vocabulary_tokenizer(
         directory,
-        directory.read_bytes("sentencepiece.bpe.model"),
+        directory.read_bytes(_MODEL_FILE),
         [*read_words(directory.path / "vocab.json"), *tags],
         special=tags,
     )

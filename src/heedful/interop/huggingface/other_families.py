@@ -89,6 +89,7 @@ def _convert_fsmt(conversion: Conversion, *, tied: bool) -> Imported:
 
 def _fsmt_tokenizer(directory: PretrainedDirectory, which: int) -> MosesTokenizer:
     """Load the tokenizer of the source (0) or of the target (1); both have the same codes."""
+    directory.tokenizer_class("FSMTTokenizer")
     if directory.tokenizer.get("do_lower_case") is True:
         raise directory.error("do_lower_case=true is not supported", file=TOKENIZER_FILE)
     languages = directory.tokenizer.get("langs") or directory.config.get("langs")
@@ -169,6 +170,7 @@ def _convert(conversion: Conversion, **facts: str) -> Imported:
 
 def _pegasus_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load the SentencePiece model, after the tokens of pre-training, or a tokenizer.json."""
+    directory.tokenizer_class("PegasusTokenizer")
     if not (directory.path / _MODEL_FILE).is_file():
         return tokenizer_of_pipeline(directory, starts_with_pad=True)
     model = directory.read_bytes(_MODEL_FILE)
@@ -212,6 +214,7 @@ def read_blenderbot(directory: PretrainedDirectory, options: ImportOptions) -> I
     facts = read_architecture(directory, BLENDERBOTS, known=known, fixed=fixed)
     text = None
     if directory.has_tokenizer or (directory.path / _MERGES_FILE).is_file():
+        directory.tokenizer_class("BlenderbotSmallTokenizer" if small else "BlenderbotTokenizer")
         text = _read_text(directory, options, _words_tokenizer if small else tokenizer_of_pipeline)
         text = replace(text, source_eos=not small)
     read = ReadSettings(model=facts, search=read_search(directory), text=text)

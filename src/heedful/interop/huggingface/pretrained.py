@@ -22,6 +22,8 @@ from heedful.text import Tokenizer, TokenizerPair
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZER_FILE, PIPELINE_FILE = "tokenizer_config.json", "tokenizer.json"
+# Classes that say nothing about the texts of a model.
+_ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "PythonBackend", "TokenizersBackend")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists, whole or sharded
 _INDEX = ".index.json"  # of sharded weights
 # Any of these shows that there is a tokenizer.
@@ -130,6 +132,30 @@ class PretrainedDirectory:
         token = self.tokenizer.get(name)
         token = token.get("content") if isinstance(token, Mapping) else token
         return token if isinstance(token, str) else default
+
+    def tokenizer_class(self, *known: str) -> str | None:
+        """Return the class of the tokenizer, without "Fast"; None: no file names it.
+
+        It stands in the tokenizer's settings, or for many published models in config.json.
+
+        Args:
+            known: the classes of the family.
+
+        Raises:
+            InteropError: it is another class, which may frame and split texts otherwise.
+        """
+        for file, settings in ((TOKENIZER_FILE, self.tokenizer), (CONFIG_FILE, self.config)):
+            name = settings.get("tokenizer_class")
+            if name is None or name in _ANY_CLASS:
+                continue
+            if isinstance(name, str) and name.removesuffix("Fast") in known:
+                return name.removesuffix("Fast")
+            raise self.error(
+                f"tokenizer_class={shown(name)} is not supported for {shown(self.config.get('model_type'))}; "
+                f"{', '.join(known)} {'is' if len(known) == 1 else 'are'}",
+                file=file,
+            )
+        return None
 
     @property
     def has_tokenizer(self) -> bool:

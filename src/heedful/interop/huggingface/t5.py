@@ -208,7 +208,7 @@ def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSe
 
 def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load the SentencePiece model and add the sentinels, or a tokenizer.json; ByT5 has no file."""
-    if "ByT5Tokenizer" in (each.get("tokenizer_class") for each in (directory.tokenizer, directory.config)):
+    if directory.tokenizer_class("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer") == "ByT5Tokenizer":
         tokens = ByteTokenizer().tokens(range(ByteTokenizer().vocab_size))
         _, added = with_added_tokens(directory, tokens)
         return ByteTokenizer([each for each in added if each.content not in tokens])
