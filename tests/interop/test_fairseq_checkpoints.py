@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful import Translator, load_bundle
 from heedful.errors import InteropError
-from heedful.interop.fairseq import read_dictionary
+from heedful.interop.fairseq_dictionaries import read_dictionary
 from heedful.interop.layouts import read_layout
 from heedful.model.transformer import Transformer
 from heedful.storage.torch_weights import assign_weights, meta_model

@@ -18,7 +18,7 @@ from pretrained_models import FAMILIES
 
 from heedful.errors import ConfigError, HeedfulError, InteropError, TokenizerError
 from heedful.interop.conversion import read_checkpoint
-from heedful.interop.fairseq import read_dictionary
+from heedful.interop.fairseq_dictionaries import read_dictionary
 from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import read_directory, read_layout, recognise
 from heedful.interop.vocabulary import read_tokenizers, read_words
@@ -55,7 +55,7 @@ def copy_with(saved: dict[str, Path], tmp_path: Path, name: str, file: str, **ch
 @pytest.mark.parametrize(
     ("name", "file", "changes", "message"),
     [
-        ("marian", "tokenizer_config.json", {"added_tokens_decoder": [3]}, "3 is not an added token"),
+        ("marian", "tokenizer_config.json", {"added_tokens_decoder": [3]}, "[3] is not an added token"),
         (
             "marian",
             "tokenizer_config.json",

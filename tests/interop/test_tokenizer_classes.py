@@ -19,7 +19,7 @@ TAGS["MBart50Tokenizer"] = [*TAGS["MBartTokenizer"], *_MORE_LANGUAGES_50.split()
 
 @pytest.fixture(params=TAGS)
 def published(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A model with SentencePiece's file and tags after its tokens, as the published ones; no class is named."""
+    """A model with SentencePiece's file and tags after its tokens, as published; no class is named."""
     name: str = request.param
     FAMILIES["mbart-50" if "50" in name else "mbart"].save(tmp_path)
     model = sentencepiece_model(sum(phrases(), ()), "unigram", 200)
@@ -63,7 +63,7 @@ def test_mbarts_are_told_apart_by_all_that_names_them(evidence: str, published: 
 
 
 def test_an_mbart_that_nothing_tells_is_refused(published: tuple[str, Path]) -> None:
-    name, directory = published
+    _, directory = published
     change(directory, "config.json", vocab_size=99)
     with pytest.raises(InteropError, match="tokenizer_class"):
         kind_of(directory)

@@ -42,7 +42,7 @@ from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
 from heedful.interop.conversion import read_checkpoint
-from heedful.interop.fairseq import read_dictionaries
+from heedful.interop.fairseq_dictionaries import read_dictionaries
 from heedful.interop.layouts import read_layout, recognise
 from heedful.interop.marian_files import MODEL_OPTIONS, parse_options
 from heedful.interop.vocabulary import read_tokenizers

@@ -1,7 +1,7 @@
 """Checkpoints of fairseq's transformer, with the training arguments beside the weights.
 
 `read` converts the weights; transformers' models by the same authors share the names of their parts
-(`move_layers`, `move_tokens`). `read_dictionaries` makes tokenizers of dict.txt.
+(`move_layers`, `move_tokens`).
 
 Sentences have an end token, which is also the decoder's start token; positions count from 2, after padding's.
 """
@@ -9,22 +9,16 @@ Sentences have an end token, which is also the decoder's start token; positions 
 import argparse
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from heedful.errors import InteropError, TokenizerError
 from heedful.interop.conversion import STACKS, Conversion, Imported
-from heedful.interop.vocabulary import read_token_lines
-from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import is_whole, short, shown
-from heedful.text import SentencePieceTokenizer, TokenizerPair
-from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 LAYOUT = "fairseq"
-_PAD_ID, _EOS_ID = 1, 2
-_UNUSED_ROWS = _PAD_ID + 1  # of learned positions
+PAD_ID, EOS_ID = 1, 2
+_UNUSED_ROWS = PAD_ID + 1  # of learned positions
 _NO_WEIGHTS = re.compile(r"(^|\.)(version|_float_tensor|embed_positions\.weights)$")
 # Layer norms of 2018 are numbered.
 _NUMBERED_NORMS = {
@@ -95,7 +89,7 @@ def _facts(conversion: Conversion, arguments: Mapping[str, Any]) -> dict[str, An
                 f"encoder_{key}={short(str(one))} and decoder_{key}={short(str(other))} differ; "
                 "they must be equal"
             )
-    facts: dict[str, Any] = {"decoder_start_id": _EOS_ID, "src_pad_id": _PAD_ID, "tgt_pad_id": _PAD_ID}
+    facts: dict[str, Any] = {"decoder_start_id": EOS_ID, "src_pad_id": PAD_ID, "tgt_pad_id": PAD_ID}
     if "encoder_attention_heads" in arguments:
         facts["num_heads"] = num_heads = arguments["encoder_attention_heads"]
         if not is_whole(num_heads, least=1, most=2**16):
@@ -226,52 +220,3 @@ def move_learned_positions(conversion: Conversion, *, prefix: str = "", unused: 
     for stack, name in names.items():
         table = conversion.take(name)[unused:end]
         conversion.put(f"{stack}.embedding.positions.weight", table, origin=name)
-
-
-_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
-_PADDING_FACTOR = 8  # vocabularies are padded to a multiple of it
-_OVERWRITE = " #fairseq:overwrite"
-
-
-def read_dictionaries(src: Path, tgt: Path, config: ModelConfig) -> TokenizerPair:
-    """Return word-level tokenizers of `dict.SRC.txt` and `dict.TGT.txt`; equal ones share a tokenizer.
-
-    Raises:
-        InteropError: a file cannot be read, or has another size than the model's vocabulary.
-    """
-    words_by_id = [
-        read_dictionary(path, size)
-        for path, size in ((src, config.src_vocab_size), (tgt, config.tgt_vocab_size))
-    ]
-    tokenizers = [_tokenizer(path, words) for path, words in zip((src, tgt), words_by_id, strict=True)]
-    return TokenizerPair(tokenizers[0], tokenizers[0] if words_by_id[0] == words_by_id[1] else tokenizers[1])
-
-
-def read_dictionary(path: Path, size: int) -> list[str]:
-    """Return the tokens by id, with fairseq's padding tokens if the file lacks them.
-
-    Raises:
-        InteropError: as `read_dictionaries`.
-    """
-    words = list(_FIRST)
-    for number, line in enumerate(read_token_lines(path), start=1):
-        word, space, count = line.removesuffix(_OVERWRITE).rpartition(" ")
-        if not (space and count.isdecimal()):
-            raise InteropError(
-                f"{path}: line {number:,} is not a token and its count; give fairseq's dict.txt"
-            )
-        words.append(word)
-    missing = size - len(words)
-    if not 0 <= missing < _PADDING_FACTOR or (missing and size % _PADDING_FACTOR):
-        raise InteropError(
-            f"{path}: {len(words):,} tokens, the first four included, but the embedding has {size:,} rows; "
-            "give the dictionary that the model was trained with"
-        )
-    return [*words, *(f"madeupword{i:04d}" for i in range(missing))]
-
-
-def _tokenizer(path: Path, words: list[str]) -> SentencePieceTokenizer:
-    try:
-        return tokenizer_from_words(words, name=str(path))
-    except TokenizerError as error:
-        raise InteropError(str(error)) from error

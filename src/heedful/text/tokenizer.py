@@ -16,8 +16,8 @@ from heedful.settings.parsing import Json, is_whole, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
-# Tags of languages: plain, of M2M100, of Marian, of MADLAD-400.
-_TAG_FORMS = ("{}", "__{}__", ">>{}<<", "<2{}>")
+# Tags of languages: plain, of M2M100, of Marian, of MADLAD-400, of fairseq's mBART.
+_TAG_FORMS = ("{}", "__{}__", ">>{}<<", "<2{}>", "[{}]")
 _CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special tokens that are not tags
 # Of T5's spans and of Pegasus's pre-training; no tags of languages.
 _SENTINEL = re.compile(r"▁?<(extra_id|mask|unk)_[0-9]+>")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Self
 
 from sentencepiece import SentencePieceNormalizer
@@ -43,20 +44,51 @@ _VARINT, _DELIMITED, _FIXED32 = 0, 2, 5
 
 
 def tokenizer_from_words(
-    words: Sequence[str], *, name: str = "vocabulary", starts_with_pad: bool = False
+    words: Sequence[str],
+    *,
+    name: str = "vocabulary",
+    starts_with_pad: bool = False,
+    ids: SpecialIds | None = None,
+    tags: Collection[str] = (),
 ) -> SentencePieceTokenizer:
     """Return a tokenizer that splits at spaces and looks each word up.
+
+    Words may contain other white space, such as a no-break space.
 
     Args:
         words: by id; they must include pad, begin and end tokens in brackets, such as `<pad> <s> </s>` or
             `[PAD] [SOS] [EOS]`. If there is none for unknown words (`<unk>`), one is appended.
         name: for error messages.
         starts_with_pad: whether there is no begin token; padding's id is its id then.
+        ids: of the special tokens, if they are not those with such names; words may have the same names.
+        tags: words that are special too, such as language tags.
 
     Raises:
         TokenizerError: a special token is missing, or a word is empty, contains a space or is repeated.
     """
     words = list(words)
+    special = _special_ids(words, name, starts_with_pad=starts_with_pad) if ids is None else asdict(ids)
+    seen: set[str] = set()
+    for i, word in enumerate(words):
+        if i in special.values() and ids is not None:
+            continue
+        if not word or " " in word or word in seen:
+            problem = "is repeated" if word in seen else "is empty or contains a space"
+            raise TokenizerError(f"{name}: {shown(word)}, of id {i}, {problem}; give each word once")
+        seen.add(word)
+    control = {*special.values(), *(i for i, word in enumerate(words) if word in tags)}
+    kinds = {**dict.fromkeys(control, _CONTROL), special["unk"]: _UNKNOWN}
+    model = b"".join(_piece(word, kinds.get(i, _NORMAL)) for i, word in enumerate(words))
+    trainer = _number(_MODEL_TYPE, _WORD_MODEL) + _number(_VOCAB_SIZE, len(words))
+    for kind, i in special.items():
+        trainer += _number(_SPECIAL_IDS[kind], i) + _bytes(_SPECIAL_TOKENS[kind], words[i].encode())
+    trainer += _bytes(_UNK_SURFACE, " ⁇".encode())  # a word includes the space before it, so ⁇ must too
+    model += _bytes(_TRAINER, trainer) + _bytes(_NORMALIZER, _bytes(_NORMALIZER_NAME, b"identity"))
+    return SentencePieceTokenizer(model, name=name)
+
+
+def _special_ids(words: list[str], name: str, *, starts_with_pad: bool) -> dict[str, int]:
+    """Return the ids of the special tokens by their names; append one for unknown words if there is none."""
     if _find(words, "unk") is None:
         words.append("<unk>")
     special: dict[str, int] = {}
@@ -65,19 +97,7 @@ def tokenizer_from_words(
         if token_id is None:
             raise TokenizerError(f"{name}: there is no token such as '<{token_name}>'; without it, use ids")
         special[kind] = token_id
-    seen: set[str] = set()
-    for i, word in enumerate(words):
-        if not word or word.split() != [word] or word in seen:
-            problem = "is repeated" if word in seen else "is empty or contains a space"
-            raise TokenizerError(f"{name}: {shown(word)}, of id {i}, {problem}; give each word once")
-        seen.add(word)
-    model = b"".join(_piece(i, word, special) for i, word in enumerate(words))
-    trainer = _number(_MODEL_TYPE, _WORD_MODEL) + _number(_VOCAB_SIZE, len(words))
-    for kind, i in special.items():
-        trainer += _number(_SPECIAL_IDS[kind], i) + _bytes(_SPECIAL_TOKENS[kind], words[i].encode())
-    trainer += _bytes(_UNK_SURFACE, " ⁇".encode())  # a word includes the space before it, so ⁇ must too
-    model += _bytes(_TRAINER, trainer) + _bytes(_NORMALIZER, _bytes(_NORMALIZER_NAME, b"identity"))
-    return SentencePieceTokenizer(model, name=name)
+    return special
 
 
 def _find(words: Sequence[str], kind: str) -> int | None:
@@ -89,11 +109,8 @@ def _find(words: Sequence[str], kind: str) -> int | None:
     return None
 
 
-def _piece(i: int, word: str, special: dict[str, int]) -> bytes:
-    if i in special.values():
-        text, kind = word, _UNKNOWN if i == special["unk"] else _CONTROL
-    else:
-        text, kind = _SPACE + word, _NORMAL
+def _piece(word: str, kind: int) -> bytes:
+    text = _SPACE + word if kind == _NORMAL else word
     score = _tag(_PIECE_SCORE, _FIXED32) + bytes(4)
     return _bytes(_PIECE, _bytes(_PIECE_TEXT, text.encode()) + score + _number(_PIECE_TYPE, kind))
 

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,9 +60,17 @@ class Import:
     tgt_vocab: Annotated[Path | None, Option("The same for target tokens.")] = None
     src_lang: Annotated[
         str | None,
-        Option("For the directory of a multilingual model: the source language.", metavar="LANG"),
+        Option("For a multilingual model: the source language.", metavar="LANG"),
     ] = None
     tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
+    lang_dict: Annotated[
+        Path | None,
+        Option(
+            "For a multilingual model of fairseq: its languages in their order, one per line. Without it, "
+            "those of the checkpoint's arguments.",
+            metavar="FILE",
+        ),
+    ] = None
     ignore: Annotated[
         list[str] | None,
         Option(
@@ -123,6 +131,7 @@ def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> 
 
 
 def _check_options(task: Import, layout: str) -> None:
+    from heedful.interop.fairseq import LAYOUT as FAIRSEQ
     from heedful.interop.layouts import DIRECTORY_LAYOUTS
     from heedful.interop.marian_native import LAYOUT as MARIAN
     from heedful.interop.opennmt import LAYOUT as OPENNMT
@@ -134,7 +143,9 @@ def _check_options(task: Import, layout: str) -> None:
         )
     if task.ignore and (not is_directory or layout in (MARIAN, OPENNMT)):
         raise ConfigError(f"--ignore: layout {layout!r} has no config.json; leave it out")
-    if not is_directory and (task.src_lang or task.tgt_lang):
+    if layout != FAIRSEQ and task.lang_dict:
+        raise ConfigError(f"--lang-dict: layout {layout!r} has no such file; leave it out")
+    if not is_directory and layout != FAIRSEQ and (task.src_lang or task.tgt_lang):
         raise ConfigError(f"--src-lang, --tgt-lang: layout {layout!r} has no languages; leave them out")
     if (task.src_vocab is None) != (task.tgt_vocab is None):
         raise ConfigError("--src-vocab and --tgt-vocab must both be set")
@@ -165,7 +176,7 @@ def _read_directory(
 def _read_file(
     task: Import, layout: str | None, source: Path, settings: dict[str, dict[str, Any]]
 ) -> _Imported:
-    from heedful.interop import fairseq
+    from heedful.interop import fairseq, fairseq_dictionaries
     from heedful.interop.conversion import read_checkpoint
     from heedful.interop.layouts import read_layout, recognise_weights
     from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
@@ -183,7 +194,13 @@ def _read_file(
         layout, checkpoint.tensors, settings=model_settings, origin=source, beside=checkpoint.beside
     )
     if vocabularies and of_fairseq:
-        tokenizers = fairseq.read_dictionaries(*vocabularies, imported.config)
+        languages = fairseq_dictionaries.Languages.of(checkpoint.beside, task.lang_dict)
+        tokenizers = fairseq_dictionaries.read_dictionaries(*vocabularies, imported.config, languages)
+        read = languages.settings(task.src_lang, task.tgt_lang, tokenizers)
+        imported = replace(imported, config=imported.config.replace(**read.pop("model", {})))
+        settings = {name: read.get(name, {}) | settings.get(name, {}) for name in {**read, **settings}}
+    elif task.lang_dict or task.src_lang or task.tgt_lang:
+        raise ConfigError("--lang-dict, --src-lang, --tgt-lang: give --src-vocab and --tgt-vocab too")
     if tokenizers is not None:
         imported = fit_vocabularies(imported, tokenizers)
         settings["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | settings.get("tokenizer", {})

@@ -74,7 +74,8 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     ]
     named = {directory.token(key, "") for key in directory.tokenizer if key.endswith("_token")}
     by_id = directory.tokenizer.get("added_tokens_decoder")
-    if isinstance(by_id, dict):
+    if by_id is not None:
+        by_id = by_id if isinstance(by_id, dict) else {"": by_id}
         saved = [_with_id(directory, token, i) for i, token in by_id.items()]
     else:
         saved = _older_added_tokens(directory, {*named, *further})

@@ -1,0 +1,224 @@
+"""fairseq's dictionaries as tokenizers, and the language tokens of its multilingual models.
+
+A dictionary is a word and its count on each line, after four special tokens. The tasks of multilingual
+translation append tokens of languages, which stand in no file: before a source and as the first token of
+the output, or in place of the end token of the source and of the decoder's start token.
+"""
+
+import argparse
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count as count_from_zero
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from heedful.errors import InteropError, TokenizerError
+from heedful.interop.conversion import STACKS
+from heedful.interop.fairseq import EOS_ID, PAD_ID
+from heedful.interop.vocabulary import read_token_lines
+from heedful.settings.model import ModelConfig
+from heedful.settings.parsing import shown
+from heedful.text import SentencePieceTokenizer, SpecialIds, Tokenizer, TokenizerPair
+from heedful.text.vocabulary_tokenizer import tokenizer_from_words
+
+_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+_SPECIAL = SpecialIds(bos=0, pad=PAD_ID, eos=EOS_ID, unk=3)
+_PADDING_FACTOR = 8  # vocabularies are padded to a multiple of it
+_OVERWRITE = "#fairseq:overwrite"
+_TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
+_SIDES = (None, "src", "tgt")
+_TAGS_OF_DATA = ("dae", "lm", "mined")  # kinds of data that have tags of their own
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The language tokens that fairseq adds to the dictionaries of a multilingual model.
+
+    Attributes:
+        tags: in the order of their ids, which follow those of the dictionary.
+        task: the arguments of the training that say where tags stand.
+    """
+
+    tags: tuple[str, ...] = ()
+    task: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, beside: Mapping[str, Any], lang_dict: Path | None) -> Self:
+        """Return those of a checkpoint.
+
+        Args:
+            beside: its contents other than weights.
+            lang_dict: fairseq's file of that name, a language on each line; None: the arguments tell.
+
+        Raises:
+            InteropError: the file cannot be read, or an argument has a form that is unknown.
+        """
+        task = _task(beside)
+        if lang_dict is not None:
+            languages = [line.strip() for line in read_token_lines(lang_dict) if line.strip()]
+        elif task.get("langs"):
+            languages = _listed(task["langs"])
+        else:
+            languages = sorted({each for pair in _listed(task.get("lang_pairs")) for each in pair.split("-")})
+        is_unused = _replaces_end(task) and not (task.get("encoder_langtok") or task.get("decoder_langtok"))
+        if not languages or (is_unused and lang_dict is None):
+            return cls()
+        style = task.get("lang_tok_style") or "multilingual"
+        if style not in _TAG_STYLES:
+            raise InteropError(f"lang_tok_style={shown(style)} is not supported")
+        tags = [
+            _TAG_STYLES[style].format(
+                language + next((f"_{k}" for k in _TAGS_OF_DATA if spec.endswith(k)), "")
+            )
+            for spec in _listed(task.get("langtoks_specs")) or ["main"]
+            for language in languages
+        ]
+        if style == "mbart" or "mono_dae" in (task.get("extra_data") or ()):
+            tags.append("<mask>")
+        return cls(tuple(tags), task)
+
+    def settings(self, src: str | None, tgt: str | None, tokenizers: TokenizerPair) -> dict[str, Any]:
+        """Return the sections of the configuration that say where tags stand.
+
+        Args:
+            src: the language to translate from.
+            tgt: the language to translate into.
+            tokenizers: with the tags.
+
+        Raises:
+            InteropError: a language that has a tag is not specified, or the model has no tags.
+            TokenizerError: there is no such tag.
+        """
+        chosen = {"src": src, "tgt": tgt}
+        sides = self._sides()
+        for side in filter(None, sides):
+            if not chosen[side]:
+                raise InteropError(f"the model has tokens of languages; give --{side}-lang")
+        if sides == (None, None) and (src or tgt):
+            raise InteropError("--src-lang, --tgt-lang: the model has no tokens of languages; leave them out")
+        encoder, decoder = (side and chosen[side] for side in sides)
+        sections: dict[str, Any] = {"languages": {}}
+        if encoder:
+            sections["languages"]["src_tag"] = _token(tokenizers.src, encoder)
+        if encoder and _replaces_end(self.task):
+            sections["languages"]["src_tag_position"] = "last"
+            sections["tokenizer"] = {"source_eos": False}
+        if decoder and _replaces_end(self.task):
+            sections["model"] = {"decoder_start_id": tokenizers.tgt.tag_id(decoder)}
+        elif decoder:
+            sections["languages"]["tgt_tag"] = _token(tokenizers.tgt, decoder)
+        return sections
+
+    def _sides(self) -> tuple[str | None, str | None]:
+        """Return which language's token stands in the source, and in the output: "src", "tgt" or None."""
+        if not self.tags:
+            return None, None
+        by_kind = self.task.get("langtoks")
+        main = by_kind.get("main") if isinstance(by_kind, Mapping) else None
+        if main is None:
+            main = self.task.get("encoder_langtok"), "tgt" if self.task.get("decoder_langtok") else None
+        if not (
+            isinstance(main, list | tuple) and len(main) == len(STACKS) and all(e in _SIDES for e in main)
+        ):
+            raise InteropError(f"langtoks={shown(main)} is not supported")
+        return main[0], main[1]
+
+
+def _token(tokenizer: Tokenizer, language: str) -> str:
+    return tokenizer.tokens([tokenizer.tag_id(language)])[0]
+
+
+def _replaces_end(task: Mapping[str, Any]) -> bool:
+    """Return whether tags replace the end of the source and the start of the output."""
+    return bool(task.get("lang_tok_replacing_bos_eos")) or task.get("task") == "multilingual_translation"
+
+
+def _task(beside: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the task: all of older checkpoints, or those under "task" in "cfg"."""
+    saved = beside.get("args")
+    if saved is None and isinstance(beside.get("cfg"), Mapping):
+        saved = beside["cfg"].get("task")
+    values = vars(saved) if isinstance(saved, argparse.Namespace) else saved
+    values = dict(values) if isinstance(values, Mapping) else {}
+    return {"task": values.get("_name"), **values}
+
+
+def _listed(value: object) -> list[str]:
+    """Return a list of texts, or those between commas."""
+    values = value.split(",") if isinstance(value, str) else value or []
+    if not isinstance(values, list | tuple) or not all(isinstance(each, str) for each in values):
+        raise InteropError(f"{shown(value)} is not a list of languages")
+    return [*values]
+
+
+def read_dictionaries(
+    src: Path, tgt: Path, config: ModelConfig, languages: Languages | None = None
+) -> TokenizerPair:
+    """Return word-level tokenizers of `dict.SRC.txt` and `dict.TGT.txt`; equal ones share a tokenizer.
+
+    Raises:
+        InteropError: a file cannot be read, or has another size than the model's vocabulary.
+    """
+    tags = (languages or Languages()).tags
+    words_by_id = [
+        read_dictionary(path, size, tags)
+        for path, size in ((src, config.src_vocab_size), (tgt, config.tgt_vocab_size))
+    ]
+    tokenizers = [_tokenizer(path, words, tags) for path, words in zip((src, tgt), words_by_id, strict=True)]
+    return TokenizerPair(tokenizers[0], tokenizers[0] if words_by_id[0] == words_by_id[1] else tokenizers[1])
+
+
+def read_dictionary(path: Path, size: int, tags: Sequence[str] = ()) -> list[str]:
+    """Return the tokens by id: the file's, tags, and fairseq's padding tokens, if the file lacks them.
+
+    A repeated word that is marked to overwrite the first has its text; the first, which nothing reads any
+    more, has its id in its name.
+
+    Raises:
+        InteropError: as `read_dictionaries`.
+    """
+    words = list(_FIRST)
+    ids = {word: i for i, word in enumerate(words)}
+    for number, line in enumerate(read_token_lines(path), start=1):
+        word, _, count = line.rstrip().rpartition(" ")
+        if overwrites := count == _OVERWRITE:
+            word, _, count = word.rpartition(" ")
+        if not (word and _is_count(count)):
+            raise InteropError(
+                f"{path}: line {number:,} is not a token and its count; give fairseq's dict.txt"
+            )
+        if word in ids and not overwrites:
+            raise InteropError(
+                f"{path}: line {number:,}: {shown(word)} is repeated; fairseq reads that only with "
+                f"{_OVERWRITE} at the end of the line"
+            )
+        if ids.get(word, 0) >= len(_FIRST):
+            words[ids[word]] += f"<{ids[word]}>"
+        ids[word] = len(words)
+        words.append(word)
+    words += [tag for tag in tags if tag not in ids]
+    missing = size - len(words)
+    if not 0 <= missing <= _PADDING_FACTOR or (missing and size % _PADDING_FACTOR):
+        raise InteropError(
+            f"{path}: {len(words):,} tokens, the first four included, but the embedding has {size:,} rows; "
+            "give the dictionary that the model was trained with, and for a multilingual model --lang-dict "
+            "FILE, its languages in their order, one on each line"
+        )
+    filling = (f"madeupword{i:04d}" for i in count_from_zero())
+    return [*words, *islice((word for word in filling if word not in ids), missing)]
+
+
+def _is_count(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _tokenizer(path: Path, words: list[str], tags: Collection[str]) -> SentencePieceTokenizer:
+    try:
+        return tokenizer_from_words(words, name=str(path), ids=_SPECIAL, tags=tags)
+    except TokenizerError as error:
+        raise InteropError(str(error)) from error
