@@ -122,7 +122,7 @@ class HuggingFaceTokenizer(Tokenizer):
         ]
         decoder = self._tokenizer.decoder
         if decoder is None:
-            return " ".join(token.strip() for token in tokens if token)
+            return " ".join(token.strip(" ") for token in tokens if token)
         text: str = decoder.decode([token for token in tokens if token])
         return text.strip(" ")
 

@@ -367,16 +367,21 @@ def _split_at_spaces(tokens: Sequence[str], ids: SpecialIds) -> HuggingFaceToken
     special = [ids.pad, ids.unk, ids.bos, ids.eos]
     added = [
         {
-            "id": i, "content": tokens[i], "special": True, "single_word": False, "lstrip": False,
+            "id": i, "content": tokens[i], "special": True, "single_word": True, "lstrip": False,
             "rstrip": False, "normalized": False,
         }
         for i in sorted(set(special))
     ]  # fmt: skip
-    pipeline = {
+    pipeline: dict[str, Any] = {
         "version": "1.0",
         "added_tokens": added,
         "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "Removed",
+            "invert": False,
+        },
         "post_processor": None,
         "decoder": None,
         "model": {
