@@ -110,7 +110,8 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
     check_layout(layout)
     if layout in OTHERS:
         return OTHERS[layout](path, options)
-    return PRETRAINED[layout](read_pretrained(path, ignored=options.ignored), options)
+    directory = read_pretrained(path, ignored=options.ignored, task=options.task)
+    return PRETRAINED[layout](directory, options)
 
 
 def cached_bundle(path: Path) -> Path:

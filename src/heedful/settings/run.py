@@ -411,6 +411,10 @@ class LanguageConfig(Section):
     tgt_tag: str | None = Field(
         None, description="Token of the target language, forced as the first token of the output."
     )
+    src_prefix: str | None = Field(
+        None,
+        description='Text before each source, after its tag, such as "translate English to German: " for T5.',
+    )
     src_tag_position: Literal["first", "last"] = Field(
         "first", description="Place of the source tag; last: after the end token."
     )

@@ -16,6 +16,7 @@ class SpecialTokens:
 
     The paper's model has an end token after each text. A multilingual model also has the tag of the source
     language, before the source or after its end token, and generates the tag of the target language first.
+    A model of many tasks has a text before the source that names one.
 
     Attributes:
         src_prefix: ids before a source text.
@@ -38,16 +39,17 @@ class SpecialTokens:
         It says so in `languages`, `tokenizer.source_eos` and `model.decoder_start_id`.
 
         Raises:
-            TokenizerError: the tokenizer lacks a tag.
+            TokenizerError: the tokenizer lacks a tag, or joins the text before a source with the source.
         """
         languages, start_id = config.languages, config.model.decoder_start_id
         src, tgt = tokenizers.src, tokenizers.tgt
         src_tag = _tag("src_tag", languages.src_tag, src)
         tgt_tag = _tag("tgt_tag", languages.tgt_tag, tgt)
+        text = _prefix(languages.src_prefix, src)
         src_eos = (src.eos_id,) if config.tokenizer.source_eos else ()
         first = languages.src_tag_position == "first"
         return cls(
-            src_prefix=src_tag if first else (),
+            src_prefix=(*src_tag, *text) if first else text,
             src_suffix=src_eos if first else (*src_eos, *src_tag),
             tgt_prefix=tgt_tag,
             tgt_suffix=(tgt.eos_id,),
@@ -85,3 +87,25 @@ def _tag(key: str, tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
         return () if tag is None else tokenizer.tag_ids(tag)
     except TokenizerError as error:
         raise TokenizerError(f"languages.{key}: {error}") from None
+
+
+# Beginnings of texts that a tokenizer might join with what stands before them.
+_BEGINNINGS = ("a", "Z", "1", "(", "é", "日")
+
+
+def _prefix(text: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids of a text before a source: with it, a tokenizer must give these and those of the source.
+
+    Raises:
+        TokenizerError: the tokenizer gives others, since it joins them.
+    """
+    if not text:
+        return ()
+    ids = tokenizer.encode(text if tokenizer.kind == "byte" else text.rstrip(" "))
+    for each in _BEGINNINGS:
+        if tokenizer.encode(text + each) != [*ids, *tokenizer.encode(each)]:
+            raise TokenizerError(
+                f"languages.src_prefix={text!r}: the tokenizer joins this text with the source; "
+                "end it with a space, or leave it out and write it before each text"
+            )
+    return tuple(ids)

@@ -63,6 +63,14 @@ class Import:
         Option("For a multilingual model: the source language.", metavar="LANG"),
     ] = None
     tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
+    task: Annotated[
+        str | None,
+        Option(
+            "For a directory of transformers: one of its task_specific_params, such as "
+            "translation_en_to_de for T5. Each source is preceded by the task's text.",
+            metavar="NAME",
+        ),
+    ] = None
     lang_dict: Annotated[
         Path | None,
         Option(
@@ -132,7 +140,7 @@ def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> 
 
 def _check_options(task: Import, layout: str) -> None:
     from heedful.interop.fairseq import LAYOUT as FAIRSEQ
-    from heedful.interop.layouts import DIRECTORY_LAYOUTS
+    from heedful.interop.layouts import DIRECTORY_LAYOUTS, PRETRAINED
     from heedful.interop.marian_native import LAYOUT as MARIAN
     from heedful.interop.opennmt import LAYOUT as OPENNMT
 
@@ -143,6 +151,8 @@ def _check_options(task: Import, layout: str) -> None:
         )
     if task.ignore and (not is_directory or layout in (MARIAN, OPENNMT)):
         raise ConfigError(f"--ignore: layout {layout!r} has no config.json; leave it out")
+    if layout not in PRETRAINED and task.task:
+        raise ConfigError(f"--task: layout {layout!r} has no tasks; leave it out")
     if layout != FAIRSEQ and task.lang_dict:
         raise ConfigError(f"--lang-dict: layout {layout!r} has no such file; leave it out")
     if not is_directory and layout != FAIRSEQ and (task.src_lang or task.tgt_lang):
@@ -163,6 +173,7 @@ def _read_directory(
         src_lang=task.src_lang,
         tgt_lang=task.tgt_lang,
         ignored=task.ignore or (),
+        task=task.task,
         vocabularies=(task.src_vocab, task.tgt_vocab) if task.src_vocab and task.tgt_vocab else None,
     )
     imported = read_directory(layout, source, options)

@@ -23,8 +23,8 @@ from heedful.text.special_tokens import SpecialTokens
 _READ = frozenset(
     (
         "bad_words_ids", "decoder_start_token_id", "early_stopping", "encoder_no_repeat_ngram_size",
-        "eos_token_id", "forced_bos_token_id",
-        "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
+        "eos_token_id", "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_eos_token_id",
+        "length_penalty", "max_length", "max_new_tokens", "min_length",
         "min_new_tokens", "no_repeat_ngram_size", "num_beams", "num_return_sequences", "pad_token_id",
         "renormalize_logits", "repetition_penalty", "suppress_tokens",
     )
@@ -89,7 +89,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         "length_penalty": 1.0 if length_penalty is None else length_penalty,
         "length_normalization": "power",
         "early_stopping": _early_stopping(directory),
-        "forced_first_id": typed.whole_number("forced_bos_token_id"),
+        "forced_first_id": _forced_first_id(directory),
         "forced_last_id": typed.whole_number("forced_eos_token_id"),
         "suppressed_ids": _suppressed_ids(directory),
         "renormalize": settings.get("renormalize_logits") is True,
@@ -235,6 +235,14 @@ def _max_new_tokens(directory: PretrainedDirectory) -> int:
         return max_length - 1
     positions = directory.typed().whole_number("max_position_embeddings")
     return min(_USUAL_NEW_TOKENS, positions - 1) if positions else _USUAL_NEW_TOKENS
+
+
+def _forced_first_id(directory: PretrainedDirectory) -> int | None:
+    """Return the token that each output begins with; older files of BART mean their begin token by a flag."""
+    is_bos = directory.config.get("force_bos_token_to_be_generated") is True
+    if is_bos and directory.generation_file == CONFIG_FILE:
+        return read_special_id(directory, "bos_token_id")
+    return directory.typed(directory.generation_file).whole_number("forced_bos_token_id")
 
 
 def _early_stopping(directory: PretrainedDirectory) -> str:

@@ -129,7 +129,6 @@ PEGASUS = "pegasus"
 _PRE_NORM: dict[str, Any] = {
     "add_bias_logits": False,
     "add_final_layer_norm": True,
-    "force_bos_token_to_be_generated": False,
     "normalize_before": True,
     "normalize_embedding": False,
 }

@@ -47,6 +47,7 @@ class ImportOptions:
         tgt_lang: the language to translate into.
         ignored: unknown keys of the JSON files that do not change the outputs.
         vocabularies: of source and target, in place of those of the model; None: its own.
+        task: one of "task_specific_params" in config.json.
     """
 
     settings: Mapping[str, Any]
@@ -54,6 +55,7 @@ class ImportOptions:
     tgt_lang: str | None = None
     ignored: Collection[str] = ()
     vocabularies: tuple[Path, Path] | None = None
+    task: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class PretrainedDirectory:
         generation_file: the name of that file.
         tokenizer: tokenizer_config.json merged with special_tokens_map.json; empty if there is none.
         ignored: unknown keys that the user lets pass.
+        prefix: the text that a task has before each source; None: none.
     """
 
     path: Path
@@ -94,6 +97,7 @@ class PretrainedDirectory:
     generation_file: str
     tokenizer: Mapping[str, Any]
     ignored: Collection[str] = ()
+    prefix: str | None = None
 
     def error(self, problem: str, *, file: str = CONFIG_FILE) -> InteropError:
         """Return an exception that names the file."""
@@ -192,11 +196,19 @@ class PretrainedDirectory:
         return sorted(set(parts))
 
 
-def read_pretrained(path: Path, *, ignored: Collection[str] = ()) -> PretrainedDirectory:
-    """Read the JSON files of a directory; `ignored` are unknown keys of theirs that may pass.
+def read_pretrained(
+    path: Path, *, ignored: Collection[str] = (), task: str | None = None
+) -> PretrainedDirectory:
+    """Read the JSON files of a directory.
+
+    Args:
+        path: of the directory.
+        ignored: unknown keys of the files that may pass.
+        task: one of "task_specific_params" in config.json; its settings override those of the search.
 
     Raises:
-        InteropError: it is not a directory of transformers, or no file has an ignored key.
+        InteropError: it is not a directory of transformers, no file has an ignored key, or the model has no
+            such task.
     """
     if not path.is_dir():
         problem = "is a file" if path.is_file() else "no such directory"
@@ -213,14 +225,32 @@ def read_pretrained(path: Path, *, ignored: Collection[str] = ()) -> PretrainedD
     for key in ignored:
         if key not in config and key not in generation:
             raise bare.error(f"--ignore {shown(key)}: there is no such key; leave it out")
+    params = _task(bare, config, task)
+    prefix = params.pop("prefix", None)
+    if prefix is not None and not isinstance(prefix, str):
+        raise bare.error(f"prefix={shown(prefix)}: must be a text")
     return PretrainedDirectory(
         path,
-        config,
-        generation,
+        {**config, **params},
+        {**generation, **params},
         file,
         {key: value for each in tokens for key, value in each.items()},
         ignored,
+        prefix if prefix and prefix.strip() else None,
     )
+
+
+def _task(bare: PretrainedDirectory, config: Mapping[str, Any], task: str | None) -> dict[str, Any]:
+    """Return the settings of a task; without one, the text that the model has before each source."""
+    if task is None:
+        return {"prefix": config.get("prefix")}
+    tasks = config.get("task_specific_params")
+    tasks = tasks if isinstance(tasks, dict) else {}
+    params = tasks.get(task)
+    if not isinstance(params, dict):
+        known = f"there are {', '.join(map(str, tasks))}" if tasks else "it has none"
+        raise bare.error(f"--task {task}: not a task of this model; {known}")
+    return dict(params)
 
 
 def refuse_other_values(

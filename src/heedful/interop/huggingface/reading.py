@@ -1,6 +1,7 @@
 """Read a directory of a pretrained model: architecture, tokenizer files, and the bundle made of them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.sentencepiece_tokenizer import load_sentencepiece
+from heedful.text.special_tokens import SpecialTokens
 
 # Keys of any config.json that do not change the outputs of a trained model.
 _WITHOUT_EFFECT = frozenset(
@@ -131,6 +133,7 @@ def check_keys(
     refuse_unknown_keys(directory, CONFIG_FILE, config, {*known, *fixed, *every})
 
 
+_TRANSLATION = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")  # the name of a task
 _NUM_SPECIAL_TOKENS = 3  # <unk>, <s>, </s>
 _USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
@@ -304,6 +307,8 @@ def assemble(
         raise directory.error(
             "--src-lang, --tgt-lang: without a tokenizer there are no languages; leave them out"
         )
+    if read.text is None and directory.prefix is not None:
+        raise directory.error(f"prefix={shown(directory.prefix)} needs a tokenizer; copy the whole directory")
     conversion = Conversion(
         directory.read_tensors(),
         layout=layout,
@@ -316,12 +321,33 @@ def assemble(
         _check_sizes(directory, model.config, read.text.tokenizers)
         src = read.text.tokenizers.src
         joint = read.text.one_vocabulary
-        sections["languages"] = read.text.languages
+        sections["languages"] = {**read.text.languages, **_task_languages(directory, options.task)}
         sections["tokenizer"] = {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint}
         if not read.text.source_eos:
             sections["tokenizer"]["source_eos"] = False
     tokenizers = None if read.text is None else read.text.tokenizers
-    return ImportedBundle(validate(sections), model.weights, tokenizers)
+    config = validate(sections)
+    if tokenizers is not None:
+        SpecialTokens.of(config, tokenizers)
+    return ImportedBundle(config, model.weights, tokenizers, tuple(_task_notes(directory, options.task)))
+
+
+def _task_languages(directory: PretrainedDirectory, task: str | None) -> dict[str, str]:
+    """Return the text before each source, and the languages that the name of a task says."""
+    names = _TRANSLATION.fullmatch(task or "")
+    prefix = {} if directory.prefix is None else {"src_prefix": directory.prefix}
+    return ({"src": names[1], "tgt": names[2]} if names else {}) | prefix
+
+
+def _task_notes(directory: PretrainedDirectory, task: str | None) -> Iterator[str]:
+    tasks = directory.config.get("task_specific_params")
+    if directory.prefix is not None:
+        yield f"Each source is preceded by {directory.prefix!r}, as the files say."
+    elif task is None and isinstance(tasks, dict) and tasks:
+        yield (
+            f"The model has tasks ({', '.join(map(str, tasks))}), each with its own text before sources or "
+            "its own search; --task NAME imports it for one."
+        )
 
 
 def _ids(directory: PretrainedDirectory, text: TextSettings | None) -> dict[str, int]:
