@@ -129,6 +129,10 @@ def choose_languages(
     Raises:
         InputError: the language has no tag, or the model has no choice of languages.
     """
+    start_id, languages = config.model.decoder_start_id, config.languages
+    of_output = languages.tgt_tag or (None if start_id is None else tokenizers.tgt.tokens([start_id])[0])
+    if src_lang is None and tgt_lang is not None and languages.src_tag == of_output is not None:
+        src_lang = tgt_lang  # fairseq has models with the tag of the target in both texts
     if src_lang is not None:
         config = _with_source(config, tokenizers.src, src_lang)
     if tgt_lang is not None:
@@ -149,20 +153,13 @@ def _with_target(config: Config, tokenizers: TokenizerPair, language: str) -> Co
     src, tgt = tokenizers.src, tokenizers.tgt
     tag, start_id = config.languages.tgt_tag, config.model.decoder_start_id
     if tag is not None and _is_language(tgt.tag_id(tag), tgt):
-        new = _tag("tgt_lang", language, tgt)
-        return _with_languages(_with_source_tag(config, tag, new), tgt_tag=new)
+        return _with_languages(config, tgt_tag=_tag("tgt_lang", language, tgt))
     if start_id is not None and _is_language(start_id, tgt):
-        new = _tag("tgt_lang", language, tgt)
-        config = _with_source_tag(config, tgt.tokens([start_id])[0], new)
-        return config.replace(model=config.model.replace(decoder_start_id=tgt.tag_id(new)).model_dump())
+        start_id = tgt.tag_id(_tag("tgt_lang", language, tgt))
+        return config.replace(model=config.model.replace(decoder_start_id=start_id).model_dump())
     if any(tag.startswith(TAGS_OF_TARGET) for tag in src.tags()):
         return _with_languages(config, src_tag=_tag("tgt_lang", language, src))
     raise InputError(f"tgt_lang={language!r}: this model translates into one language only; leave it out")
-
-
-def _with_source_tag(config: Config, tag: str, new: str) -> Config:
-    """Replace the source's tag if it is that of the target: fairseq has models with its tag in both texts."""
-    return _with_languages(config, src_tag=new) if config.languages.src_tag == tag else config
 
 
 def _with_languages(config: Config, **tags: str) -> Config:
