@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+import struct
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -381,3 +382,63 @@ def test_vocabularies_of_other_forms_are_refused(text: str, part: str, tmp_path:
     (tmp_path / "vocab.yml").write_text(text, encoding="utf-8")
     with pytest.raises(InteropError, match=part):
         read_vocabulary(tmp_path / "vocab.yml")
+
+
+def _searched(directory: Path) -> tuple[int, float, tuple[str, ...]]:
+    read = read_marian_native(directory, ImportOptions(settings={}))
+    return read.config.decode.beam_size, read.config.decode.length_penalty, read.notes
+
+
+@pytest.mark.parametrize(("name", "found"), [("student", (1, 1.0)), ("ssru", (1, 1.0)), ("post", (12, 0.0))])
+def test_without_decoder_yml_a_student_is_searched_as_its_clients_do(
+    name: str, found: tuple[int, float], tmp_path: Path
+) -> None:
+    """8 bits with a shortlist, or a recurrent decoder; other models by Marian's own defaults."""
+    assert _searched(MARIAN / name)[2] == ()
+    files = [file for file in (MARIAN / name).iterdir() if file.name not in ("decoder.yml", "judged.json")]
+    for file in files:
+        shutil.copy(file, tmp_path / file.name)
+    *search, notes = _searched(tmp_path)
+    assert (*search,) == found
+    assert len(notes) == 1
+    (tmp_path / "decoder.yml").write_text("beam-size: 3\nnormalize: 0.6\n")
+    assert _searched(tmp_path) == (3, 0.6, ())
+
+
+def _write_bin(directory: Path, file: Path, *, in_8_bits: bool) -> None:
+    """Write the arrays of model.npz as a binary file; matrices of layers in 8 bits are turned."""
+    items = []
+    with np.load(directory / "model.npz") as arrays:
+        for name in arrays.files:
+            array = arrays[name]
+            shape, kind, data = array.shape, 0x0101 if array.dtype == np.int8 else 0x0404, array.tobytes()
+            if in_8_bits and array.ndim == 2 and "_W" in name and "Wemb" not in name and min(shape) > 1:
+                multiplier = np.float32(127 / np.abs(array).max())
+                kind, data = 0x4101, np.rint(array.T * multiplier).astype(np.int8).tobytes()
+                data += multiplier.tobytes()
+            items.append((name.encode() + b"\0", kind, shape, data + bytes(-len(data) % 256)))
+    header = struct.pack("<2Q", 1, len(items))
+    header += b"".join(
+        struct.pack("<4Q", len(n), kind, len(shape), len(data)) for n, kind, shape, data in items
+    )
+    header += b"".join(name for name, *_ in items)
+    header += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in items)
+    padding = -(len(header) + 8) % 256
+    content = b"".join(data for *_, data in items)
+    file.write_bytes(header + struct.pack("<Q", padding) + bytes(padding) + content)
+
+
+@pytest.mark.parametrize(("in_8_bits", "shortlist"), [(True, True), (True, False), (False, True)])
+def test_a_decoder_with_attention_is_a_students_by_8_bits_and_a_shortlist(
+    in_8_bits: bool, shortlist: bool, tmp_path: Path
+) -> None:
+    _write_bin(MARIAN / "post", tmp_path / "model.bin", in_8_bits=in_8_bits)
+    shutil.copy(MARIAN / "post" / "vocab.yml", tmp_path / "vocab.yml")
+    size = len((MARIAN / "post" / "vocab.yml").read_text().splitlines())
+    if shortlist:
+        starts = struct.pack(f"<{size + 1}Q", *[0] * (size + 1))
+        numbers = struct.pack("<6Q", 0xF11A48D5013417F5, 0, 5, 5, size + 1, 0)
+        (tmp_path / "lex.s2t.bin").write_bytes(numbers + starts)
+    beam_size, penalty, notes = _searched(tmp_path)
+    assert (beam_size, penalty) == ((1, 1.0) if in_8_bits and shortlist else (12, 0.0))
+    assert len(notes) == 1

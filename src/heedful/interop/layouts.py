@@ -110,8 +110,7 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
     check_layout(layout)
     if layout in OTHERS:
         return OTHERS[layout](path, options)
-    directory = read_pretrained(path, ignored=options.ignored, task=options.task)
-    return PRETRAINED[layout](directory, options)
+    return PRETRAINED[layout](read_pretrained(path, options), options)
 
 
 def cached_bundle(path: Path) -> Path:

@@ -7,7 +7,7 @@ probability is 0.
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import STACKS, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Imported
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import (
     MarianFiles,
@@ -118,6 +118,16 @@ _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
 _SHORTLIST_MULTIPLE = 8
 _BEAM_SIZE = 12  # Marian's, where no file says another
+# What the clients of Firefox's students give, whose files do not say it.
+_STUDENT = {"beam-size": 1, "normalize": 1.0, "word-penalty": 0}
+_OF_STUDENTS = (
+    "There is no decoder.yml, so the search is that of clients of such students: beam 1, scores divided by "
+    "the length."
+)
+_OF_MARIAN = (
+    f"There is no decoder.yml, so the search is Marian's default: beam {_BEAM_SIZE}, scores not divided by "
+    "the length."
+)
 
 
 def read_marian_native(source: Path, options: ImportOptions) -> ImportedBundle:
@@ -145,8 +155,14 @@ def read_marian_native(source: Path, options: ImportOptions) -> ImportedBundle:
 
 def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
     weights, architecture = read_weights(files.model)
+    is_student = files.shortlist is not None and any(map(_is_in_8_bits, weights.values()))
     model = _convert(files, weights, architecture, options)
     del weights
+    notes: tuple[str, ...] = ()
+    if not files.options_file.is_file():
+        is_student = is_student or model.config.decoder_unit == "ssru"
+        files = replace(files, options=_STUDENT if is_student else {})
+        notes = (_OF_STUDENTS if is_student else _OF_MARIAN,)
     sizes = model.config.src_vocab_size - 1, model.config.tgt_vocab_size - 1
     tokenizers = None if files.vocabularies is None else _read_tokenizers(files, sizes)
     search = _read_search(files)
@@ -155,14 +171,19 @@ def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
         if options.tgt_lang or options.src_lang:
             raise InteropError(f"{files.model}: without vocabularies there are no languages; leave them out")
         search["suppressed_ids"] = (sizes[1],)
-        return ImportedBundle(validate(sections), model.weights, None)
+        return ImportedBundle(validate(sections), model.weights, None, notes)
     search["suppressed_ids"] = _suppressed_ids(files, tokenizers.tgt)
     sections["languages"] = _languages(files, tokenizers.src, options)
     joint = model.config.tied == "all" or tokenizers.joint
     sections["tokenizer"] = {"kind": tokenizers.src.kind, "joint": joint}
     sections["tokenizer"]["vocab_size"] = tokenizers.src.vocab_size
     shortlist = None if files.shortlist is None else _read_shortlist(files.shortlist, sizes, tokenizers)
-    return ImportedBundle(validate(sections), model.weights, tokenizers, shortlist=shortlist)
+    return ImportedBundle(validate(sections), model.weights, tokenizers, notes, shortlist)
+
+
+def _is_in_8_bits(weight: Tensor) -> bool:
+    """Return whether a weight is stored in 8 bits, with a multiplier."""
+    return isinstance(weight, DeferredTensor) and getattr(weight.decode, "multiplier", None) is not None
 
 
 def _convert(

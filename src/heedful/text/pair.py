@@ -131,7 +131,8 @@ def choose_languages(
     """
     start_id, languages = config.model.decoder_start_id, config.languages
     of_output = languages.tgt_tag or (None if start_id is None else tokenizers.tgt.tokens([start_id])[0])
-    if src_lang is None and tgt_lang is not None and languages.src_tag == of_output is not None:
+    shares = languages.src_tag == of_output and languages.src_tag in tokenizers.src.tags()
+    if src_lang is None and tgt_lang is not None and shares:
         src_lang = tgt_lang  # fairseq has models with the tag of the target in both texts
     if src_lang is not None:
         config = _with_source(config, tokenizers.src, src_lang)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from heedful.errors import ConfigError, RunError
+from heedful.errors import ConfigError, InteropError, RunError
 from heedful.settings.options import OUTPUT, Option, settings_like
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Import:
         Option(
             "A file from torch.save, or .safetensors. A directory of transformers, CTranslate2 or Eole. An "
             "Argos package. Marian's model.npz or .bin, or a directory or .zip with one. OpenNMT-py's .pt. "
-            "Or the id of a model on the hub.",
+            "A LoRA adapter of PEFT, which is merged. Or the id of a model on the hub.",
             metavar="SOURCE",
             is_argument=True,
         ),
@@ -69,6 +69,14 @@ class Import:
             "For a directory of transformers: one of its task_specific_params, such as "
             "translation_en_to_de for T5. Each source is preceded by the task's text.",
             metavar="NAME",
+        ),
+    ] = None
+    base: Annotated[
+        Path | None,
+        Option(
+            "For a LoRA adapter of PEFT: the directory or hub id of its base model.",
+            metavar="DIR",
+            default="as adapter_config.json says",
         ),
     ] = None
     lang_dict: Annotated[
@@ -112,7 +120,8 @@ def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> 
         HubError: the hub has no such model, or cannot be reached.
         MissingExtraError: a library that the source needs is not installed.
     """
-    from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, recognise
+    from heedful.interop.huggingface.adapters import ADAPTER_FILE, base_of
+    from heedful.interop.layouts import DIRECTORY_LAYOUTS, PRETRAINED, check_layout, recognise
     from heedful.storage.bundle import save_weights
     from heedful.verbs.loading import local_source
 
@@ -124,10 +133,19 @@ def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> 
     if task.layout is not None:
         _check_options(task, task.layout)
     source = local_source(task.source)
+    adapter = source if (source / ADAPTER_FILE).is_file() else None
+    if adapter is not None:
+        source = local_source(task.base or Path(base_of(adapter)))
+        if not source.is_dir():
+            raise InteropError(f"{adapter / ADAPTER_FILE}: its base {source} is not here; give --base DIR")
+    elif task.base is not None:
+        raise ConfigError(f"--base: {source} is not an adapter of PEFT; leave it out")
     layout = recognise(source) if task.layout is None else task.layout
+    if adapter is not None and layout not in PRETRAINED:
+        raise ConfigError(f"--base {source}: an adapter needs a directory of transformers")
     if layout in DIRECTORY_LAYOUTS:
         _check_options(task, layout)
-        read = _read_directory(task, layout, source, settings)
+        read = _read_directory(task, layout, source, settings, adapter)
     else:
         read = _read_file(task, layout, source, settings)
     save_weights(read.weights, read.config, read.tokenizers, task.output, card=_card(task, read))
@@ -162,7 +180,7 @@ def _check_options(task: Import, layout: str) -> None:
 
 
 def _read_directory(
-    task: Import, layout: str, source: Path, settings: dict[str, dict[str, Any]]
+    task: Import, layout: str, source: Path, settings: dict[str, dict[str, Any]], adapter: Path | None
 ) -> _Imported:
     from heedful.interop.huggingface.pretrained import ImportOptions
     from heedful.interop.layouts import read_directory
@@ -174,6 +192,7 @@ def _read_directory(
         tgt_lang=task.tgt_lang,
         ignored=task.ignore or (),
         task=task.task,
+        adapter=adapter,
         vocabularies=(task.src_vocab, task.tgt_vocab) if task.src_vocab and task.tgt_vocab else None,
     )
     imported = read_directory(layout, source, options)

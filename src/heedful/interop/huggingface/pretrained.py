@@ -15,6 +15,7 @@ from torch import Tensor
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.conversion import read_checkpoint
+from heedful.interop.huggingface.adapters import merge_adapter
 from heedful.interop.vocabulary import TypedSettings
 from heedful.settings.parsing import is_plain_name, parse_json, read_limited, shown
 from heedful.settings.run import Config
@@ -48,6 +49,7 @@ class ImportOptions:
         ignored: unknown keys of the JSON files that do not change the outputs.
         vocabularies: of source and target, in place of those of the model; None: its own.
         task: one of "task_specific_params" in config.json.
+        adapter: the directory of a LoRA adapter of PEFT, which is merged into the weights; None: none.
     """
 
     settings: Mapping[str, Any]
@@ -56,6 +58,7 @@ class ImportOptions:
     ignored: Collection[str] = ()
     vocabularies: tuple[Path, Path] | None = None
     task: str | None = None
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class PretrainedDirectory:
         tokenizer: tokenizer_config.json merged with special_tokens_map.json; empty if there is none.
         ignored: unknown keys that the user lets pass.
         prefix: the text that a task has before each source; None: none.
+        adapter: as in `ImportOptions`.
     """
 
     path: Path
@@ -98,6 +102,7 @@ class PretrainedDirectory:
     tokenizer: Mapping[str, Any]
     ignored: Collection[str] = ()
     prefix: str | None = None
+    adapter: Path | None = None
 
     def error(self, problem: str, *, file: str = CONFIG_FILE) -> InteropError:
         """Return an exception that names the file."""
@@ -167,11 +172,16 @@ class PretrainedDirectory:
         return any((self.path / name).is_file() for name in _TOKENIZER_FILES)
 
     def read_tensors(self) -> dict[str, Tensor]:
-        """Return the weights, memory-mapped if the file allows it.
+        """Return the weights, memory-mapped if the file allows it, with the adapter merged into them.
 
         Raises:
-            InteropError: there are none, or they cannot be read without executing code.
+            InteropError: there are none, they cannot be read without executing code, or the adapter is not
+                supported.
         """
+        tensors = self._read_tensors()
+        return tensors if self.adapter is None else merge_adapter(tensors, self.adapter)
+
+    def _read_tensors(self) -> dict[str, Tensor]:
         for name in _WEIGHTS:
             if (self.path / name).is_file():
                 return read_checkpoint(self.path / name).tensors
@@ -196,15 +206,12 @@ class PretrainedDirectory:
         return sorted(set(parts))
 
 
-def read_pretrained(
-    path: Path, *, ignored: Collection[str] = (), task: str | None = None
-) -> PretrainedDirectory:
+def read_pretrained(path: Path, options: ImportOptions | None = None) -> PretrainedDirectory:
     """Read the JSON files of a directory.
 
     Args:
         path: of the directory.
-        ignored: unknown keys of the files that may pass.
-        task: one of "task_specific_params" in config.json; its settings override those of the search.
+        options: the user's; the settings of a task override those of the search.
 
     Raises:
         InteropError: it is not a directory of transformers, no file has an ignored key, or the model has no
@@ -222,10 +229,11 @@ def read_pretrained(
         if (path / name).is_file()
     ]
     generation = config if file == CONFIG_FILE else bare.read_object(file)
-    for key in ignored:
+    options = options or ImportOptions(settings={})
+    for key in options.ignored:
         if key not in config and key not in generation:
             raise bare.error(f"--ignore {shown(key)}: there is no such key; leave it out")
-    params = _task(bare, config, task)
+    params = _task(bare, config, options.task)
     prefix = params.pop("prefix", None)
     if prefix is not None and not isinstance(prefix, str):
         raise bare.error(f"prefix={shown(prefix)}: must be a text")
@@ -235,8 +243,9 @@ def read_pretrained(
         {**generation, **params},
         file,
         {key: value for each in tokens for key, value in each.items()},
-        ignored,
+        options.ignored,
         prefix if prefix and prefix.strip() else None,
+        options.adapter,
     )
 
 
