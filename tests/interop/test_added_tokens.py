@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pretrained_models import FAMILIES as MODELS
 from pretrained_models import pegasus_files, t5_files
 from small_tokenizers import (
     blenderbot_small_files,
@@ -17,11 +18,14 @@ from small_tokenizers import (
     sentencepiece_model,
 )
 
+from heedful import Translator, load_bundle
 from heedful.errors import InteropError
 from heedful.interop import marian
 from heedful.interop.huggingface import fairseq_families, other_families, t5
 from heedful.interop.huggingface.pretrained import PretrainedDirectory, read_pretrained
 from heedful.text import Tokenizer, TokenizerPair
+from heedful.verbs.export import Export, export
+from heedful.verbs.import_ import Import, import_
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
@@ -214,3 +218,33 @@ def test_added_tokens_that_tokenizer_json_lacks_equal_transformers(tmp_path: Pat
         ids = theirs(line, add_special_tokens=False).input_ids
         assert ours.encode(line) == ids, line
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_a_model_with_added_tokens_is_exported_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    theirs = MODELS["marian"].save(tmp_path / "model")
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "model")
+    tokenizer.add_tokens([transformers.AddedToken("<term>"), transformers.AddedToken("[L]", lstrip=True)])
+    theirs.resize_token_embeddings(len(tokenizer))
+    theirs.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    import_(Import(source=tmp_path / "model", output=tmp_path / "bundle"))
+    translator = Translator(load_bundle(tmp_path / "bundle"))
+    lines = [line for line in LINES if "<" in line or "[L]" in line]
+    term = tokenizer.convert_tokens_to_ids("<term>")
+    assert term not in (translator.codec.default.suppressed_ids or ())
+    export(Export(bundle=tmp_path / "bundle", to="marian", output=tmp_path / "marian"))
+    exported = transformers.MarianTokenizer.from_pretrained(tmp_path / "marian")
+    assert exported(lines).input_ids == tokenizer(lines).input_ids
+    export(Export(bundle=tmp_path / "bundle", to="ctranslate2", output=tmp_path / "ct2"))
+    code = (
+        (tmp_path / "ct2" / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    )
+    monkeypatch.chdir(tmp_path / "ct2")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    wanted = translator.translate(lines)
+    assert all(one.startswith(other) for one, other in zip(names["translate"](lines), wanted, strict=True))

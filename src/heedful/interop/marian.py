@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from string import Template
@@ -242,8 +243,8 @@ def _refuse_other_framing(bundle: Bundle, special_tokens: SpecialTokens) -> None
     tags = [src.tokens([i])[0] for i in special_tokens.src_prefix]
     if special_tokens.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
         raise InteropError(
-            f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}; "
-            "use --to ctranslate2 or onnx"
+            f"--to marian: MarianMT has no {' '.join(tags)!r} before sources (languages.src_tag, "
+            "src_prefix); use --to ctranslate2 or onnx"
         )
     for kind in ("pad", "eos"):
         one, other = getattr(src, f"{kind}_id"), getattr(tgt, f"{kind}_id")
@@ -290,7 +291,19 @@ def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
         "model_max_length": _MAX_POSITIONS,
         "separate_vocabs": _are_separate(bundle),
         "tokenizer_class": "MarianTokenizer",
+        **_added_tokens(src),
     }
+
+
+def _added_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the tokens that MarianTokenizer splits a text at, by id."""
+    if not isinstance(tokenizer, VocabularyTokenizer) or not tokenizer.added:
+        return {}
+    by_id: dict[int, dict[str, Any]] = {}
+    for token in tokenizer.added:
+        flags = asdict(token) | {"single_word": token.single_word is not None}
+        by_id[flags.pop("id")] = flags
+    return {"added_tokens_decoder": by_id}
 
 
 def cleans_up_spaces(tokenizer: Tokenizer) -> bool:

@@ -148,6 +148,9 @@ class VocabularyTokenizer(Tokenizer):
     A token that is not in the list is unk. A special token inside a text becomes that token, and the text
     around it is tokenised separately. Decoding omits special tokens, unk included.
 
+    Attributes:
+        added: the tokens of `special` with flags.
+
     Args:
         model: a SentencePiece model; its own ids are not used.
         tokens: the token of each id.
@@ -181,14 +184,14 @@ class VocabularyTokenizer(Tokenizer):
         self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
         self._tokens = list(tokens)
         self._ids = {token: i for i, token in enumerate(self._tokens)}
-        self._added = [each for each in special if isinstance(each, AddedToken)]
+        self.added = tuple(each for each in special if isinstance(each, AddedToken))
         names = [each if isinstance(each, str) else each.content for each in special]
         _check(self._tokens, self._ids, ids, names, where=f"{name}{TOKENS}")
         super().__init__(read_kind(model), len(self._tokens), ids)
         own = dict.fromkeys(self._tokens[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos))
         own |= dict.fromkeys(each for each in special if isinstance(each, str))
         split = {token: AddedToken(content=token, id=self._ids[token], special=True) for token in own}
-        split |= {each.content: each for each in self._added}
+        split |= {each.content: each for each in self.added}
         self._special = {token: each.id for token, each in split.items() if each.special or token in own}
         self._special_ids = frozenset(self._special.values())
         is_normalized = any(each.normalized for each in split.values())
@@ -231,7 +234,7 @@ class VocabularyTokenizer(Tokenizer):
             "leading_tags": self._leading_tags,
             "clean_up_spaces": self._clean_up_spaces,
             **({"underscores": True} if self._underscores else {}),
-            **write_added(self._added),
+            **write_added(self.added),
             "pieces": self._tokens,
         }
         return {MODEL: self._model, TOKENS: json.dumps(saved, ensure_ascii=False).encode()}

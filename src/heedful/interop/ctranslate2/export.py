@@ -26,7 +26,13 @@ from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig
 from heedful.storage.bundle import CARD_FILE, Bundle
-from heedful.text import HuggingFaceTokenizer, MosesTokenizer, SentencePieceTokenizer, Tokenizer
+from heedful.text import (
+    HuggingFaceTokenizer,
+    MosesTokenizer,
+    SentencePieceTokenizer,
+    Tokenizer,
+    VocabularyTokenizer,
+)
 from heedful.text.pair import JOINT, SOURCE, TARGET
 from heedful.text.special_tokens import SpecialTokens, suppressed_ids
 from heedful.text.tokenizer import is_sentinel
@@ -141,8 +147,14 @@ def readme(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames, *, 
     )
 
 
+def _is_own(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer has rules that no library has by itself: Moses', or added tokens."""
+    has_added = isinstance(tokenizer, VocabularyTokenizer) and bool(tokenizer.added)
+    return has_added or isinstance(tokenizer, MosesTokenizer)
+
+
 def _package(tokenizer: Tokenizer) -> str:
-    if isinstance(tokenizer, MosesTokenizer):
+    if _is_own(tokenizer):
         return "heedful"
     return "tokenizers" if isinstance(tokenizer, HuggingFaceTokenizer) else "sentencepiece"
 
@@ -150,7 +162,7 @@ def _package(tokenizer: Tokenizer) -> str:
 def _loading(tokenizer: Tokenizer, stem: str) -> str:
     """Python that loads a tokenizer, of files whose names begin with `stem`."""
     file = f'f"{{directory}}/{stem}{next(iter(tokenizer.to_files()))}"'
-    if isinstance(tokenizer, MosesTokenizer):
+    if _is_own(tokenizer):
         return f"heedful.text.TokenizerPair.load(directory).{'tgt' if stem == TARGET else 'src'}"
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return f"tokenizers.Tokenizer.from_file({file})"
@@ -161,7 +173,7 @@ def _cutting(tokenizer: Tokenizer, variable: str, special_tokens: SpecialTokens,
     """Python that turns `line` into tokens; the end token is CTranslate2's own affair where it comes last."""
     is_library = isinstance(tokenizer, HuggingFaceTokenizer)
     cut = "encode(line, add_special_tokens=False).tokens" if is_library else "encode(line, out_type=str)"
-    if isinstance(tokenizer, MosesTokenizer):
+    if _is_own(tokenizer):
         cut = f"tokens({variable}.encode(line))"
     before = [names.src[i] for i in special_tokens.src_prefix]
     after = [names.src[i] for i in special_tokens.src_suffix]
@@ -174,7 +186,7 @@ def _cutting(tokenizer: Tokenizer, variable: str, special_tokens: SpecialTokens,
 
 def _joining(tokenizer: Tokenizer, variable: str) -> str:
     """Python that turns `tokens` into a text."""
-    if isinstance(tokenizer, MosesTokenizer):
+    if _is_own(tokenizer):
         known = f"{variable}.tokens(range({variable}.vocab_size))"
         return f"{variable}.decode([{known}.index(token) for token in tokens])"
     if isinstance(tokenizer, HuggingFaceTokenizer):
