@@ -35,7 +35,7 @@ def tokenizer_of(path: Path, size: int, tags: tuple[str, ...] = ()) -> Any:  # n
     from heedful.interop.fairseq_dictionaries import read_dictionaries
 
     config = ModelConfig(src_vocab_size=size, tgt_vocab_size=size)
-    return read_dictionaries(path, path, config, Languages(tags)).src
+    return read_dictionaries(path, path, config, languages=Languages(tags)).src
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -27,7 +27,7 @@ _SPECIAL = SpecialIds(bos=0, pad=PAD_ID, eos=EOS_ID, unk=3)
 _PADDING_FACTOR = 8  # vocabularies are padded to a multiple of it
 _OVERWRITE = "#fairseq:overwrite"
 _TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
-_SIDES = (None, "src", "tgt")
+_CHOICES = (None, "src", "tgt")
 _TAGS_OF_DATA = ("dae", "lm", "mined")  # kinds of data that have tags of their own
 
 
@@ -91,13 +91,13 @@ class Languages:
             TokenizerError: there is no such tag.
         """
         chosen = {"src": src, "tgt": tgt}
-        sides = self._sides()
-        for side in filter(None, sides):
-            if not chosen[side]:
-                raise InteropError(f"the model has tokens of languages; give --{side}-lang")
-        if sides == (None, None) and (src or tgt):
+        tagged = self._tagged()
+        for text in filter(None, tagged):
+            if not chosen[text]:
+                raise InteropError(f"the model has tokens of languages; give --{text}-lang")
+        if tagged == (None, None) and (src or tgt):
             raise InteropError("--src-lang, --tgt-lang: the model has no tokens of languages; leave them out")
-        encoder, decoder = (side and chosen[side] for side in sides)
+        encoder, decoder = (text and chosen[text] for text in tagged)
         sections: dict[str, Any] = {"languages": {}}
         if encoder:
             sections["languages"]["src_tag"] = _token(tokenizers.src, encoder)
@@ -110,7 +110,7 @@ class Languages:
             sections["languages"]["tgt_tag"] = _token(tokenizers.tgt, decoder)
         return sections
 
-    def _sides(self) -> tuple[str | None, str | None]:
+    def _tagged(self) -> tuple[str | None, str | None]:
         """Return which language's token stands in the source, and in the output: "src", "tgt" or None."""
         if not self.tags:
             return None, None
@@ -119,7 +119,7 @@ class Languages:
         if main is None:
             main = self.task.get("encoder_langtok"), "tgt" if self.task.get("decoder_langtok") else None
         if not (
-            isinstance(main, list | tuple) and len(main) == len(STACKS) and all(e in _SIDES for e in main)
+            isinstance(main, list | tuple) and len(main) == len(STACKS) and all(e in _CHOICES for e in main)
         ):
             raise InteropError(f"langtoks={shown(main)} is not supported")
         return main[0], main[1]
@@ -153,7 +153,7 @@ def _listed(value: object) -> list[str]:
 
 
 def read_dictionaries(
-    src: Path, tgt: Path, config: ModelConfig, languages: Languages | None = None
+    src: Path, tgt: Path, config: ModelConfig, *, languages: Languages | None = None
 ) -> TokenizerPair:
     """Return word-level tokenizers of `dict.SRC.txt` and `dict.TGT.txt`; equal ones share a tokenizer.
 
@@ -162,14 +162,14 @@ def read_dictionaries(
     """
     tags = (languages or Languages()).tags
     words_by_id = [
-        read_dictionary(path, size, tags)
+        read_dictionary(path, size, tags=tags)
         for path, size in ((src, config.src_vocab_size), (tgt, config.tgt_vocab_size))
     ]
     tokenizers = [_tokenizer(path, words, tags) for path, words in zip((src, tgt), words_by_id, strict=True)]
     return TokenizerPair(tokenizers[0], tokenizers[0] if words_by_id[0] == words_by_id[1] else tokenizers[1])
 
 
-def read_dictionary(path: Path, size: int, tags: Sequence[str] = ()) -> list[str]:
+def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[str]:
     """Return the tokens by id: the file's, tags, and fairseq's padding tokens, if the file lacks them.
 
     A repeated word that is marked to overwrite the first has its text; the first, which nothing reads any

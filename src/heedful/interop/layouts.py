@@ -110,7 +110,7 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
     check_layout(layout)
     if layout in OTHERS:
         return OTHERS[layout](path, options)
-    return PRETRAINED[layout](read_pretrained(path, options), options)
+    return PRETRAINED[layout](read_pretrained(path, options=options), options)
 
 
 def cached_bundle(path: Path) -> Path:

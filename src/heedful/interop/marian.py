@@ -243,8 +243,8 @@ def _refuse_other_framing(bundle: Bundle, special_tokens: SpecialTokens) -> None
     tags = [src.tokens([i])[0] for i in special_tokens.src_prefix]
     if special_tokens.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
         raise InteropError(
-            f"--to marian: MarianMT has no {' '.join(tags)!r} before sources (languages.src_tag, "
-            "src_prefix); use --to ctranslate2 or onnx"
+            f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}, "
+            f"src_prefix={bundle.config.languages.src_prefix!r}; use --to ctranslate2 or onnx"
         )
     for kind in ("pad", "eos"):
         one, other = getattr(src, f"{kind}_id"), getattr(tgt, f"{kind}_id")

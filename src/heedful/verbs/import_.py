@@ -225,7 +225,9 @@ def _read_file(
     )
     if vocabularies and of_fairseq:
         languages = fairseq_dictionaries.Languages.of(checkpoint.beside, task.lang_dict)
-        tokenizers = fairseq_dictionaries.read_dictionaries(*vocabularies, imported.config, languages)
+        tokenizers = fairseq_dictionaries.read_dictionaries(
+            *vocabularies, imported.config, languages=languages
+        )
         read = languages.settings(task.src_lang, task.tgt_lang, tokenizers)
         imported = replace(imported, config=imported.config.replace(**read.pop("model", {})))
         settings = {name: read.get(name, {}) | settings.get(name, {}) for name in {**read, **settings}}

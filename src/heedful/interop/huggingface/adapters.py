@@ -115,9 +115,9 @@ def _check_target(adapter: Path, base: Mapping[str, Tensor], name: str, shape: t
     """Refuse a weight that the base does not have, has in another shape, or shares with another one."""
     weight = base.get(name)
     if weight is None or tuple(weight.shape) != shape:
-        found = "does not have" if weight is None else f"has as {tuple(weight.shape)}, not {shape}"
+        problem = "does not have" if weight is None else f"has as {tuple(weight.shape)}, not {shape}"
         raise _error(
-            adapter, f"it changes the weight {shown(name)}, which the base {found}; merge it with PEFT"
+            adapter, f"it changes the weight {shown(name)}, which the base {problem}; merge it with PEFT"
         )
     others = (each for each in base if each != name and _SHARED.search(each))
     if _SHARED.search(name) and any(same_numbers(weight, base[each]) for each in others):

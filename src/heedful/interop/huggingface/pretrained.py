@@ -206,7 +206,7 @@ class PretrainedDirectory:
         return sorted(set(parts))
 
 
-def read_pretrained(path: Path, options: ImportOptions | None = None) -> PretrainedDirectory:
+def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> PretrainedDirectory:
     """Read the JSON files of a directory.
 
     Args:
