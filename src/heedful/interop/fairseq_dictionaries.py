@@ -36,7 +36,7 @@ class Languages:
     """The language tokens that fairseq adds to the dictionaries of a multilingual model.
 
     Attributes:
-        tags: in the order of their ids, which follow those of the dictionary.
+        tags: in the order of their ids, which come after the dictionary's.
         task: the arguments of the training that say where tags stand.
     """
 
@@ -45,7 +45,7 @@ class Languages:
 
     @classmethod
     def of(cls, beside: Mapping[str, Any], lang_dict: Path | None) -> Self:
-        """Return those of a checkpoint.
+        """Return the language tokens of a checkpoint.
 
         Args:
             beside: its contents other than weights.

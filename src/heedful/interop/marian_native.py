@@ -118,11 +118,11 @@ _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
 _SHORTLIST_MULTIPLE = 8
 _BEAM_SIZE = 12  # Marian's, where no file says another
-# What the clients of Firefox's students give, whose files do not say it.
+# The clients of Firefox's students give these options; the files do not have them.
 _STUDENT = {"beam-size": 1, "normalize": 1.0, "word-penalty": 0}
 _OF_STUDENTS = (
-    "There is no decoder.yml, so the search is that of clients of such students: beam 1, scores divided by "
-    "the length."
+    "There is no decoder.yml, so the search is as in clients of such students: beam 1, scores divided by the "
+    "length."
 )
 _OF_MARIAN = (
     f"There is no decoder.yml, so the search is Marian's default: beam {_BEAM_SIZE}, scores not divided by "

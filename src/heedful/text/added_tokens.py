@@ -1,6 +1,6 @@
 """Tokens added to a vocabulary, which a text is split at before it is tokenised.
 
-Their flags are those of `AddedToken` in the libraries transformers and tokenizers, which split differently:
+They have the flags of `AddedToken` in the libraries transformers and tokenizers, which split differently:
 transformers, for tokenizers written in Python, takes a token as it stands, and a single word lies between
 spaces. The tokenizers library compares a normalised token with the normalised text, and a single word lies
 between characters that are no part of words.
@@ -81,7 +81,7 @@ class AddedTokens:
     """Splits texts at added tokens.
 
     Args:
-        tokens: of which the longest is taken where several begin.
+        tokens: if several begin at one place, the longest is taken.
         normalize: of tokens that are compared with the normalised text; None: all are taken as they stand.
     """
 

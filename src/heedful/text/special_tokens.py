@@ -94,7 +94,7 @@ _BEGINNINGS = ("a", "Z", "1", "(", "é", "日")
 
 
 def _prefix(text: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids of a text before a source: with it, a tokenizer must give these and those of the source.
+    """Return the ids of a text before sources; the tokenizer must not join it with a source.
 
     Raises:
         TokenizerError: the tokenizer gives others, since it joins them.

@@ -319,7 +319,7 @@ class VocabularyTokenizer(Tokenizer):
 
 
 def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
-    """Return the rules of a SentencePiece model, without those of spaces."""
+    """Return the normalisation rules of a SentencePiece model, without its rules for spaces."""
     rules = SentencePieceNormalizer(
         model_proto=model, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
     )
@@ -373,7 +373,7 @@ class ByteTokenizer(Tokenizer):
     bytes that are not UTF-8.
 
     Args:
-        added: further tokens, in the order of their ids, which follow those of the sentinels.
+        added: further tokens, in the order of their ids, which come after the sentinels'.
         name: for error messages.
 
     Raises:

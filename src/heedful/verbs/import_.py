@@ -83,7 +83,7 @@ class Import:
         Path | None,
         Option(
             "For a multilingual model of fairseq: its languages in their order, one per line. Without it, "
-            "those of the checkpoint's arguments.",
+            "the checkpoint's arguments say them.",
             metavar="FILE",
         ),
     ] = None

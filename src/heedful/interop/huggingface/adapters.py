@@ -87,7 +87,7 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Ten
 
 @dataclass(frozen=True, eq=False)
 class _Merge:
-    """Adds scale B A to a matrix; of an embedding, whose inputs are its rows, the transpose."""
+    """Adds scale B A to a matrix, or its transpose to an embedding."""
 
     down: Tensor
     up: Tensor

@@ -19,7 +19,7 @@ def with_added_tokens(
 ) -> tuple[list[str], list[AddedToken]]:
     """Return a list of tokens with those that were added to it, and these with their flags.
 
-    Ids between them that no token has are those of `<unused-N>`.
+    Ids between them without a token get a token `<unused-N>`.
 
     Args:
         directory: of the model.
@@ -55,7 +55,7 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     """Return the tokens added to a vocabulary, as transformers reads them.
 
     They are in "added_tokens_decoder" of the tokenizer's settings, or for older versions in added_tokens.json
-    and tokenizer.json. The settings name further special ones, whose id is `_NEXT`.
+    and tokenizer.json. The settings name further special tokens; their id here is `_NEXT`.
 
     Args:
         directory: of the model.

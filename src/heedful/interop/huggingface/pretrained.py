@@ -211,7 +211,7 @@ def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> Pret
 
     Args:
         path: of the directory.
-        options: the user's; the settings of a task override those of the search.
+        options: the user's; a task's settings override the search in the files.
 
     Raises:
         InteropError: it is not a directory of transformers, no file has an ignored key, or the model has no
