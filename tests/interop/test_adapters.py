@@ -9,6 +9,7 @@ import torch
 from command_line import assert_one_clear_line, heedful
 from pretrained_models import FAMILIES, batch, logits_of
 from safetensors.torch import save_file
+from tolerances import FLOAT32, assert_close, largest
 
 from heedful import load_bundle
 from heedful.errors import InteropError
@@ -70,7 +71,7 @@ def test_logits_are_those_of_merged_weights(root: bool, named: bool, tmp_path: P
     ours = load_bundle(output).model
     src, tgt = batch(ours)
     wanted = logits_of(theirs, src, tgt, ours.config)
-    torch.testing.assert_close(logits_of(ours, src, tgt, ours.config), wanted, rtol=1e-5, atol=1e-4)
+    assert_close(logits_of(ours, src, tgt, ours.config), wanted, FLOAT32.MODEL.at(largest(wanted)))
 
 
 @pytest.mark.parametrize(
