@@ -64,19 +64,19 @@ serve: $(STAMP) ## Serve the demo's model on port 5000, trained first where it i
 test: $(STAMP) ## Run the quick tests, two at a time, in three minutes (ARGS='-k name' chooses among them).
 	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) $(ARGS)
 
-test-core: $(STAMP) ## Run the quick tests of the mathematics alone: model, training, search, and their equals.
+test-core: $(STAMP) ## Run the quick tests of model, training and search, and of their equality with other implementations.
 	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) $(MATHEMATICS) $(ARGS)
 
 test-slow: $(STAMP) ## Run the slow tests: kills, fuzzing, Ray, pages, notebooks; half an hour or more.
 	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) -m 'slow and not gpu' $(ARGS)
 
-test-classes: $(STAMP) ## Run what the CPU decides as every class of machine (ARGS='--levels avx2,best').
+test-classes: $(STAMP) ## Run the tests that depend on the CPU as each class of machine (ARGS='--levels avx2,best').
 	@$(QUIETLY) $(BIN)/python tools/machine_classes.py $(WORKERS_OF_TESTS) $(ARGS)
 
-bounds: $(STAMP) ## Print how near comparisons of floats come to their bounds, as every class (ARGS='--levels best').
+bounds: $(STAMP) ## Print how close comparisons of floats come to their tolerances (ARGS='--levels best').
 	@$(QUIETLY) $(BIN)/python tools/near_bounds.py $(WORKERS_OF_TESTS) $(ARGS)
 
-mutants: $(STAMP) ## Show that the core tests find ten wrong versions of the mathematics.
+mutants: $(STAMP) ## Show that the quick tests find ten wrong versions of the mathematics.
 	@$(QUIETLY) $(BIN)/python tools/mutants.py
 
 check: $(STAMP) ## Check format, lint, types, CI files and architecture.
@@ -88,7 +88,7 @@ check: $(STAMP) ## Check format, lint, types, CI files and architecture.
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.gitlab-ci .gitlab-ci.yml
 	@$(BIN)/python -m pytest -m '' tests/test_architecture.py
 
-report: $(STAMP) ## Print the lines of each package and what a task runs through; it never fails.
+report: $(STAMP) ## Print the lines of each package, and how many functions and files a task uses; it never fails.
 	@$(BIN)/python tools/structure.py || true
 
 format: $(STAMP) ## Format the code and mend what the linter can mend.
@@ -108,7 +108,7 @@ notebooks: $(STAMP) ## Execute the notebooks of docs/ and store their outputs in
 bench: $(STAMP) ## Measure training and translation on this machine in a few minutes, in one table.
 	@$(BIN)/python benchmarks/quick.py $(ARGS)
 
-gpu: $(STAMP) ## Measure everything on a machine with a GPU, in less than ten minutes (results in build/gpu).
+gpu: $(STAMP) ## Test and measure training and decoding on a GPU, in less than ten minutes (results in build/gpu).
 	@$(BIN)/python benchmarks/gpu.py --out build/gpu $(ARGS)
 
 sanitize: $(STAMP) ## Run the native library's check program under the compiler's sanitizers.

@@ -4,22 +4,25 @@
     python benchmarks/gpu.py --device cpu --dry     # every row at toy size: finds mistakes without a GPU
     python benchmarks/gpu.py --page DIR             # keep these results, and write docs/results/gpu.md
 
-Each row is a process with a time limit: if it crashes or hangs, what it has not written is lost, and no other
-row. DIR/results.jsonl gets a record as soon as there is one. Progress goes to standard error, and the last
-line of standard output is one JSON object of all. The exit code is 1 if a row failed.
+Each row is a process with a time limit: if it crashes or hangs, the other rows run all the same. Rows are
+skipped if no time is left for them (--minutes). DIR/results.jsonl gets a record as soon as there is one.
+Progress goes to standard error, and the last line of standard output is one JSON object of all. The exit code
+is 1 if a row failed.
 
-    ceilings          the machine; a bf16 product of 8192^3 and a copy on the device: the rates of the day
-    tests             pytest -m gpu, four workers: passed, failed and why, what came nearest to its bound
-    training-eager    base, 25k + 25k tokens, bf16, by Adam and by Muon: ms a step (median of 30), target
-    training-compiled tokens/s, operations of a target token with its source token, their share of the
-    training-packed   product's rate, GB; kernel launches of a step, share of idle time, the ten costliest
-    training-static   kernels (torch.profiler, 3 steps); `training_run` in gpu_rows.py has the four variants
-    training-sizes    the fastest of the first three with batches of 12k, 50k and 100k tokens, and small
-    decoding-off      base, greedy and beam 4, batches of 1, 64, 256 and 1,024, bf16 and fp16: tokens/s and
-    decoding-on       BLEU; without CUDA graphs, and with them
-    decoding-marian   transformers' MarianMTModel, the same weights: tokens/s, share of equal outputs
-    resume            kill -9 at a step, resumed: whether the weights have the same bits
-    recipe            Multi30k, seed 1: BLEU every 200 steps against seconds, time to 39.0, BLEU of the test
+    ceilings            the machine; the rates of a bf16 product of 8192^3 and of a copy on the device
+    tests               pytest -m gpu, four workers: passed, failed and why, what came nearest to its bound
+    training-VARIANT    base, 25k + 25k tokens, bf16, by Adam and by Muon: ms a step (median of 30), target
+                        tokens/s, operations of a target token with its source token, their share of the
+                        product's rate, GB; from torch.profiler in 3 steps, kernel launches of a step, share
+                        of idle time, the ten costliest kernels. VARIANT is compiled, eager, packed or
+                        static (`training_run` in gpu_rows.py)
+    decoding-off, -on   base, greedy and beam 4, batches of 1, 64, 256 and 1,024, bf16 and fp16: tokens/s and
+                        BLEU, without CUDA graphs and with them
+    decoding-marian     transformers' MarianMTModel, the same weights: tokens/s, share of equal outputs
+    training-sizes      the fastest variant but static, by Adam, with batches of 12k, 50k and 100k tokens, and
+                        the preset small
+    resume              a training killed by kill -9 and resumed: whether its weights have the same bits
+    recipe              Multi30k, seed 1: BLEU every 200 steps and its time, time to 39.0, BLEU of the test
 
 Sentences to train on are random words with the lengths of image captions, as in `heedful bench train`. Those
 to translate are one to five of the embedded phrase book, on which base is trained for 500 steps.
@@ -74,7 +77,7 @@ ROWS: dict[str, tuple[int, Callable[[Run], None]]] = {
 RESULTS = "results.jsonl"
 SKIPPED = 3  # the exit code of a row that cannot be measured here
 _SLOWER = 5  # times, a dry run on a busy CPU
-_LEAST = 5.0  # seconds, below which no row is begun
+_LEAST = 5.0  # seconds; no row starts with less
 Record = dict[str, Any]
 
 
@@ -190,9 +193,9 @@ def measure(
 
 def _run(command: Sequence[str], limit: float, environment: Mapping[str, str] | None) -> tuple[str, str]:
     """Run a command for at most `limit` s, then end all that it started; return how it ended, and why."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as told:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, env=environment, process_group=0
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, process_group=0
         )
         try:
             code = process.wait(limit)
@@ -202,8 +205,8 @@ def _run(command: Sequence[str], limit: float, environment: Mapping[str, str] | 
             with suppress(ProcessLookupError):  # all have ended
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        told.seek(0)
-        last = ([line for line in told.read().splitlines() if line.strip()] or [""])[-1]
+        output.seek(0)
+        last = ([line for line in output.read().splitlines() if line.strip()] or [""])[-1]
     if code == 0:
         return "done", ""
     if code == SKIPPED:

@@ -150,8 +150,8 @@ def tests(run: Run) -> None:
     run.write(what="all", **{name.lower(): number for name, number in Counter(ended).items()}, **problem)
     for outcome, test, why in re.findall(r"^(FAILED|ERROR) (tests.*?) - (.*)", output, re.MULTILINE):
         run.write(what=test, outcome=outcome.lower(), problem=why[:300])
-    told = nearness.read_text(encoding="utf-8").splitlines() if nearness.exists() else []
-    for each in sorted(map(json.loads, told), key=lambda each: -each["ratio"])[:5]:
+    comparisons = nearness.read_text(encoding="utf-8").splitlines() if nearness.exists() else []
+    for each in sorted(map(json.loads, comparisons), key=lambda each: -each["ratio"])[:5]:
         run.write(what=each["test"], bound=each["bound"], share_of_bound=each["ratio"])
 
 

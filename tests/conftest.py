@@ -43,7 +43,7 @@ def real_data() -> Path:
 
 @pytest.fixture
 def here(request: pytest.FixtureRequest) -> "LevelsHere":
-    """The levels that a loop of a test can run; those that this machine has not are counted."""
+    """Return the levels that a loop in a test can run here; the others are counted."""
     from machine_class import LevelsHere
 
     return LevelsHere(request.node)
@@ -51,7 +51,7 @@ def here(request: pytest.FixtureRequest) -> "LevelsHere":
 
 @pytest.fixture
 def use_engine() -> "Iterator[Callable[[Precision], None]]":
-    """Return a function: the test runs on at a level whose engine has a precision, or is skipped."""
+    """Return a function: it sets a level with an engine of a precision, or skips the test."""
     from machine_class import as_class, level_with
 
     with ExitStack() as until_the_end:
@@ -59,8 +59,8 @@ def use_engine() -> "Iterator[Callable[[Precision], None]]":
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide a GPU from tests that are not about it."""
-    gc.disable()  # during collection: what is imported lives as long as the process
+    """Hide a GPU from tests that are not about it, and collect no garbage until the tests are found."""
+    gc.disable()  # imported modules live as long as the process
     chosen = str(config.getoption("-m"))
     if "gpu" not in chosen or "not gpu" in chosen:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of a test slow but for its first ones, where it says how many represent the others."""
+    """Mark the cases of a test slow after the first ones, as many as its marker `representatives` says."""
     seen: Counter[str] = Counter()
     for item in items:
         if (mark := item.get_closest_marker("representatives")) is not None:
@@ -79,13 +79,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage among what tests make, not among all modules each time."""
+    """Collect garbage again, but leave out the imported modules, which would be visited each time."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say as which class of machine the tests ran, and how many cases this machine could not execute."""
+    """Print the class of machine that the tests ran as, and how many cases this machine could not execute."""
     from machine_class import count_not_executed, describe_class
 
     reports = itertools.chain.from_iterable(terminalreporter.stats.values())

@@ -3,10 +3,10 @@
     python tools/machine_classes.py          # or make test-classes
 
 A class is a level of the native library, bf16 as CPUs of that level have it, and one or two threads, in turn.
-Every other library that chooses by the CPU is held down to the instructions of the level. At the commonest
-level, avx2, and at the best, bf16 is forced the other way, too. --levels avx2,best chooses among the levels.
-Further arguments are pytest's. Prints one line for each class, and the report of pytest if it failed; the
-exit code is 1 if any did.
+All other libraries that choose by the CPU are limited to the instructions of the level. At the commonest
+level, avx2, and at the best, bf16 is forced the other way, too. --levels avx2,best runs these levels alone,
+each once. Further arguments are pytest's. Prints one line for each class, and the report of pytest if it
+failed; the exit code is 1 if any did.
 """
 
 import argparse
@@ -39,8 +39,9 @@ HELD_DOWN = {
 def held_down_to(level: str) -> dict[str, str]:
     """Return the environment in which no library uses instructions above a level of the native library.
 
-    It has to be set before torch, numpy and ctranslate2 are imported. By itself CTranslate2 multiplies by MKL
-    on Intel and by oneDNN elsewhere; here by oneDNN up to AVX2, and by MKL above. Empty for aarch64.
+    It has to be set before torch, numpy and ctranslate2 are imported. If nothing is set,
+    CTranslate2 multiplies by MKL on Intel and by oneDNN elsewhere; here by oneDNN up to AVX2, and by MKL
+    above. Empty for aarch64.
     """
     if level not in HELD_DOWN:
         return {}

@@ -1,9 +1,9 @@
-"""Show that the core tests find ten known wrong versions of the mathematics.
+"""Show that the quick tests find ten known wrong versions of the mathematics.
 
     python tools/mutants.py          # or make mutants
 
-A mutant is one change of the source, in a copy of its own: the checkout stays as it is. For each, the core
-tests run against the copy until one fails, as many mutants at once as there are CPUs; then the tests that
+A mutant is one change in a copy of the source: the checkout stays as it is. For each mutant, the tests of
+CORE run against the copy until one fails, with as many mutants at once as there are CPUs. Then the tests that
 failed run against an unchanged copy, where they must pass. Prints which test found each mutant and after how
 many seconds. The exit code is 1 if a mutant was not found or one of these tests fails anyway.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Parts of `make test`: the quickest that hold the formulas first, so that a mutant is found soon.
+# Parts of `make test`, ordered so that mutants are found soon: first the quickest that test the formulas.
 CORE = (
     "tests/equivalence/test_losses_are_equal.py",
     "tests/equivalence/test_torch_equals_heedful.py",
@@ -173,7 +173,7 @@ def find(mutants: Sequence[Mutant], tests: Sequence[str], *, at_once: int) -> in
         folder = Path(tempfile.mkdtemp(dir=temporary, prefix=str(number)))
         return failing_tests(folder, mutants[number], tests), time.monotonic() - start
 
-    by: list[str] = []
+    found_by: list[str] = []
     width = max(len(each.name) for each in mutants)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(at_once) as pool:
         for mutant, (failed, seconds) in zip(mutants, pool.map(search, range(len(mutants))), strict=True):
@@ -181,13 +181,13 @@ def find(mutants: Sequence[Mutant], tests: Sequence[str], *, at_once: int) -> in
                 f"found by {failed[0]} after {seconds:.0f} s" if failed else f"NOT FOUND in {seconds:.0f} s"
             )
             print(f"{mutant.name:{width}}  {what}", flush=True)
-            by += failed
-        unchanged = sorted(set(by))
+            found_by += failed
+        unchanged = sorted(set(found_by))
         control = failing_tests(Path(tempfile.mkdtemp(dir=temporary)), None, unchanged) if unchanged else []
     for each in control:
         print(f"fails without a mutant: {each}")
-    print(f"{len(by)} of {len(mutants)} wrong versions found in {time.monotonic() - start:.0f} s")
-    return int(len(by) < len(mutants) or bool(control))
+    print(f"{len(found_by)} of {len(mutants)} wrong versions found in {time.monotonic() - start:.0f} s")
+    return int(len(found_by) < len(mutants) or bool(control))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Print how near the tests' comparisons of floats come to their bounds, at each instruction set.
+"""Print how close the tests' comparisons of floats come to their tolerances, at each instruction set.
 
     python tools/near_bounds.py                             # or make bounds
     python tools/near_bounds.py --levels avx2,best -n 2     # further arguments are pytest's
 
-Runs the tests that compare by tests/support/tolerances.py at each level of instructions that this machine
-has, and prints the comparisons that come nearest to their bounds. A comparison above half of its bound could
-fail on another machine: the exit code is 1 if there is one, or if a test fails.
+Runs the quick tests that compare by tests/support/tolerances.py at each level of the native library that
+this machine has, and prints the comparisons that come nearest to their bounds. If a difference is more than
+half of its bound, the test could fail on another machine: then the exit code is 1, as it is if a test fails.
 """
 
 import argparse

@@ -3,9 +3,8 @@
 heedful chooses by class: the level of the native library, whether the CPU multiplies bfloat16, and the
 number of threads, from which the number of processes follows. torch, oneDNN, MKL, CTranslate2 and OpenBLAS
 choose by the CPU, too. `fix_class` sets what the environment leaves open, for all tests and their processes;
-`as_class` sets another class of heedful inside a block. A case that
-this machine cannot execute is skipped by name (`skip_here`), or left out of a loop by name
-(`LevelsHere`), and counted at the end.
+`as_class` sets another class of heedful inside a block. A case that this machine cannot execute is skipped
+(`skip_here`) or left out of a loop (`LevelsHere`), and counted by name at the end.
 """
 
 import os
@@ -46,7 +45,7 @@ def why_not_here(level: str) -> str | None:
 
 
 def skip_here(name: str) -> None:
-    """Skip the test, which needs what this machine has not; it is counted under that name."""
+    """Skip the test because this machine lacks what it needs; it is counted under that name."""
     pytest.skip(_NOT_HERE + name)
 
 

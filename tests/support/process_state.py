@@ -65,7 +65,7 @@ def _of_numpy() -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return a line for each setting that is not as before; what was imported meanwhile is none."""
+    """Return a line for each setting that changed; settings of a library imported meanwhile do not count."""
     found = []
     for name, value in before.items():
         now = after.get(name, value)

@@ -4,9 +4,9 @@ A bound is derived, never read off a machine:
 
     bound = rtol |wanted| + atol · scale,    rtol and atol = 2 √n eps(format)
 
-n counts the roundings behind one value. They are independent, so that n of them grow as √n (Higham and Mary,
-2019, "A New Approach to Probabilistic Rounding Error Analysis"). A rounding is at most eps / 2, so that half
-of a bound is √n times twice that. The scale of the values is 1 (normalised states, weights, logits,
+n counts the roundings behind one value. They are independent, so their error grows as √n (Higham and Mary,
+2019, "A New Approach to Probabilistic Rounding Error Analysis"). A rounding is at most eps / 2, so √n of them
+are a quarter of a bound. The scale of the values is 1 (normalised states, weights, logits,
 log-probabilities), unless the test states another: `FLOAT32.ROW.at(0.001)`.
 
     ELEMENT     a function of some operations                               n = 16
@@ -36,36 +36,36 @@ from typing import Any
 import numpy as np
 
 VARIABLE = "HEEDFUL_NEARNESS"
-STANDARD_ERRORS = 8  # half of these are exceeded by one sample mean in 16,000
+STANDARD_ERRORS = 8  # one sample mean in 16,000 is off by more than half of these
 _TOKENS, _LAYERS, _UPDATES, _ADAM = 32, 16, 16, 64
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest difference of two numbers: rtol |wanted| + atol."""
+    """The largest allowed difference of two numbers: rtol |wanted| + atol."""
 
     name: str
     rtol: float
     atol: float
 
     def at(self, scale: float) -> "Bound":
-        """Return the bound of values of another size than 1."""
+        """Return the bound for values of this scale instead of 1."""
         return replace(self, name=f"{self.name}.at({scale:g})", atol=self.atol * scale)
 
     def printed(self, digits: int, terms: int = 1) -> "Bound":
-        """Return the bound of a sum of rounded numbers: a unit each, where rounding takes half of one."""
+        """Return the bound of a sum of printed numbers: for each, one unit of its last digit."""
         return replace(self, name=f"{self.name}.printed({digits})", atol=self.atol + terms * 10.0**-digits)
 
     def averaged(self, count: int) -> "Bound":
         """Return the bound of the mean of that many values, with errors that are independent."""
-        less = math.sqrt(count)
-        return Bound(f"{self.name}.averaged({count})", self.rtol / less, self.atol / less)
+        divisor = math.sqrt(count)
+        return Bound(f"{self.name}.averaged({count})", self.rtol / divisor, self.atol / divisor)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.rtol:.2g} |wanted| + {self.atol:.2g})"
 
     def over(self, wanted: Any) -> Any:  # noqa: ANN401
-        """Return the largest difference from each wanted value."""
+        """Return the largest allowed difference from each wanted value."""
         return self.atol + self.rtol * np.abs(wanted)
 
 
@@ -121,7 +121,7 @@ def assert_close(found: Any, wanted: Any, bound: Bound, *, note: object = "") ->
 
 
 def assert_apart(found: Any, wanted: Any, bound: Bound, *, note: object = "") -> None:  # noqa: ANN401
-    """Require some number of two arrays to differ by more than the bound, on any machine by twice as much."""
+    """Require two arrays to differ somewhere by more than the bound; `make bounds` wants twice as much."""
     one, other = _array(found), _array(wanted)
     apart = float(np.max(np.abs(one - other) / bound.over(other)))
     _record(bound, 1 / apart if apart else math.inf)
@@ -129,7 +129,7 @@ def assert_apart(found: Any, wanted: Any, bound: Bound, *, note: object = "") ->
 
 
 class Close:
-    """Equal to what is close to its value: stands inside of larger values, and where `==` reads better."""
+    """Compares by `==` as equal to what is close to its value; can stand inside of larger values."""
 
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # numpy asks this class, not each of its elements
@@ -146,7 +146,7 @@ class Close:
 
 
 def close(wanted: Any, bound: Bound) -> Close:  # noqa: ANN401
-    """Return what equals numbers, arrays, sequences and mappings that are close to the wanted one."""
+    """Return an object that equals all that is close to the wanted number, array, sequence or mapping."""
     return Close(wanted, bound)
 
 

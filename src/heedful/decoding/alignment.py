@@ -40,7 +40,7 @@ class Alignment:
         return cls(tuple(sorted(links, key=lambda link: link[::-1])))
 
     def moved(self, src: int, tgt: int) -> "Alignment":
-        """Return the links behind so many words of the source and of the target."""
+        """Return the links with these numbers of words added: those before a segment in its line."""
         return Alignment(tuple((src + one, tgt + other) for one, other in self.links))
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ def words_before(text: str, positions: Iterable[int]) -> list[int]:
 
 
 def relative_weights(weights_TS: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return attention weights (T, S), those of each source token divided by their sum."""
+    """Return attention weights (T, S), each column (source token) divided by its sum."""
     sums_S = weights_TS.sum(axis=0)
     return weights_TS / np.where(sums_S > 0, sums_S, 1)
 
@@ -101,7 +101,7 @@ def align_words(
     Args:
         weights: (T, S), of target token t on source token s; special tokens are left out.
         src_words: for each source token the words that it is a part of, mostly one.
-        tgt_words: the same of the target.
+        tgt_words: the same for each target token.
     """
     links = {
         (src, tgt)

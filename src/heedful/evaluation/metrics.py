@@ -168,7 +168,7 @@ def evaluate_texts(
     tokenize: str = "auto",
     language: str | None = None,
 ) -> EvaluationReport:
-    """Score outputs against references; `compare_systems` says the rest, and adds confidence intervals."""
+    """Score the outputs of one system, as `compare_systems` does, without confidence intervals."""
     [report] = compare_systems(
         sources,
         [hypotheses],
@@ -202,8 +202,8 @@ def compare_systems(
     percentage of lines that equal one of their references.
 
     In languages that are written without spaces, such as Chinese, `bleu` has sacreBLEU's tokenizer for the
-    language, `ter` divides Han characters, or all, and `wer` and `per` count characters; the signatures say
-    so. An empty reference is missing if the line has another one, in all metrics.
+    language, `ter` counts Han characters, or all characters, as words, and `wer` and `per` count characters;
+    the signatures say so. All metrics ignore an empty reference if the line has another one.
 
     `item_error_rate` and `per` are over items, as for a pronunciation dictionary: a source on several lines
     is one item, with the references of all these lines. `item_error_rate` is the percentage of items whose
@@ -212,7 +212,7 @@ def compare_systems(
     the items. If a source has several different outputs, the worst counts. All but sacreBLEU's normalise
     white space.
 
-    Intervals and p-values are those of bootstrap resamples (Koehn, 2004); sacreBLEU's commands give the same,
+    Intervals and p-values are from bootstrap resamples (Koehn, 2004); sacreBLEU's commands give the same,
     but for the p-value of equal scores, which is 1 here.
 
     Args:

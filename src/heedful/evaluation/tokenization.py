@@ -1,8 +1,8 @@
 """How the target text is divided for the metrics: by its language if that is known, else by its scripts.
 
 BLEU, TER and WER count words. Chinese, Japanese and Thai have no spaces between words: a line would be one
-word, and wrong as a whole if one of its characters is. A language has sacreBLEU's own choice; if there is
-none, characters count.
+word, and wrong as a whole if one of its characters is. Chinese, Japanese and Korean have tokenizers in
+sacreBLEU; in other languages without spaces, characters are counted.
 """
 
 import re
@@ -39,36 +39,36 @@ class Tokenization:
     unit: Literal["word", "character"]
 
 
-_OF_WRITING: dict[Writing, Tokenization] = {
+_TOKENIZATIONS: dict[Writing, Tokenization] = {
     "zh": Tokenization("zh", "asian", "character"),
     "ja": Tokenization("ja-mecab", "asian", "character"),
     "ko": Tokenization("ko-mecab", "word", "word"),
     "unspaced": Tokenization("char", "character", "character"),
     "spaced": Tokenization("13a", "word", "word"),
 }
-# ISO 639 codes of the languages that decide it; for all others the scripts of the text do.
+# ISO 639 codes; for all other languages, the scripts of the text decide.
 _LANGUAGES: dict[Writing, str] = {
     "zh": "zh zho chi cmn yue wuu hak gan hsn lzh",
     "ja": "ja jpn",
     "ko": "ko kor",
     "unspaced": "th tha lo lao km khm my mya bur bo bod tib dz dzo",
 }
-# ISO 15924 codes, which tags such as zho_Hans have; all others are written with spaces.
+# ISO 15924 codes, which tags such as zho_Hans have; all others count as written with spaces.
 _SCRIPTS: dict[Writing, str] = {
     "zh": "hans hant hani",
     "ja": "jpan hira kana hrkt",
     "ko": "kore hang",
     "unspaced": "thai laoo khmr mymr tibt java bali lana tale talu tavt ahom",
 }
-_OF_LANGUAGE = {code: writing for writing, codes in _LANGUAGES.items() for code in codes.split()}
-_OF_SCRIPT = {code: writing for writing, codes in _SCRIPTS.items() for code in codes.split()}
+_WRITING_OF_LANGUAGE = {code: writing for writing, codes in _LANGUAGES.items() for code in codes.split()}
+_WRITING_OF_SCRIPT = {code: writing for writing, codes in _SCRIPTS.items() for code in codes.split()}
 # zh, zh-CN, zho_Hans, and as vocabularies write them: zh_CN, __zh__, >>cmn_Hans<<, <2zh>.
 _TAG = re.compile(
     r"[^A-Za-z]*(?P<language>[A-Za-z]{2,3})(?![A-Za-z])(?:[-_](?P<script>[A-Za-z]{4})(?![A-Za-z]))?"
 )
 _PAIR = re.compile(r"[a-z]{2,3}-([a-z]{2,3})")  # en-zh, in the name of a file
 _MUCH = 0.25  # of the letters; little, because a Chinese word has two letters where an English one has five
-_SOME = 0.05  # of the letters, to believe the name of a file; kana, of those of Japanese
+_SOME = 0.05  # of the letters, to believe the name of a file; of Han and kana, for kana to mean Japanese
 # Where a file's name states a language, the text must have letters of its scripts.
 _SCRIPTS_OF: Mapping[Writing | None, Sequence[Script]] = {
     "zh": ("han",),
@@ -91,8 +91,8 @@ def tokenization_of(
     Args:
         references: lists of lines.
         language: its code or tag, such as zh, zh-CN, zho_Hans; None: by the scripts of the references.
-        tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language. Of Japanese and Korean these are
-            characters where the packages of sacreBLEU's own choice are not installed.
+        tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language, but characters for Japanese and
+            Korean if MeCab is not installed.
 
     Raises:
         ConfigError: the tokenizer does not exist, or its model is not in sacreBLEU's folder.
@@ -100,7 +100,7 @@ def tokenization_of(
     """
     lines = [*chain.from_iterable(references)]
     writing = (language and _writing_of_tag(language)) or _writing_of_text(lines)
-    usual = _OF_WRITING[writing]
+    usual = _TOKENIZATIONS[writing]
     if tokenize != "auto":
         check_tokenizer(tokenize)
         return replace(usual, bleu=cast(BleuTokenizer, tokenize))
@@ -154,8 +154,8 @@ def _writing_of_tag(tag: str) -> Writing | None:
     """Return what the language or the script of a tag decides; None: nothing."""
     match = _TAG.match(tag)
     if match and match["script"]:
-        return _OF_SCRIPT.get(match["script"].lower(), "spaced")
-    return _OF_LANGUAGE.get(match["language"].lower()) if match else None
+        return _WRITING_OF_SCRIPT.get(match["script"].lower(), "spaced")
+    return _WRITING_OF_LANGUAGE.get(match["language"].lower()) if match else None
 
 
 def _writing_of_text(lines: Iterable[str]) -> Writing:

@@ -22,30 +22,30 @@ def num_threads() -> int:
 
 
 def set_threads(name: str, count: int) -> None:
-    """Compute with so many threads, in torch too.
+    """Set the number of threads that compute, in torch too.
 
     Args:
         name: of the setting, for the message.
         count: at least 1.
 
     Raises:
-        ConfigError: more than this machine can make use of, which may end it.
+        ConfigError: the count is far beyond the cores of this machine, see `check_workers`.
     """
     check_workers(name, count)
     _set(count)
 
 
 def apply_threads() -> None:
-    """Let torch, which was imported later, compute with the threads that were set; once, as it keeps them."""
+    """Give torch, once it is imported, the number of threads that was set before; later calls do nothing."""
     if _chosen is not None:
         _set(_chosen)
 
 
 def check_workers(name: str, count: int) -> None:
-    """Refuse numbers of threads or processes that are far beyond what this machine can make use of.
+    """Refuse numbers of threads or processes that are far beyond the cores of this machine.
 
     Raises:
-        ConfigError: as said.
+        ConfigError: the count is above 64 and above four times the number of cores.
     """
     cores = os.cpu_count() or 1
     limit = max(_ALWAYS_ALLOWED, 4 * cores)
@@ -72,7 +72,7 @@ def restored_threads() -> Iterator[None]:
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads inside the block."""
+    """Compute with this number of threads inside the block."""
     with restored_threads():
         _set(count)
         yield
