@@ -58,7 +58,8 @@ _SCRIPTS: dict[Writing, str] = {
     "zh": "hans hant hani",
     "ja": "jpan hira kana hrkt",
     "ko": "kore hang",
-    "unspaced": "thai laoo khmr mymr tibt java bali lana tale talu tavt ahom",
+    "unspaced": "thai laoo khmr mymr tibt java bali lana tale talu tavt ahom batk cham kawi brah gran tutg "
+    "diak maka gukh tang kits nshu yiii",
 }
 _WRITING_OF_LANGUAGE = {code: writing for writing, codes in _LANGUAGES.items() for code in codes.split()}
 _WRITING_OF_SCRIPT = {code: writing for writing, codes in _SCRIPTS.items() for code in codes.split()}

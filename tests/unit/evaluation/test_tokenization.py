@@ -156,7 +156,11 @@ HAN = [["漢字"]]
         *(dict.fromkeys([">>cmn_Hans<<", "<2zh>", "__zh__", "zh-Hant-TW"], "zh").items()),
         *(dict.fromkeys(["ja", "jpn_Jpan", "ja_XX"], "ja-mecab").items()),
         *(dict.fromkeys(["ko", "kor_Hang", "ko-KR"], "ko-mecab").items()),
-        *(dict.fromkeys(["th", "tha_Thai", "km", "lo", "my_MM", "mya_Mymr", "bod_Tibt"], "char").items()),
+        *(
+            dict.fromkeys(
+                ["th", "tha_Thai", "km", "lo", "my_MM", "mya_Mymr", "bod_Tibt", "cja_Cham", "ii_Yiii"], "char"
+            ).items()
+        ),
         *(dict.fromkeys(["dzo", "jv_Java"], "char").items()),
         *(dict.fromkeys(["de", "eng_Latn", "zho_Latn", "jav_Latn", "jv", "vi", "hi", None], "13a").items()),
     ],
