@@ -11,6 +11,7 @@ from typing import Any
 import ctranslate2
 import pytest
 import torch
+from ctranslate2_files import translator
 from ctranslate2_models import EOS, engine, random_bundle, source_tokens
 from option_models import option_config
 from small_tokenizers import marian_pair, nllb_pair, phrases, tagged_pair
@@ -88,13 +89,10 @@ def test_both_sides_name_unknown_and_end_alike(tmp_path: Path) -> None:
     bundle = random_bundle()
     names = token_names(bundle)
     assert (names.src[0], names.src[EOS]) == (names.tgt[0], names.tgt[EOS]) == ("<unk>", "</s>")
-    translator = engine(bundle, tmp_path / "model")
+    theirs = engine(bundle, tmp_path / "model")
     known, unknown = source_tokens(bundle, [[5, 0, 7]]), [[*source_tokens(bundle, [[5]])[0], "☃", "▁r7"]]
     target = [["▁t5"]]
-    assert (
-        translator.score_batch(known, target)[0].log_probs
-        == translator.score_batch(unknown, target)[0].log_probs
-    )
+    assert theirs.score_batch(known, target)[0].log_probs == theirs.score_batch(unknown, target)[0].log_probs
 
 
 @pytest.mark.parametrize("start_id", [None, 1, 7])
@@ -118,11 +116,11 @@ def test_quantised_weights_are_smaller_and_translate(quantization: str, tmp_path
     full, small = (_bytes_of(tmp_path / name) for name in ("float32", "quantised"))
     assert small < 0.9 * full  # a table of positions is most of this small model
     ctranslate2.set_log_level(40)  # it warns of types that this CPU does not have
-    translator = ctranslate2.Translator(str(tmp_path / "quantised"), intra_threads=1)
+    theirs = translator(tmp_path / "quantised", compute_type="default")
     tokenizers = bundle.tokenizers
     for source, target in PAIRS:
         tokens = tokenizers.src.tokens(tokenizers.src.encode(source))
-        assert "".join(translator.translate_batch([tokens])[0].hypotheses[0]) == _joined(tokenizers, target)
+        assert "".join(theirs.translate_batch([tokens])[0].hypotheses[0]) == _joined(tokenizers, target)
 
 
 def _bytes_of(directory: Path) -> int:
@@ -136,12 +134,12 @@ def _joined(tokenizers: TokenizerPair, text: str) -> str:
 
 def test_positions_end_where_the_readme_says(tmp_path: Path) -> None:
     bundle = random_bundle()
-    translator = engine(bundle, tmp_path / "model")
+    theirs = engine(bundle, tmp_path / "model")
     assert f"end at {NUM_POSITIONS:,} tokens" in (tmp_path / "model" / "README.md").read_text()
     longest = [["▁r5"] * (NUM_POSITIONS - 1)]  # and the end token
-    assert translator.translate_batch(longest, max_input_length=0, max_decoding_length=1)
+    assert theirs.translate_batch(longest, max_input_length=0, max_decoding_length=1)
     with pytest.raises(RuntimeError, match="2048"):
-        translator.translate_batch([[*longest[0], "▁r5"]], max_input_length=0, max_decoding_length=1)
+        theirs.translate_batch([[*longest[0], "▁r5"]], max_input_length=0, max_decoding_length=1)
 
 
 def test_an_unknown_quantization_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

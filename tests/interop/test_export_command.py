@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import ctranslate2
 import pytest
 from command_line import Outcome, heedful
+from ctranslate2_files import translator
 from full_disk import files_limited_to
 from small_models import small_model
 from small_tokenizers import tagged_pair
@@ -32,11 +32,11 @@ def test_a_run_becomes_a_ctranslate2_model(tmp_path: Path) -> None:
     outcome = heedful("export", tmp_path / "run", "--to", "ctranslate2", "--output", output)
     assert outcome == Outcome(0, f"{output}\n", "")
     assert names_in(output.parent) == {"exported"}
-    translator = ctranslate2.Translator(str(output), intra_threads=1)
+    theirs = translator(output, compute_type="default")
     tokenizers = memorised().tokenizers
     for source, target in PAIRS:
         tokens = tokenizers.src.tokens(tokenizers.src.encode(source))
-        found = translator.translate_batch([tokens])[0].hypotheses[0]
+        found = theirs.translate_batch([tokens])[0].hypotheses[0]
         assert found == tokenizers.tgt.tokens(tokenizers.tgt.encode(target))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ctranslate2_files import translator
 from pretrained_models import imported
 
 from heedful import Translator, load_bundle
@@ -82,13 +83,12 @@ def _assert_words(tokenizer: Tokenizer) -> None:
 
 
 def test_ctranslate2_writes_the_same_for_such_lines(tmp_path: Path) -> None:
-    ctranslate2 = pytest.importorskip("ctranslate2")
     _ctranslate2(tmp_path / "model")
     import_(Import(source=tmp_path / "model", output=tmp_path / "bundle"))
     source = (tmp_path / "model" / "source_vocabulary.txt").read_text(encoding="utf-8").split("\n")
     lines = [f"{source[20]} {word} {source[21]} x</s>x" for word in WORDS if "\n" not in word]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    translator = ctranslate2.Translator(os.fspath(tmp_path / "model"))
-    translator.translate_file(os.fspath(tmp_path / "in.txt"), os.fspath(tmp_path / "out.txt"), beam_size=2)
+    theirs = translator(tmp_path / "model", compute_type="default")
+    theirs.translate_file(os.fspath(tmp_path / "in.txt"), os.fspath(tmp_path / "out.txt"), beam_size=2)
     wanted = (tmp_path / "out.txt").read_text(encoding="utf-8").split("\n")[:-1]
     assert Translator(load_bundle(tmp_path / "bundle")).translate(lines) == wanted

@@ -11,6 +11,8 @@ import numpy as np
 from ctranslate2.specs import TransformerSpec
 from numpy.typing import NDArray
 
+from heedful.runtime.threads import restored_threads
+
 D_MODEL, D_FF, HEADS = 32, 64, 4
 WORDS = ["<unk>", "<blank>", "<s>", "</s>", *(f"▁w{i}" for i in range(27))]
 Variables = dict[str, NDArray[Any]]
@@ -103,9 +105,10 @@ def save(spec: TransformerSpec, directory: Path, quantization: str | None = None
     return directory
 
 
-def translator(directory: Path) -> ctranslate2.Translator:
-    """CTranslate2 with that model, computing in float32."""
-    return ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
+def translator(directory: Path, *, compute_type: str = "float32") -> ctranslate2.Translator:
+    """CTranslate2 with that model; by itself it sets the threads of OpenMP, which are torch's too."""
+    with restored_threads():
+        return ctranslate2.Translator(str(directory), compute_type=compute_type, intra_threads=1)
 
 
 def read_binary(file: Path) -> tuple[str, int, Variables, list[tuple[str, str]]]:

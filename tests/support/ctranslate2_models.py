@@ -6,6 +6,7 @@ from typing import Any
 
 import ctranslate2
 import torch
+from ctranslate2_files import translator
 from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 from searches import searched
 
@@ -43,7 +44,7 @@ def random_bundle(**changes: Any) -> Bundle:  # noqa: ANN401
 
 def engine(bundle: Bundle, directory: Path) -> ctranslate2.Translator:
     export_ctranslate2(bundle, directory)
-    return ctranslate2.Translator(str(directory), intra_threads=1)
+    return translator(directory, compute_type="default")
 
 
 def sentences(count: int, vocab_size: int, lengths: Sequence[int], seed: int) -> Ids:
