@@ -74,18 +74,35 @@ def classes(chosen: Collection[str] = ()) -> Iterator[dict[str, str]]:
                 yield held_down_to(level) | own
 
 
+def levels_between_commas(text: str) -> list[str]:
+    """Return the levels of --levels.
+
+    Raises:
+        ArgumentTypeError: no machine has one of them, or this one has none.
+    """
+    names = [name for name in text.split(",") if name]
+    known = {*HELD_DOWN, *(level.name for level in native().levels), "best"}
+    if unknown := sorted(set(names) - known):
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: must be of {', '.join(sorted(known))}")
+    if not any(classes(names)):
+        raise argparse.ArgumentTypeError(f"{text}: this machine has none of these levels")
+    return names
+
+
 def main() -> int:
     """Run the tests as each class and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--levels", default="", help="levels between commas; all by default")
+    parser.add_argument(
+        "--levels", type=levels_between_commas, default="", help="levels between commas; all by default"
+    )
     given, of_pytest = parser.parse_known_args()
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
     files = [str(path) for path in tests if MARK in path.read_text("utf-8")]
     chosen = ["-m", f"{MARK} and not slow and not gpu", *of_pytest, *files]
     failed = 0
-    for environment in classes([name for name in given.levels.split(",") if name]):
+    for environment in classes(given.levels):
         start = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *chosen],

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from machine_classes import classes
+from machine_classes import classes, levels_between_commas
 
 ROOT = Path(__file__).resolve().parent.parent
 VARIABLE = "HEEDFUL_NEARNESS"
@@ -38,14 +38,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--levels", default="", help="levels between commas; all by default")
+    parser.add_argument(
+        "--levels", type=levels_between_commas, default="", help="levels between commas; all by default"
+    )
     given, of_pytest = parser.parse_known_args()
     if not any(each.startswith("tests") for each in of_pytest):
         tests = sorted((ROOT / "tests").rglob("test_*.py"))
         of_pytest += [str(path) for path in tests if "from tolerances import" in path.read_text("utf-8")]
     failed = False
     tried: set[str] = set()
-    for environment in classes([name for name in given.levels.split(",") if name]):
+    for environment in classes(given.levels):
         level = environment["HEEDFUL_ISA"]
         if level in tried:  # bf16 forced the other way
             continue

@@ -1,5 +1,6 @@
 """The class of machine that tests run as, the count of what is not executed, the classes that are tried."""
 
+import argparse
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from machine_class import COMMON, LevelsHere, as_class, every_computation, every
 
 from heedful.runtime.native import BF16_LEVELS, cpu_has_bf16, native
 from heedful.runtime.threads import num_threads
-from machine_classes import HELD_DOWN, classes
+from machine_classes import HELD_DOWN, classes, levels_between_commas
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = [level for level in every_level() if why_not_here(level) is None]
@@ -93,3 +94,10 @@ def test_each_level_is_tried_and_the_commonest_and_the_best_with_bf16_forced_bot
     assert len(tried) == len(set(tried))
     if len(tried) > 2:
         assert {each["OMP_NUM_THREADS"] for each in classes()} == {"1", "2"}
+
+
+def test_a_level_that_no_machine_has_is_refused() -> None:
+    assert levels_between_commas("best") == ["best"]
+    assert levels_between_commas("") == []
+    with pytest.raises(argparse.ArgumentTypeError, match="avx3"):
+        levels_between_commas("best,avx3")
