@@ -38,8 +38,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,9 +93,12 @@ def main() -> int:
         return 1
     given.out.mkdir(parents=True, exist_ok=True)
     results = given.out / RESULTS
-    results.write_text("", encoding="utf-8")
+    if results.exists():  # they may have taken a machine that is lent
+        results.replace(given.out / f"{RESULTS}.{time.time_ns()}")
+    results.touch()
     deadline = time.monotonic() + 60 * given.minutes
-    with tempfile.TemporaryDirectory(prefix="heedful-gpu-", ignore_cleanup_errors=True) as work:
+    folder = tempfile.TemporaryDirectory(prefix="heedful-gpu-", ignore_cleanup_errors=True)
+    with _exit_on_sigterm(), folder as work:
         command = [sys.executable, __file__, "--out", str(given.out), "--device", given.device]
         command += ["--work", work, *(["--dry"] if given.dry else [])]
         statuses = measure(
@@ -108,6 +111,16 @@ def main() -> int:
     records = [{key: each[key] for key in each if key != "costliest_ms"} for each in read(results)]
     print(json.dumps({"statuses": statuses, "records": records}, ensure_ascii=False))
     return int(any(status in ("failed", "timed out") for status in statuses.values()))
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Leave the block on SIGTERM as on Ctrl-C: the row in progress ends, and the folder of work goes."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parse() -> argparse.Namespace:

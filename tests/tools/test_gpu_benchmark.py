@@ -3,6 +3,8 @@
 import contextlib
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -91,6 +93,28 @@ def test_a_row_runs_in_a_process_of_its_own(
     assert last["statuses"] == {"ceilings": "done"}
     found = figures(tmp_path / "results.jsonl", "ceilings")
     assert found.keys() >= {"torch", "tflops", "gb_per_second", "status"}
+
+
+def test_earlier_results_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / gpu.RESULTS).write_text("earlier", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--dry", "--out", str(tmp_path)])
+    monkeypatch.setattr(gpu, "measure", lambda *_, **__: {})
+    assert gpu.main() == 0
+    assert [path.read_text("utf-8") for path in tmp_path.glob(f"{gpu.RESULTS}.*")] == ["earlier"]
+
+
+def test_a_row_ends_with_the_measurement(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--device", "cpu", "--dry", "--out", str(tmp_path)]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as measurement:
+        assert measurement.stderr is not None
+        measurement.stderr.readline()  # the first row begins
+        while not (rows := psutil.Process(measurement.pid).children()):
+            time.sleep(0.01)
+        measurement.terminate()
+        assert measurement.wait() == 128 + signal.SIGTERM
+    assert not any(row.is_running() and row.status() != psutil.STATUS_ZOMBIE for row in rows)
+    assert not [*tmp_path.glob("heedful-gpu-*")]
 
 
 @pytest.mark.slow
