@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -183,6 +184,19 @@ def test_training_refuses_validation_pairs_that_it_has_seen_and_fix_takes_them_o
     trained = heedful("train", *arguments, *held_out, *clean, "--output", tmp_path / "clean-run")
     assert trained.code == 0, trained.err
     assert "1 of 3 validation sources occur in training" in trained.err
+
+
+def test_the_command_that_an_overlap_names_reads_the_same_keys(tmp_path: Path) -> None:
+    train, valid = tmp_path / "train.jsonl", tmp_path / "valid.jsonl"
+    pairs = [json.dumps({"en": en, "de": de}) for en, de in zip(ENGLISH, GERMAN, strict=True)]
+    train.write_text("\n".join(pairs), encoding="utf-8")
+    valid.write_text(pairs[0], encoding="utf-8")
+    keys = ["--src-key", "en", "--tgt-key", "de"]
+    refused = heedful("train", "--pairs", train, "--valid-pairs", valid, *keys, "--output", tmp_path / "run")
+    command = refused.err[refused.err.index("heedful inspect ") : refused.err.index(" writes the")]
+    _, *arguments, _ = shlex.split(command)
+    assert heedful(*arguments, tmp_path / "clean").code == 0
+    assert len((tmp_path / "clean" / "train.jsonl").read_text("utf-8").splitlines()) == len(pairs) - 1
 
 
 def test_text_that_is_its_own_validation_is_not_refused(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def _read(
         return texts, replace(texts[0], src=[*texts[0].src], tgt=[*texts[0].tgt])
     with notices.during("comparing training and validation text"):
         for text in texts:
-            _check_overlap(text, valid, notices, refuse=held_out is not None and not data.allow_overlap)
+            _check_overlap(text, valid, notices, data, refuse=held_out is not None and not data.allow_overlap)
     return texts, valid
 
 
@@ -268,7 +268,9 @@ def _files(data: DataConfig, src: str | None, tgt: str | None, pairs: str | None
     return PairFiles(tuple(map(Path, names)), data.src_key, data.tgt_key) if names else None
 
 
-def _check_overlap(text: ParallelText, valid: ParallelText, notices: Notices, *, refuse: bool) -> None:
+def _check_overlap(
+    text: ParallelText, valid: ParallelText, notices: Notices, data: DataConfig, *, refuse: bool
+) -> None:
     """Refuse, or warn of, validation pairs that are in the training text; warn of such sources.
 
     Raises:
@@ -280,24 +282,26 @@ def _check_overlap(text: ParallelText, valid: ParallelText, notices: Notices, *,
             example = valid.src[shared[0]][:_SHOWN]
             raise CorpusError(
                 f"{valid.name}: {message} ({example!r}, for example), and scores on them say little; "
-                f"{_cleaning(text, valid)}, or set data.allow_overlap=true"
+                f"{_cleaning(text, valid, data)}, or set data.allow_overlap=true"
             )
         notices.add(message, warning=True)
     if seen := overlap(text, valid):
         message = f"{seen:,} of {len(valid):,} validation sources occur in training"
         if text.sources != valid.sources:
-            remedy = _cleaning(text, valid, "--remove", "source-in-valid")
+            remedy = _cleaning(text, valid, data, "--remove", "source-in-valid")
             message = f"{message}, which raises scores; {remedy}"
         notices.add(message, warning=True)
 
 
-def _cleaning(text: ParallelText, valid: ParallelText, *options: str) -> str:
+def _cleaning(text: ParallelText, valid: ParallelText, data: DataConfig, *options: str) -> str:
     """Say how to remove from the training text what the validation text has: by a command, if it is lines."""
-    if "table" in (PairFiles(tuple(map(Path, each.sources))).kind for each in (text, valid)):
+    kinds = [PairFiles(tuple(map(Path, each.sources))).kind for each in (text, valid)]
+    if "table" in kinds:
         return "remove them from the training text"
     names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
     held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
-    command = shlex.join(["heedful", "inspect", *text.sources, *held_out, *options, "--fix", "DIR"])
+    keys = ["--src-key", data.src_key, "--tgt-key", data.tgt_key] if "jsonl" in kinds else []
+    command = shlex.join(["heedful", "inspect", *text.sources, *held_out, *keys, *options, "--fix", "DIR"])
     return f"{command} writes the training text without them"
 
 
