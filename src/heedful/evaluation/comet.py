@@ -14,6 +14,7 @@ from typing import Any
 
 from heedful.errors import ConfigError, MissingExtraError
 from heedful.evaluation.metrics import Measurement, Texts
+from heedful.settings.parsing import short
 
 _HOW = "heedful evaluate --metric comet=MODEL"
 _GET = "python -c \"import comet; print(comet.download_model('Unbabel/wmt22-comet-da'))\""
@@ -70,14 +71,19 @@ class Comet:
         """The model of unbabel-comet.
 
         Raises:
-            ConfigError: it cannot be loaded without a download.
+            ConfigError: it is damaged, or cannot be loaded without a download.
         """
         try:
             return import_module("comet").load_from_checkpoint(str(self._path), local_files_only=True)
         except OSError as error:
             raise ConfigError(
                 f"{self._path}: cannot be loaded; the tokenizer of its encoder may have to be downloaded "
-                f"first: {str(error).splitlines()[0]}"
+                f"first: {short(str(error))}"
+            ) from error
+        except Exception as error:  # of torch, pickle and comet, which have no common class
+            raise ConfigError(
+                f"{self._path}: cannot be loaded ({type(error).__name__}: {short(str(error))}); a checkpoint "
+                f"is in a folder beside its hparams.yaml; to download one: {_GET}"
             ) from error
 
     @property

@@ -1,5 +1,6 @@
 """COMET as a metric, with a package that has the functions of unbabel-comet 2.2.7 and simple scores."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def load_from_checkpoint(checkpoint_path, reload_hparams=False, strict=False, lo
         raise AssertionError("would download")
     if Path(checkpoint_path).read_text() == "no tokenizer":
         raise OSError("cannot load the tokenizer of xlm-roberta-large")
+    if Path(checkpoint_path).read_text() == "no hparams.yaml":
+        raise Exception("hparams.yaml file is missing")
     loaded.append(checkpoint_path)
     return Model(Path(checkpoint_path).read_text())
 
@@ -110,6 +113,9 @@ def test_what_comet_lacks_is_said_before_anything_is_scored(model: Path, tmp_pat
         evaluate_texts(None, OUTPUTS, [REFERENCES], [f"comet={model}"])
     (model / "checkpoints" / "model.ckpt").write_text("no tokenizer")
     with pytest.raises(ConfigError, match="xlm-roberta-large"):
+        evaluate_texts(SOURCES, OUTPUTS, [REFERENCES], [f"comet={model}"])
+    (model / "checkpoints" / "model.ckpt").write_text("no hparams.yaml")
+    with pytest.raises(ConfigError, match=re.escape(str(model))):
         evaluate_texts(SOURCES, OUTPUTS, [REFERENCES], [f"comet={model}"])
 
 
