@@ -245,13 +245,18 @@ MAX_PERIOD = 10
 
 _LETTER = rf"[^\W{UNSPACED}]"  # or digit; text without spaces may follow an address at once
 _ADDRESS = re.compile(
-    rf"(?:https?://|ftp://|www\.)[^\s{UNSPACED}]+|(?:{_LETTER}|[.+-])+@(?:{_LETTER}|-)+(?:\.(?:{_LETTER}|-)+)+",
+    rf"(?:https?://|ftp://|www\.)[^\s{UNSPACED}]+"
+    rf"|(?<!{_LETTER})(?<![.+-])(?:{_LETTER}|[.+-])+@"  # only from the start of a run: in linear time
+    rf"(?:{_LETTER}|-)+(?:\.(?:{_LETTER}|-)+)+",
     re.IGNORECASE,
 )
 _AFTER_ADDRESS = ".,;:!?)]}>\"'»”。，、；：！？）］｝〉》」』】"
 _THOUSANDS = re.compile(r"(?<=\d)[\s.,'’٬](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"\d+")
-_TERMINALS = re.compile(r"[。？！।។៕။꧉᭟᪨᪩።۔]+|[.?!…؟]+[\"'»”’)\]]*(?=\s+[^\W\d_a-zß-öø-ÿ]|\s*$)")
+_TERMINALS = re.compile(
+    r"[。？！।។៕။꧉᭟᪨᪩።۔]+"
+    r"|(?<![.?!…؟])[.?!…؟]+[\"'»”’)\]]*(?=\s+[^\W\d_a-zß-öø-ÿ]|\s*$)"
+)
 _PUNCTUATION = ".,;:!?…\"'«»“”„()[]-–—"
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 

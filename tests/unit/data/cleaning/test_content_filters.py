@@ -64,3 +64,10 @@ def test_faulty_content_is_found_on_either_side(check: Check, src: str, tgt: str
 def test_an_ordinary_translation_is_left_alone(check: Check, src: str, tgt: str) -> None:
     assert not check(Pair(src, tgt))
     assert not check(Pair(tgt, src))
+
+
+@pytest.mark.timeout(10)
+def test_marks_and_addresses_are_found_in_linear_time() -> None:
+    length = 40_000
+    assert not content.addresses_differ(Pair("@" + "a" * length, "@" + "a" * length))
+    assert not content.terminal_punctuation(Pair("." * length + "x", "x"))
