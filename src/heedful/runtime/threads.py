@@ -16,9 +16,11 @@ _chosen: int | None = None  # until torch, which keeps it itself, is imported an
 
 def num_threads() -> int:
     """Return how many threads compute: those that were set, else one for each core."""
+    if _chosen is not None:
+        return _chosen
     # Another thread may be importing torch just now: then it has no such function yet.
     of_torch = getattr(sys.modules.get("torch"), "get_num_threads", None)
-    return of_torch() if of_torch is not None else _chosen or _cores()
+    return of_torch() if of_torch is not None else _cores()
 
 
 def set_threads(name: str, count: int) -> None:
