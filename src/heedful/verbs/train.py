@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.errors import CheckpointError
-from heedful.runtime.threads import restored_threads
 from heedful.settings.options import (
     OUTPUT,
     PRESET,
@@ -152,6 +151,7 @@ def train(
         TrainingError: the loss is not finite, or a worker has died.
         Terminated, KeyboardInterrupt: stopped by SIGTERM or Ctrl-C, with a checkpoint written.
     """
+    from heedful.runtime.threads import restored_threads
     from heedful.settings.loading import load_config
     from heedful.training import EventLog, summary_writer
     from heedful.training.memory import limited_onednn_cache
