@@ -93,7 +93,7 @@ def main() -> int:
         return 1
     given.out.mkdir(parents=True, exist_ok=True)
     results = given.out / RESULTS
-    if results.exists():  # they may have taken a machine that is lent
+    if results.exists():  # a GPU may be hard to get again
         results.replace(given.out / f"{RESULTS}.{time.time_ns()}")
     results.touch()
     deadline = time.monotonic() + 60 * given.minutes
@@ -139,6 +139,10 @@ def _parse() -> argparse.Namespace:
     given.rows = given.rows.split(",")
     if unknown := set(given.rows) - set(ROWS):
         parser.error(f"--rows {', '.join(sorted(unknown))}: must be of {', '.join(ROWS)}")
+    if given.out.exists() and not given.out.is_dir():
+        parser.error(f"--out {given.out}: is a file; name a folder")
+    if given.page and not (given.page / RESULTS).is_file():
+        parser.error(f"--page {given.page}: has no {RESULTS}")
     if given.device == "cpu" and not given.dry:
         parser.error("--device cpu needs --dry: the sizes are for a GPU")
     return given
