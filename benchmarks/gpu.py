@@ -45,6 +45,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 from gpu_rows import (
     ROOT,
     Run,
@@ -115,8 +116,17 @@ def main() -> int:
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Leave the block on SIGTERM as on Ctrl-C: the row in progress ends, and the folder of work goes."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Leave the block on SIGTERM: the row in progress ends first, and the folder of work goes."""
+
+    def end(*_: object) -> None:
+        rows = psutil.Process().children(recursive=True)
+        for row in rows:
+            with suppress(psutil.NoSuchProcess):
+                row.kill()
+        psutil.wait_procs(rows)
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:

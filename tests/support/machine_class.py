@@ -146,6 +146,8 @@ def fix_class() -> None:
     assert not {"torch", "numpy", "ctranslate2"} & set(sys.modules)
     os.environ.setdefault(BF16_VARIABLE, "off")
     os.environ.setdefault(THREADS_VARIABLE, "1")
+    if not os.environ[THREADS_VARIABLE]:  # this machine's own class; OpenMP takes no empty value
+        os.environ[THREADS_VARIABLE] = str(os.cpu_count() or 1)
     here = [level for level in every_level() if why_not_here(level) is None]
     if VARIABLE not in os.environ and here:
         os.environ[VARIABLE] = COMMON if COMMON in here else here[0]
