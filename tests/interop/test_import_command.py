@@ -83,6 +83,16 @@ def test_safetensors_are_read_too(tmp_path: Path) -> None:
     assert_close(real_logits(model), real_logits(theirs), FLOAT32.MODEL)
 
 
+def test_regularisation_that_no_file_states_is_off(tmp_path: Path) -> None:
+    """Fine-tuning keeps it, and a model that was trained without dropout would lose much of what it knows."""
+    save_file(random_model(NPTEL).state_dict(), tmp_path / "model.safetensors")
+    for name, settings, wanted in (("plain", [], 0.0), ("set", ["--set", "model.dropout=0.2"], 0.2)):
+        outcome = run_import(tmp_path / "model.safetensors", tmp_path / name, NPTEL, *settings)
+        assert outcome.code == 0, outcome.err
+        config = json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8"))["config"]
+        assert (config["model"]["dropout"], config["train"]["label_smoothing"]) == (wanted, 0.0)
+
+
 class Burglar:
     """An object that would make a file when it is unpickled."""
 

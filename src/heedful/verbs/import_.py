@@ -184,7 +184,6 @@ def _read_directory(
 ) -> _Imported:
     from heedful.interop.huggingface.pretrained import ImportOptions
     from heedful.interop.layouts import read_directory
-    from heedful.settings.loading import validate
 
     options = ImportOptions(
         settings=settings.pop("model", {}),
@@ -197,7 +196,7 @@ def _read_directory(
     )
     imported = read_directory(layout, source, options)
     read = imported.config.model_dump(exclude_unset=True)
-    config = validate(read | {name: read.get(name, {}) | values for name, values in settings.items()})
+    config = _config(read | {name: read.get(name, {}) | values for name, values in settings.items()})
     return _Imported(
         config, imported.weights, imported.tokenizers, layout, imported.notes, imported.shortlist
     )
@@ -210,7 +209,6 @@ def _read_file(
     from heedful.interop.conversion import read_checkpoint
     from heedful.interop.layouts import read_layout, recognise_weights
     from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
-    from heedful.settings.loading import validate
 
     vocabularies = (task.src_vocab, task.tgt_vocab) if task.src_vocab and task.tgt_vocab else None
     checkpoint = read_checkpoint(source)
@@ -236,8 +234,20 @@ def _read_file(
     if tokenizers is not None:
         imported = fit_vocabularies(imported, tokenizers)
         settings["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | settings.get("tokenizer", {})
-    config = validate(settings | {"model": imported.config.model_dump()})
+    config = _config(settings | {"model": imported.config.model_dump(exclude_unset=True)})
     return _Imported(config, imported.weights, tokenizers, layout)
+
+
+def _config(sections: dict[str, dict[str, Any]]) -> "Config":
+    """Return the configuration of an imported model, with no regularisation that its files do not state.
+
+    Fine-tuning keeps what the configuration has. A model that was trained without dropout would lose much of
+    what it knows in the first steps with it.
+    """
+    from heedful.settings.loading import validate
+
+    off = {"model": {"dropout": 0.0}, "train": {"label_smoothing": 0.0}}
+    return validate({name: off.get(name, {}) | sections.get(name, {}) for name in {**off, **sections}})
 
 
 def _sections(task: Import) -> dict[str, dict[str, Any]]:

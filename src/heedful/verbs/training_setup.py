@@ -186,6 +186,8 @@ def _check_apart(bundle: Path, output: Path) -> None:
 def continued_settings(config: Config, base: BaseModel) -> Config:
     """Return the user's settings, with the base model's architecture, tokenizers, languages and search.
 
+    Regularisation that the user does not set is the base model's, too: dropout and label smoothing.
+
     Raises:
         ConfigError: the user has changed a setting that fine-tuning cannot change.
     """
@@ -197,7 +199,9 @@ def continued_settings(config: Config, base: BaseModel) -> Config:
         for section in ("model", "tokenizer", "languages", "decode")
     }
     sizes = {key: getattr(base.config.model, key) for key in OF_THE_VOCABULARY}
-    return config.replace(**merged | {"model": merged["model"] | sizes})
+    smoothing = {"label_smoothing": base.config.train.label_smoothing}
+    train = smoothing | config.train.model_dump(exclude_unset=True)
+    return config.replace(**merged | {"model": merged["model"] | sizes, "train": train})
 
 
 def _prepared_text(data: DataConfig) -> PreparedText | None:

@@ -40,6 +40,13 @@ def test_regularisation_and_search_may_be_set_anew(base: BaseModel) -> None:
     assert found.decode.beam_size == 2
 
 
+def test_label_smoothing_is_the_bundles_unless_it_is_set(base: BaseModel) -> None:
+    config = base.config.replace(train={"label_smoothing": 0.03})
+    other = BaseModel(base.origin, config, base.tokenizers, base.weights)
+    assert continued_settings(given(), other).train.label_smoothing == 0.03
+    assert continued_settings(given(train__label_smoothing=0.2), other).train.label_smoothing == 0.2
+
+
 def test_the_bundles_search_and_languages_are_kept(base: BaseModel) -> None:
     config = base.config.replace(
         decode={"beam_size": 7, "forced_first_id": 5}, languages={"tgt_tag": "deu_Latn"}
