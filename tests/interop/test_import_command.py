@@ -20,6 +20,7 @@ from heedful.interop.layouts import DIRECTORY_LAYOUTS, LAYOUTS
 from heedful.settings.presets import PRESETS
 
 NPTEL = SYSTEMS["nptel-lecture"]
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 def run_import(checkpoint: Path, output: Path, system: System, *more: object) -> Outcome:
@@ -91,6 +92,14 @@ def test_regularisation_that_no_file_states_is_off(tmp_path: Path) -> None:
         assert outcome.code == 0, outcome.err
         config = json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8"))["config"]
         assert (config["model"]["dropout"], config["train"]["label_smoothing"]) == (wanted, 0.0)
+
+
+@pytest.mark.parametrize("source", ["marian/student", "marian/post", "aren-transliteration/int8"])
+def test_regularisation_that_no_file_of_a_directory_states_is_off(source: str, tmp_path: Path) -> None:
+    outcome = heedful("import", GOLDEN / source, "--output", tmp_path / "bundle")
+    assert outcome.code == 0, outcome.err
+    config = json.loads((tmp_path / "bundle" / "config.json").read_text(encoding="utf-8"))["config"]
+    assert (config["model"]["dropout"], config["train"]["label_smoothing"]) == (0.0, 0.0)
 
 
 class Burglar:

@@ -261,6 +261,9 @@ class Conversion:
     def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
         """Check that all tensors were used and have consistent shapes; return the model.
 
+        Dropout that no file states is 0: fine-tuning keeps it, and a model that was trained without would lose
+        much of what it knows in the first steps.
+
         Args:
             **facts: settings of every model of the layout; the user's have priority.
 
@@ -283,7 +286,7 @@ class Conversion:
         if not is_whole(num_kv_heads, least=1):
             raise self.error(f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads")
         sizes = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
-        config = validate({"model": facts | sizes | self.settings | read}).model
+        config = validate({"model": {"dropout": 0.0} | facts | sizes | self.settings | read}).model
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> dict[str, Any]:

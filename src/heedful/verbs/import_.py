@@ -239,15 +239,10 @@ def _read_file(
 
 
 def _config(sections: dict[str, dict[str, Any]]) -> "Config":
-    """Return the configuration of an imported model, with no regularisation that its files do not state.
-
-    Fine-tuning keeps what the configuration has. A model that was trained without dropout would lose much of
-    what it knows in the first steps with it.
-    """
+    """Return the configuration of an imported model, without label smoothing, which no format states."""
     from heedful.settings.loading import validate
 
-    off = {"model": {"dropout": 0.0}, "train": {"label_smoothing": 0.0}}
-    return validate({name: off.get(name, {}) | sections.get(name, {}) for name in {**off, **sections}})
+    return validate(sections | {"train": {"label_smoothing": 0.0} | sections.get("train", {})})
 
 
 def _sections(task: Import) -> dict[str, dict[str, Any]]:

@@ -225,7 +225,7 @@ class Architecture:
         sizes["src_vocab_size"] += added.src
         sizes["tgt_vocab_size"] += added.tgt
         bias = {"output_bias": True} if added.tgt else {}
-        config = validate({"model": {**facts, **settings, **sizes, **bias}}).model
+        config = validate({"model": {"dropout": 0.0, **facts, **settings, **sizes, **bias}}).model
         weights, used = _stored_weights(self._model, config, added, self._query_scales(config))
         self._refuse_the_rest(used)
         return config, weights
