@@ -56,9 +56,11 @@ class Desk:
         return self.folder / "tiny"
 
     def train(self, name: str, settings: dict[str, object], *options: object) -> Outcome:
+        return self.train_as_set(name, SETTINGS | settings, *options)
+
+    def train_as_set(self, name: str, settings: dict[str, object], *options: object) -> Outcome:
         files = ["--src", self.folder / "new.en", "--tgt", self.folder / "new.de"]
-        cache = {"data.cache_dir": self.folder / "cache"}
-        settings = SETTINGS | cache | settings
+        settings = {"data.cache_dir": self.folder / "cache"} | settings
         return heedful("train", *files, *as_options(settings), "--output", self.folder / name, *options)
 
     def adapt(self, name: str, settings: dict[str, object], base: str = "tiny") -> dict[str, torch.Tensor]:
@@ -102,6 +104,34 @@ def test_ten_new_pairs_are_learned_and_the_unadapted_score_is_shown_first(desk: 
     sources = "".join(f"{src}\n" for src, _ in PAIRS).encode()
     translated = heedful("translate", desk.folder / "full", stdin=sources).out.splitlines()
     assert translated == [tgt for _, tgt in PAIRS]
+
+
+@pytest.mark.parametrize("more", [{}, LORA], ids=["all weights", "adapters"])
+def test_the_rate_is_found_where_none_is_set(desk: Desk, more: dict[str, object]) -> None:
+    settings = more | {key: value for key, value in SETTINGS.items() if not key.startswith("schedule.")}
+    name = f"found{len(more)}"
+    outcome = desk.train_as_set(name, settings, "--init", desk.base)
+    assert outcome.code == 0, outcome.err
+    nlls = desk.nlls(name)
+    assert nlls[20] < nlls[10] < nlls[0]
+    schedule = load_config(desk.folder / name / "config.toml").schedule
+    assert schedule.name == "linear"
+    assert 1e-5 < (schedule.peak or 0.0) < 1.0
+    again = desk.train(name, more | {"schedule.peak": "auto", "train.max_steps": 21}, "--resume")
+    assert again.code == 0, again.err
+    assert load_config(desk.folder / name / "config.toml").schedule.peak == schedule.peak
+
+
+def test_a_run_below_the_base_model_says_so_and_ends_with_the_base_model(desk: Desk) -> None:
+    outcome = desk.train("ruined", {"schedule.peak": 0.3}, "--init", desk.base)
+    assert outcome.code == 0, outcome.err
+    nlls = desk.nlls("ruined")
+    assert min(nlls, key=lambda step: nlls[step]) == 0
+    for step in (10, 20):
+        assert f"warning: nll is {nlls[step]:.2f}, and was {nlls[0]:.2f} before fine-tuning" in outcome.err
+    assert "best/ is the model as it came" in outcome.err.splitlines()[-1]
+    assert outcome.out == f"{desk.folder / 'ruined' / 'best'}\n"
+    assert_same(desk.weights("ruined/best"), desk.weights("tiny"))
 
 
 def test_tokenizers_and_architecture_stay_and_the_config_says_where_the_model_is_from(desk: Desk) -> None:
@@ -244,6 +274,7 @@ def test_text_of_another_script_is_warned_of(desk: Desk) -> None:
         (["--init", "{base}", "--set", "train.freeze=encodr."], 2, "did you mean 'encoder.'?"),
         (["--init", "{base}", "--set", "lora.rank=2", "--set", "lora.targets=gate"], 2, "lora.targets: no"),
         (["--set", "lora.rank=2"], 2, "lora.rank=2 adapts a trained model: give --init BUNDLE"),
+        (["--set", "schedule.peak=auto"], 2, '"auto" is for a trained model: give --init BUNDLE'),
         (["--init", "{base}/nowhere"], 1, "{base}/nowhere: no such directory"),
         (["--init", "{ids}"], 1, "{ids}: this bundle has no tokenizer"),
     ],

@@ -261,8 +261,8 @@ class Conversion:
     def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
         """Check that all tensors were used and have consistent shapes; return the model.
 
-        Dropout that no file states is 0: fine-tuning keeps it, and a model that was trained without would lose
-        much of what it knows in the first steps.
+        Dropout that no file states is 0: fine-tuning keeps it, and a model that was trained without it would
+        lose much of what it knows in the first steps.
 
         Args:
             **facts: settings of every model of the layout; the user's have priority.

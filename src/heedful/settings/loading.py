@@ -17,7 +17,7 @@ from heedful.settings.run import Config, CorpusConfig
 Settings = dict[str, Any]
 
 # Two settings of one thing: the file or override that sets one of them replaces the other below it.
-_ALTERNATIVES = {"warmup_steps": "warmup_fraction", "warmup_fraction": "warmup_steps"}
+ALTERNATIVES = {"warmup_steps": "warmup_fraction", "warmup_fraction": "warmup_steps"}
 
 
 def load_config(
@@ -137,7 +137,7 @@ def _read_toml(path: Path) -> Settings:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
-    merged = {key: value for key, value in below.items() if _ALTERNATIVES.get(key) not in above}
+    merged = {key: value for key, value in below.items() if ALTERNATIVES.get(key) not in above}
     for key, value in above.items():
         under = merged.get(key)
         merged[key] = _merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value

@@ -244,8 +244,10 @@ class ScheduleConfig(Section):
         description="Fraction of the run, up to its nearest limit, in which the rate rises; it replaces "
         "warmup_steps unless a later --set sets these; none: warmup_steps.",
     )
-    peak: PositiveFactor | None = Field(
-        None, description="Highest learning rate; the paper's schedule has none, all others need it."
+    peak: NonNegativeFactor | None = Field(
+        None,
+        description="Highest learning rate, which the paper's schedule does not have. auto: the best of "
+        "several in a test on the first batches (--init).",
     )
     scale: PositiveFactor = Field(1.0, description="Factor of the paper's learning rate.")
     decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
@@ -256,6 +258,11 @@ class ScheduleConfig(Section):
     floor: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         0.0, description="Learning rate at the end of the decay, as a share of the peak."
     )
+
+    @field_validator("peak", mode="before")
+    @classmethod
+    def _auto_is_zero(cls, value: object) -> object:
+        return 0.0 if value == "auto" else value
 
     @model_validator(mode="after")
     def _has_a_peak(self) -> Self:
@@ -478,6 +485,10 @@ class Config(Section):
             raise ValueError(
                 f"lora.rank={self.lora.rank} adapts a trained model: "
                 "give --init BUNDLE (train.init), or lora.rank=0"
+            )
+        if self.schedule.peak == 0.0 and self.train.init is None:
+            raise ValueError(
+                'schedule.peak="auto" is for a trained model: give --init BUNDLE (train.init), or a number'
             )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)

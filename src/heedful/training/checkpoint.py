@@ -169,6 +169,7 @@ class Progress:
         best_value: the best validation so far (lower is better; scores are negated).
         best_step: the step of that validation; 0 before the first.
         best_scores: all scores of that validation.
+        base_scores: all scores of the model before fine-tuning; empty if it is new, or was not validated.
         validated_by: the metric and the validation set of `best_value` (see `Trainer.resume`).
         stale_validations: validations since the best one.
         validated_step: the step of the last validation; -1 if it was by another metric or set.
@@ -189,6 +190,7 @@ class Progress:
     best_value: float = float("inf")
     best_step: int = 0
     best_scores: dict[str, float] = field(default_factory=dict)
+    base_scores: dict[str, float] = field(default_factory=dict)
     validated_by: tuple[str, str] = ("", "")
     stale_validations: int = 0
     validated_step: int = 0

@@ -137,8 +137,9 @@ class Trainer:
         progress = self.progress
         metric, validation_set = progress.validated_by
         if metric and (metric, validation_set) != self._validated_by():  # compare by the new ones
-            scores = progress.best_scores if validation_set == self.callbacks.validation_set else {}
-            progress.best_value = self._value(scores)
+            if validation_set != self.callbacks.validation_set:
+                progress.best_scores = progress.base_scores = {}
+            progress.best_value = self._value(progress.best_scores)
             progress.stale_validations = 0
             progress.validated_step = -1
 
@@ -352,6 +353,10 @@ class Trainer:
             if is_best:
                 self.callbacks.keep_model("best", self.model, scores, progress.step)
         self._emit(ValidationEvent, scores=scores, is_best=is_best, cut_outputs=cut_outputs)
+        if math.inf > value > (before := self._value(progress.base_scores)):
+            metric = self.config.valid.metric
+            message = f"{metric} is {abs(value):.2f}, and was {abs(before):.2f} before fine-tuning"
+            self._emit(WarningEvent, message=message)
         progress.validated_by, progress.validated_at = self._validated_by(), self._seconds()
         progress.validated_step, progress.validated_scores = progress.step, scores
         if is_best:
@@ -364,6 +369,7 @@ class Trainer:
         """Validate the model as it came; this is no part of the time that the schedule divides."""
         before = self._seconds()
         self._validate(None)
+        self.progress.base_scores = self.progress.validated_scores
         self._steps.validation_seconds = self._seconds() - before
         self._started += self._steps.validation_seconds
         self.progress.validated_at = before

@@ -227,9 +227,14 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
     shown = ", ".join(f"{name} {scores[name]:.2f}" for name in _TRANSLATES if name in scores)
     problems = [] if has_learned(scores) else [f"the model does not translate yet ({shown})"]
     problems += [f"training {' and '.join(causes)}"] if causes else []
+    is_base = bool(progress.base_scores) and progress.best_step == 0
+    problems += [
+        "no validation was better than that before fine-tuning: best/ is the model as it came"
+    ] * is_base
     if not problems:
         return ""
     remedies = ["train for longer" if limit == "valid.patience" else f"raise {limit}"]
+    remedies += [f"lower schedule.peak={schedule.peak:g}"] if is_base and schedule.peak else []
     remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
     return f"{': '.join(problems)}; {_or([*remedies, *_smaller_models(config)])}"
 

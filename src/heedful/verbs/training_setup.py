@@ -17,7 +17,7 @@ from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import check_workers, num_threads, set_threads
-from heedful.settings.loading import load_config, validate
+from heedful.settings.loading import ALTERNATIVES, load_config, validate
 from heedful.settings.options import PAIR_TOKENS
 from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
@@ -26,6 +26,7 @@ from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
+from heedful.training.range_test import range_test
 from heedful.verbs.corpus_shards import (
     OF_THE_VOCABULARY,
     PreparedText,
@@ -48,6 +49,8 @@ from heedful.verbs.run_directory import RunDirectory
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message
+# Of fine-tuning: the paper's rate would destroy a trained model.
+_SCHEDULE = {"name": "linear", "warmup_fraction": 0.1, "peak": "auto", "decay_fraction": 0.9}
 _OF_INIT = "--init keeps its architecture and tokenizers; leave the setting out, or the preset that makes it"
 
 
@@ -101,8 +104,8 @@ def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resu
         RunError: the tokenizer of the run to resume is damaged, or one of base model and run directory is
             inside the other.
     """
-    if resume and not config.batch.tokens:
-        config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # set by the first start
+    if resume:
+        config = _with_found(config, run)
     base, ratio = None, config.decode.max_length_ratio
     if config.train.init is not None:
         base = load_base_model(config.train.init, output=None if resume else run.path)
@@ -144,6 +147,7 @@ def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resu
     config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
     if base:
         note_unknown(source.store, tokenizers, notices)
+    config = _with_tested_rate(model, config, execution, (source, valid_source), notices)
     origin = base.origin if base else None
     return PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
 
@@ -186,7 +190,8 @@ def _check_apart(bundle: Path, output: Path) -> None:
 def continued_settings(config: Config, base: BaseModel) -> Config:
     """Return the user's settings, with the base model's architecture, tokenizers, languages and search.
 
-    Regularisation that the user does not set is the base model's, too: dropout and label smoothing.
+    Regularisation that the user does not set is the base model's, too: dropout and label smoothing. The
+    paper's schedule has to be named: its rate is for a new model.
 
     Raises:
         ConfigError: the user has changed a setting that fine-tuning cannot change.
@@ -201,7 +206,11 @@ def continued_settings(config: Config, base: BaseModel) -> Config:
     sizes = {key: getattr(base.config.model, key) for key in OF_THE_VOCABULARY}
     smoothing = {"label_smoothing": base.config.train.label_smoothing}
     train = smoothing | config.train.model_dump(exclude_unset=True)
-    return config.replace(**merged | {"model": merged["model"] | sizes, "train": train})
+    schedule = set_values(config.schedule)
+    if not schedule.keys() & {"name", "scale"}:
+        default = {key: value for key, value in _SCHEDULE.items() if ALTERNATIVES.get(key) not in schedule}
+        schedule = default | schedule
+    return config.replace(**merged | {"model": merged["model"] | sizes, "train": train, "schedule": schedule})
 
 
 def _prepared_text(data: DataConfig) -> PreparedText | None:
@@ -461,6 +470,19 @@ def _with_batches_of(config: Config, tokens: int) -> Config:
     return config.replace(batch=config.batch.replace(tokens=tokens).model_dump())
 
 
+def _with_peak(config: Config, peak: float | None) -> Config:
+    return config.replace(schedule=set_values(config.schedule) | {"peak": peak})
+
+
+def _with_found(config: Config, run: RunDirectory) -> Config:
+    """Return the settings of a resumed run, with what its first start has found where they are "auto"."""
+    if config.batch.tokens and config.schedule.peak != 0.0:
+        return config
+    started = load_config(run.config_file)
+    config = config if config.batch.tokens else _with_batches_of(config, started.batch.tokens)
+    return _with_peak(config, started.schedule.peak) if config.schedule.peak == 0.0 else config
+
+
 def _with_fitting_batches(
     model: Transformer,
     config: Config,
@@ -485,3 +507,19 @@ def _with_fitting_batches(
     config = _with_batches_of(config, fit.tokens)
     source, valid_source = (replace(each, tokens=fit.tokens) for each in sources)
     return config, (source, valid_source)
+
+
+def _with_tested_rate(
+    model: Transformer,
+    config: Config,
+    execution: Execution,
+    sources: tuple[BatchSource, BatchSource],
+    notices: Notices,
+) -> Config:
+    """Replace `schedule.peak = "auto"` by the rate of a range test."""
+    if config.schedule.peak != 0.0:
+        return config
+    with notices.during("testing learning rates"), execution.eagerly():
+        result = range_test(model, config, *sources, precision=execution.precision)
+    notices.add(f'schedule.peak="auto": {result}')
+    return _with_peak(config, result.rate)

@@ -116,6 +116,7 @@ def test_every_field_of_the_progress_comes_back(tmp_path: Path) -> None:
     one, other = make(1), make(2)
     of_other_types = {
         "best_scores": {"nll": 2.5},
+        "base_scores": {"nll": 4.5},
         "validated_scores": {"nll": 3.5},
         "validated_by": ("nll", "a set"),
         "regular_checkpoints": (3, 4),

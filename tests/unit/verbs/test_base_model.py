@@ -30,6 +30,24 @@ def test_what_is_not_said_is_as_in_the_bundle(base: BaseModel) -> None:
     assert found.train.init == "bundle"
 
 
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, {"name": "linear", "peak": 0.0, "warmup_fraction": 0.1}),
+        ({"schedule__peak": 1e-5}, {"name": "linear", "peak": 1e-5, "warmup_fraction": 0.1}),
+        ({"schedule__warmup_steps": 7}, {"name": "linear", "warmup_steps": 7, "warmup_fraction": None}),
+        ({"schedule__name": "constant", "schedule__peak": 1e-3}, {"peak": 1e-3, "warmup_fraction": None}),
+        ({"schedule__name": "paper"}, {"name": "paper", "peak": None, "warmup_steps": 4000}),
+        ({"schedule__scale": 0.1}, {"name": "paper", "scale": 0.1}),
+    ],
+)
+def test_the_schedule_is_for_a_trained_model_unless_another_is_named(
+    base: BaseModel, settings: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    found = continued_settings(given(**settings), base).schedule.model_dump()
+    assert {key: found[key] for key in wanted} == wanted
+
+
 def test_regularisation_and_search_may_be_set_anew(base: BaseModel) -> None:
     wanted = given(
         model__dropout=0.3, model__attention_dropout=0.1, tokenizer__sampling=0.1, decode__beam_size=2

@@ -1,0 +1,121 @@
+"""A learning rate for fine-tuning, by a range test: a few steps at several rates, and the loss after each.
+
+A rate that is too low learns nothing in a short run, and one that is too high destroys what the model knows.
+Where the border is depends on the model: on its size, its norms, the scale of its weights, the batch, and
+whether adapters or all weights are trained. So a few steps are taken from the same weights at each of several
+rates, a factor of √10 apart, and the loss on other text is compared. Smith ("Cyclical learning rates", 2017)
+raises the rate within one run; here no rate sees the damage of the one before.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from heedful.data.batches import Batch, BatchSource
+from heedful.model.transformer import Transformer
+from heedful.settings.options import TrainingPrecision
+from heedful.settings.run import Config
+from heedful.training.optimizer import build_optimizer
+from heedful.training.step import measure_nll, train_step
+
+NUM_STEPS = 10  # at each rate: after 4, neighbouring rates were not yet in order (docs/log.md)
+_FIRST = -4.0  # 1e-4, where the search begins
+_LOWEST, _HIGHEST = -7.0, -1.0
+_FACTOR = 0.5  # of two neighbouring rates, as a power of ten
+_MEASURED_TOKENS = 8192  # target tokens of the text that the loss is measured on
+
+
+@dataclass(frozen=True)
+class RangeTest:
+    """The result of a range test.
+
+    Attributes:
+        rate: with the lowest loss.
+        before: negative log-likelihood per token of the model as it is, in nats.
+        after: that after `NUM_STEPS` steps, by rate.
+    """
+
+    rate: float
+    before: float
+    after: dict[float, float]
+
+    def __str__(self) -> str:
+        after = ", ".join(f"{nll:.3f} at {rate:.1e}" for rate, nll in sorted(self.after.items()))
+        return f"{self.rate:.1e}; nll {self.before:.3f}, and after {NUM_STEPS} steps {after}"
+
+
+def range_test(
+    model: Transformer,
+    config: Config,
+    source: BatchSource,
+    valid_source: BatchSource,
+    *,
+    precision: TrainingPrecision,
+) -> RangeTest:
+    """Return the best of several learning rates for the first steps; no weight and no random state changes.
+
+    The search begins at 1e-4 and goes to the better neighbour until both are worse.
+
+    Args:
+        model: on its device, with its trained weights chosen.
+        config: of the run: its optimiser, its loss and its micro-batches of a step.
+        source: of training text.
+        valid_source: of other text; a few of its batches are measured.
+        precision: of matrix multiplications.
+    """
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    before = [weight.detach().clone() for weight in trained]
+    steps = _steps(source, config.batch.accumulation)
+    measured = _measured(valid_source)
+
+    def nll_after(exponent: float) -> float:
+        optimizer = build_optimizer(model, config.optimizer, precision=precision)
+        torch.manual_seed(config.train.seed)
+        for micro_batches in steps:
+            rate = 10.0**exponent
+            train_step(
+                model, optimizer, micro_batches, config=config, learning_rate=rate, precision=precision
+            )
+        nll = measure_nll(model, measured, precision=precision)["nll"]
+        _restore(trained, before)
+        return nll if math.isfinite(nll) else math.inf
+
+    with torch.random.fork_rng():
+        nll = measure_nll(model, measured, precision=precision)["nll"]
+        after = {_FIRST: nll_after(_FIRST)}
+        best = _FIRST
+        for direction in (-_FACTOR, _FACTOR):
+            while _LOWEST <= (following := best + direction) <= _HIGHEST and following not in after:
+                after[following] = nll_after(following)
+                if after[following] >= after[best]:
+                    break
+                best = following
+    model.train()
+    return RangeTest(10.0**best, nll, {10.0**exponent: value for exponent, value in after.items()})
+
+
+def _steps(source: BatchSource, accumulation: int) -> list[list[Batch]]:
+    """Return the micro-batches of the first steps; a short text is passed several times."""
+    number = NUM_STEPS * accumulation
+    batches = list(islice(source.batches(epoch=0), number))
+    batches = [batches[i % len(batches)] for i in range(number)]
+    return [batches[i : i + accumulation] for i in range(0, number, accumulation)]
+
+
+def _measured(source: BatchSource) -> list[Batch]:
+    batches: list[Batch] = []
+    for batch in source.batches(epoch=0):
+        batches.append(batch)
+        if sum(each.num_tgt_tokens for each in batches) >= _MEASURED_TOKENS:
+            break
+    return batches
+
+
+def _restore(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for weight, value in zip(weights, values, strict=True):
+            weight.copy_(value)
