@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from heedful.data.files import read_lines
 from heedful.decoding.terms import Form, Term
 from heedful.errors import InputError
+from heedful.text.scripts import UNSPACED
 from heedful.text.tokenizer import Tokenizer
 
-# Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces: each character counts as a word.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|\S")
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+# In scripts without spaces, each character counts as a word.
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
+_IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 _MARKS = re.compile(r"\\(?P<literal>[\\|*])|(?P<mark>[|*])")
 _MATCH_CASE = "case"
 _LONGEST = 300  # characters of a term

@@ -24,6 +24,7 @@ from heedful.documents.marked_text import (
     without_placeholders,
 )
 from heedful.errors import InputError
+from heedful.text.scripts import UNSPACED
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
 
 Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
-# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _OWN = 4  # links with other words that one with the element's own outweighs (benchmarks/serving/tags.py)
 _FAR = 40  # words from a gap; links of those beyond count for nothing
 _JOINERS = "\u200c\u200d"  # within a word, as marks are
