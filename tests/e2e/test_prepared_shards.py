@@ -201,7 +201,7 @@ def test_a_refused_resumption_leaves_the_output_as_it_was(run: Path, folder: Pat
 def test_a_vocabulary_without_shards_has_the_settings_that_trained_it(folder: Path) -> None:
     """A first start may fail when its vocabulary is trained; what the ids depend on besides may change."""
     failed = prepare(folder, "--set", "data.max_length=1")
-    assert failed.err.endswith("data.max_length=1 tokens; raise data.max_length\n"), failed
+    assert "data.max_length=1 tokens" in failed.err
     before = contents(folder / "out")
     for resume in ([], ["--resume"]):
         other = prepare(folder, *resume, "--set", "tokenizer.kind=char")

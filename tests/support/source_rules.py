@@ -46,6 +46,7 @@ LAZY_PARTS = {"cli/progress.py"} | {
     for name in (
         "card",
         "corpus_shards",
+        "documents",
         "inspect_text",
         "loading",
         "notices",
@@ -55,6 +56,7 @@ LAZY_PARTS = {"cli/progress.py"} | {
         "run_directory",
         "shards",
         "training_setup",
+        "translated_shards",
     )
 }
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")

@@ -25,7 +25,7 @@ _LEVEL = 6  # that of gzip itself
 _STDIN, _STDOUT = 0, 1
 _SEARCHES = "heedful.decoding"  # the logger of all engines
 _SHOWN = 5
-_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SLOW = 10.0  # seconds after which a faster option is suggested
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
 _BETWEEN_LINES = 60.0  # seconds, where the progress of a translation is printed and not drawn
@@ -237,7 +237,7 @@ def renamed_to(
     except BaseException as error:
         if is_empty() or not unfinished.exists() or not unfinished.stat().st_size:
             unfinished.unlink(missing_ok=True)
-        elif isinstance(error, OSError) and error.errno in _DISK_FULL:
+        elif isinstance(error, OSError) and error.errno in DISK_FULL:
             error.filename = error.filename or str(unfinished)  # not set for a full disk
         elif isinstance(error, HeedfulError):
             raise type(error)(f"{error} (what was done before is in {unfinished}{remedy()})") from error

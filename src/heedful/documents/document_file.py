@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from heedful.documents import office
 from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, not_decoded
+from heedful.documents.formats import FORMATS, MARKDOWN, SUPPORTED, TEXT, format_of
 from heedful.documents.markdown import read_markdown
 from heedful.documents.marked_text import MarkedText
 from heedful.documents.markup import html_rules, parse_document
@@ -60,29 +61,23 @@ def read_html(text: str) -> Template:
     return units.template([units.document(parse_document(text, html_rules()))])
 
 
-MARKDOWN = (".md", ".markdown")
 READERS: Mapping[str, Reader] = {
-    **dict.fromkeys((".txt", ".text"), read_lines),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
-    **dict.fromkeys(MARKDOWN, read_markdown),
+    **dict.fromkeys(FORMATS[TEXT], read_lines),
+    **dict.fromkeys(FORMATS["HTML"], read_html),
+    **dict.fromkeys(FORMATS[MARKDOWN], read_markdown),
     ".srt": read_subtitles,
     ".vtt": partial(read_subtitles, escaped=True),
     ".json": read_json,
-    **dict.fromkeys((".po", ".pot"), read_po),
+    **dict.fromkeys(FORMATS["po"], read_po),
 }
-_BILINGUAL = {".tmx": read_tmx, ".xlf": read_xliff, ".xliff": read_xliff}
+_BILINGUAL = {".tmx": read_tmx, **dict.fromkeys(FORMATS["xliff"], read_xliff)}
 _SYNTAX: Mapping[str, Syntax] = {
-    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
-    **dict.fromkeys((".xlf", ".xliff", ".tmx"), "xml"),
-    **dict.fromkeys((".po", ".pot"), "po"),
+    **dict.fromkeys(FORMATS["HTML"], "html"),
+    **dict.fromkeys(_BILINGUAL, "xml"),
+    **dict.fromkeys(FORMATS["po"], "po"),
 }
 _TABLES = {".csv": None, ".tsv": "\t"}
 _TABLE_HEAD = 2**20  # bytes, in which the first line of a table is
-_OFFICE = frozenset((
-    ".docx", ".docm", ".dotx", ".dotm", ".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm",
-    ".xlsx", ".xlsm", ".xltx", ".xltm",
-))  # fmt: skip
-_OPEN = frozenset((".odt", ".ott", ".ods", ".ots", ".odp", ".otp"))
 
 
 @dataclass(frozen=True)
@@ -124,11 +119,6 @@ class DocumentFile:
                 else:
                     with old.open(info) as source, new.open(own, "w") as target:
                         shutil.copyfileobj(source, target)
-
-
-def suffixes() -> list[str]:
-    """Return the ends of the names of files that can be read."""
-    return sorted({*READERS, *_TABLES, *_BILINGUAL, *_OFFICE, *_OPEN})
 
 
 def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: str) -> None:
@@ -186,18 +176,17 @@ def read_document(
         InputError: a format that is not read, a file that is damaged or too large, or locked by a password.
     """
     suffix = PurePath(path).suffix.lower()
-    if suffix not in suffixes():
-        raise InputError(
-            f"{path}: cannot be read as a document; its name must end in {', '.join(suffixes())}"
-        )
+    kind = format_of(path.name)
+    if kind is None:
+        raise InputError(f"{path}: cannot be read as a document; {SUPPORTED}")
     try:
         if path.stat().st_size > _MAX_FILE:
             raise InputError(f"more than {_MAX_FILE:,} bytes; split it")
         data = path.read_bytes()
         if suffix not in _TABLES:
             _check_no_columns(columns, option)
-        if suffix in _OFFICE | _OPEN:
-            rules_of = _office_parts if suffix in _OFFICE else open_document_parts
+        if kind in ("Office", "OpenDocument"):
+            rules_of = _office_parts if kind == "Office" else open_document_parts
             return _read_package(data, rules_of, max_bytes)
         reader: Reader
         if suffix in _TABLES:

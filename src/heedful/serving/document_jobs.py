@@ -26,7 +26,8 @@ import psutil
 from pydantic import TypeAdapter
 
 from heedful.decoding.glossary import Glossary
-from heedful.documents.document_file import MARKDOWN, DocumentFile, read_document, translate_units
+from heedful.documents.document_file import DocumentFile, read_document, translate_units
+from heedful.documents.formats import MARKDOWN, format_of
 from heedful.documents.marked_text import MarkedText
 from heedful.documents.projection import Output, Outputs
 from heedful.errors import HeedfulError, InputError
@@ -467,7 +468,7 @@ class _Run:
 
     def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
         limits, service, state = self._limits, self._service, self.state
-        is_markdown = self._store.source(state).suffix in MARKDOWN
+        is_markdown = format_of(self._store.source(state).name) == MARKDOWN
         if is_markdown and self._store.source(state).stat().st_size > 2 * limits.document_characters:
             most = 2 * limits.document_characters  # it is parsed as a whole, and a line may take kilobytes
             raise TextTooLongError(f"the document has more than {most:,} bytes of Markdown; split it")

@@ -17,7 +17,8 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.background import BackgroundTask
 from starlette.datastructures import UploadFile
 
-from heedful.documents.document_file import check_table, suffixes
+from heedful.documents.document_file import check_table
+from heedful.documents.formats import SUPPORTED, format_of
 from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError
 from heedful.serving import deepl, libretranslate
@@ -131,9 +132,8 @@ def _name(file: UploadFile, *, other: str = "") -> str:
     written = (other or file.filename or "").replace("\\", "/")
     name = "".join(each for each in PurePath(written).name if each.isprintable())
     stem, suffix = PurePath(name).stem, PurePath(name).suffix
-    if suffix.lower() not in suffixes():
-        formats = ", ".join(suffixes())
-        raise InvalidError(f"Invalid request: the file's name must end in {formats}")
+    if format_of(name) is None:
+        raise InvalidError(f"Invalid request: the file cannot be read as a document; {SUPPORTED}")
     return stem[: _LONGEST_NAME - len(suffix)] + suffix
 
 

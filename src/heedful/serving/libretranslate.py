@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from heedful.decoding.alignment import split_words
 from heedful.decoding.confidence import UNSURE
 from heedful.decoding.glossary import Glossary
-from heedful.documents.document_file import suffixes
+from heedful.documents.formats import suffixes
 from heedful.documents.markup import html_rules
 from heedful.errors import InputError
 from heedful.serving.gateway import (

@@ -180,17 +180,17 @@ class ShardPreparer(ShardWorker):
         self._job = job
 
     @override
+    def _read_settings(self) -> dict[str, str]:
+        return settings_of_text(self._job.config, self._job.tokenizers)
+
+    @override
     def work(self, name: str) -> Record:
         """Write the store of a shard, and return its entry of the manifest.
 
         Raises:
             CorpusError: a text that is not usable, or of which no pair is left.
-            RunError: other settings than those of the shards before.
         """
         job, before = self._job, self.bytes_read
-        settings = settings_of_text(job.config, job.tokenizers)
-        if job.expected:
-            check_settings(job.output, job.expected, settings, remedy="or another --output")
         source = job.text.fingerprint(name)
 
         def report(fraction: float) -> None:
@@ -219,9 +219,8 @@ class ShardPreparer(ShardWorker):
         self.bytes_read = before + source["bytes"]
         self._lines, self._tokens = self._lines + len(store), self._tokens + tokens
         output = self._output.fingerprint(name + job.suffix)
-        return {
-            "settings": settings, "lines": len(store), "tokens": tokens, "source": source, "output": output
-        }  # fmt: skip
+        record = {"settings": self.settings, "lines": len(store), "tokens": tokens}
+        return {**record, "source": source, "output": output}
 
 
 @contextmanager
@@ -270,7 +269,7 @@ def prepare_shards(
     Raises:
         ConfigError: there is not one text.
         InputError: there are no shards, or source and target do not belong together.
-        HeedfulError: shards that cannot be used; the others before them are done.
+        RunError: shards that cannot be used; the others are done.
     """
     text, folder = PairShards.of(config.data), Folder.of(output)
     if _url(folder) in (text.source, text.targets):
@@ -299,10 +298,11 @@ def prepare_shards(
         processes=1 if on_ray else threads,  # Ray starts the processes
     )
     cpus = threads if on_ray else 0
-    done = work_on_shards(ShardPreparer, job, text.sizes, resume=True, ray_cpus=cpus)
+    outcome = work_on_shards(ShardPreparer, job, text.sizes, resume=True, ray_cpus=cpus)
+    outcome.raise_if_failed()
     with folder.complete(CONFIG) as file:
         file.write(to_toml(config).encode())
-    return done
+    return str(outcome)
 
 
 def _vocabulary(

@@ -4,49 +4,41 @@
       manifest.json     format_version, the settings, and for each shard that is done: lines, bytes, checksums
       NAME              what was made of the shard NAME, written under a temporary name and renamed
 
-Shards are translated here, and prepared for training in `corpus_shards.py`. To be translated, a shard is a
-text (gzipped or not) or a Parquet file, which gets the column `translation`. A path is of the local file
-system, a URL of one of fsspec's.
+What a shard is and what is made of it, a worker knows: `translated_shards.py`, `documents.py`,
+`corpus_shards.py`. A path is of the local file system, a URL of one of fsspec's.
 """
 
 import hashlib
-import io
+import itertools
 import json
 import logging
 import os
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
-from typing_extensions import override
 
-from heedful.cli.streams import Lines, compressed, decompressed, translation_display, write_line
-from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import Translation, warn_of_cut
-from heedful.decoding.translator import Translator
+from heedful.cli.streams import DISK_FULL, translation_display
+from heedful.decoding.translation import warn_of_cut
 from heedful.errors import HeedfulError, InputError, MissingExtraError, RunError, install_hint
 from heedful.runtime.durable import sync
 from heedful.settings.parsing import parse_json
-from heedful.verbs.resumable import check_settings, locked, settings_of
+from heedful.verbs.resumable import check_settings, locked
 
 MANIFEST = "manifest.json"
-TRANSLATION, SCORE = "translation", "score"  # columns that are added
 _FORMAT_VERSION = 1
-_ROW_GROUP = 65_536
-_BUFFER = 2**20
-_PARQUET = ".parquet"
+BUFFER = 2**20
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}")
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
 
 Record = Mapping[str, Any]  # of a shard that is done, as in the manifest
 
@@ -98,6 +90,13 @@ class Folder:
         """Return the path of a file."""
         return f"{self.path.rstrip('/')}/{name}"
 
+    def beside(self, name: str, ending: str = "") -> str:
+        """Return the path of a hidden file beside a file, such as a lock; make its directory, if local."""
+        folder, slash, last = name.rpartition("/")
+        if self.is_local:
+            Path(self.of_file(folder)).mkdir(parents=True, exist_ok=True)
+        return self.of_file(f"{folder}{slash}.{last}{ending}")
+
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the files in bytes, hidden ones left out, by their names in order.
 
@@ -108,21 +107,39 @@ class Folder:
         sizes = {self._name(info): info.size for info in infos if info.type == pafs.FileType.File}
         return {name: sizes[name] for name in sorted(sizes) if not name.startswith((".", "_"))}
 
+    def names(self) -> set[str]:
+        """Return the paths of all files from the directory on, also of hidden files and in subdirectories.
+
+        Raises:
+            InputError: a name that is not UTF-8.
+        """
+        selector = pafs.FileSelector(self.path, allow_not_found=True, recursive=True)
+        return {
+            self._name(info) for info in self.files.get_file_info(selector) if info.type == pafs.FileType.File
+        }
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return bool(self.files.get_file_info(self.of_file(name)).type == pafs.FileType.File)
+
     def leftovers(self, names: Iterable[str]) -> list[str]:
-        """Return the names of temporary files of these names, which processes that were killed have left."""
-        known = {*names, MANIFEST}
-        infos = self.files.get_file_info(pafs.FileSelector(self.path))
-        matches = {name: _TEMPORARY.fullmatch(name) for name in map(self._name, infos)}
-        return [name for name, match in matches.items() if match is not None and match["name"] in known]
+        """Return the temporary files and locks of these names, which processes that were killed have left."""
+        known, left = {*names}, []
+        for path in self.names():
+            folder, slash, name = path.rpartition("/")
+            match = _TEMPORARY.fullmatch(name)
+            if match is not None and f"{folder}{slash}{match['name']}" in known:
+                left.append(path)
+        return left
 
     def _name(self, info: pafs.FileInfo) -> str:
-        """Return the name of a file.
+        """Return the path of a file from the directory on.
 
         Raises:
             InputError: it is not UTF-8.
         """
         try:
-            return str(info.base_name)
+            return str(info.path)[len(self.path.rstrip("/")) + 1 :]
         except UnicodeDecodeError as error:
             name = error.object.decode(errors="backslashreplace")
             raise InputError(f"{self.of_file(name)}: the file's name is not UTF-8; rename it") from None
@@ -131,16 +148,16 @@ class Folder:
         """Return the size of a file and its checksum."""
         digest = hashlib.sha256()
         with self.files.open_input_file(self.of_file(name)) as file:
-            while block := file.read(_BUFFER):
+            while block := file.read(BUFFER):
                 digest.update(block)
             return {"bytes": file.size(), "sha256": digest.hexdigest()}
 
     @contextmanager
-    def complete(self, name: str) -> Iterator[pa.NativeFile]:
+    def complete(self, name: str) -> Iterator[BinaryIO]:
         """Yield a stream into a new file, which gets its name when it is complete."""
-        temporary = self.of_file(f".{name}.{uuid.uuid4().hex}")
+        temporary = self.beside(name, f".{uuid.uuid4().hex}")
         try:
-            with self.files.open_output_stream(temporary, compression=None, buffer_size=_BUFFER) as stream:
+            with self._opened(temporary) as stream:
                 yield stream
             if self.is_local:
                 sync(Path(temporary))
@@ -150,7 +167,12 @@ class Folder:
                 self.files.delete_file(temporary)
             raise
         if self.is_local:
-            sync(Path(self.path))
+            sync(Path(temporary).parent)
+
+    def _opened(self, path: str) -> BinaryIO:
+        if self.is_local:  # a package of a document is another one where it cannot be sought in
+            return Path(path).open("wb")
+        return cast(BinaryIO, self.files.open_output_stream(path, compression=None, buffer_size=BUFFER))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,35 +182,56 @@ class ShardJob:
     Attributes:
         source: the URL of the directory of the shards.
         output: the URL of the directory of what is made of them.
+        items: the word for shards, for messages.
         done: the word for a shard that is done, for messages.
+        counted: what the progress counts: the items, and what is counted of them.
+        manifest: the name of the manifest.
         suffix: of the outputs, after the names of the shards.
+        num_left: shards that are not done.
         expected: the settings of the shards that are done; none: there are none yet.
     """
 
     source: str
     output: str
+    items: str = "shards"
     done: str = "translated"
+    counted: tuple[str, str] = ("lines", "tokens")
+    manifest: str = MANIFEST
     suffix: str = ""
+    num_left: int = 0
     expected: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationJob(ShardJob):
-    """Whatever a process needs to translate shards.
+class Outcome:
+    """What was done of a job.
 
     Attributes:
-        load: returns the translator, the search, and how many lines to translate at a time.
-        shown: returns the output lines of a translation; its arguments are that and the number of the line.
-        layout: settings of the output lines, for the manifest.
-        column: of Parquet files, with the text.
-        with_scores: whether Parquet files get a column of scores.
+        job: what was to be done.
+        num_done: shards that are done now.
+        num_before: shards that were done before.
+        failed: why the other shards cannot be used, by their names.
     """
 
-    load: Callable[[], tuple[Translator, SearchOptions, int]]
-    shown: Callable[[Translation, int], Iterable[str]]
-    layout: Mapping[str, object]
-    column: str = "text"
-    with_scores: bool = False
+    job: ShardJob
+    num_done: int
+    num_before: int
+    failed: Mapping[str, str]
+
+    def __str__(self) -> str:
+        """Return the sums in words."""
+        before = f"; {self.num_before:,} were done before" if self.num_before else ""
+        return f"{self.job.items} {self.job.done}: {self.num_done:,}{before}"
+
+    def raise_if_failed(self) -> None:
+        """Raise the first failure.
+
+        Raises:
+            RunError: a shard has failed; the message has the number of the others.
+        """
+        if self.failed:
+            first, *others = self.failed.values()
+            raise RunError(first + (f"; {len(others):,} more {self.job.items} failed" if others else ""))
 
 
 class ShardWorker(ABC):
@@ -201,6 +244,7 @@ class ShardWorker(ABC):
 
     def __init__(self, job: ShardJob) -> None:
         self.bytes_read = 0
+        self._expected = job.expected
         self.report: Callable[[int, int], None] = lambda lines, tokens: None
         self._lines = self._tokens = 0
         self._source, self._output = Folder.of(job.source), Folder.of(job.output)
@@ -210,137 +254,34 @@ class ShardWorker(ABC):
         try:
             return {"name": row["name"], "record": json.dumps(self.work(row["name"])), "error": ""}
         except (HeedfulError, OSError) as error:
-            return {"name": row["name"], "record": "", "error": str(error)}
+            return {"name": row["name"], "record": "", "error": reason_of(error)}
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The settings of the outputs.
+
+        Raises:
+            RunError: they are not the settings of the shards that are done.
+        """
+        settings = self._read_settings()
+        if self._expected:
+            check_settings(self._output.url, self._expected, settings, remedy="or another --output")
+        return settings
+
+    @abstractmethod
+    def _read_settings(self) -> dict[str, str]:
+        """Return whatever changes the outputs besides the shards."""
 
     @abstractmethod
     def work(self, name: str) -> Record:
         """Write the output of a shard, and return its entry of the manifest."""
 
 
-class ShardTranslator(ShardWorker):
-    """Translates shards; the model is loaded with the first of them."""
-
-    def __init__(self, job: TranslationJob) -> None:
-        super().__init__(job)
-        self._job = job
-        self._num_cut = 0
-
-    @override
-    def work(self, name: str) -> Record:
-        """Translate a shard, and return its entry of the manifest.
-
-        Raises:
-            CorpusError: a text that is damaged or not UTF-8.
-            InputError: a Parquet file without the column.
-            RunError: other settings than those of the shards before.
-        """
-        settings, before, tokens_before = self._settings, self.bytes_read, self._tokens
-        cut_before = self._num_cut
-        source = self._source.fingerprint(name)
-        write = self._write_parquet if name.endswith(_PARQUET) else self._write_text
-        with (
-            self._source.files.open_input_file(self._source.of_file(name)) as file,
-            self._output.complete(name) as out,
-        ):
-            lines = write(f"{self._source.url}/{name}", file, out)
-        self.bytes_read = before + source["bytes"]
-        return {
-            "settings": settings,
-            "lines": lines,
-            "tokens": self._tokens - tokens_before,
-            "num_cut": self._num_cut - cut_before,
-            "source": source,
-            "output": self._output.fingerprint(name),
-        }
-
-    def _write_text(self, name: str, file: pa.NativeFile, out: pa.NativeFile) -> int:
-        """Write the translation of a text, and return the number of its lines."""
-        before, number = self.bytes_read, -1
-        translator, options, chunk_lines = self._loaded
-        stream = io.BufferedReader(file, _BUFFER)
-        with decompressed(stream, name) as plain, compressed(out, name) as target:
-            lines = Lines(plain, name)
-            translations = translator.translate_lines(lines, options=options, chunk_lines=chunk_lines)
-            for number, translation in enumerate(translations):
-                for line in self._job.shown(translation, number):
-                    write_line(target, line)
-                self._count(translation, bytes_read=before + file.tell())
-            lines.raise_if_bad()
-        return number + 1
-
-    def _write_parquet(self, name: str, file: pa.NativeFile, out: pa.NativeFile) -> int:
-        """Write the rows of a Parquet file with their translations, and return the number of rows."""
-        before, number = self.bytes_read, 0
-        translator, options, chunk_lines = self._loaded
-        source = pq.ParquetFile(file)
-        added = [pa.field(TRANSLATION, pa.string()), *[pa.field(SCORE, pa.float64())] * self._job.with_scores]
-        check_column(name, source.schema_arrow, self._job.column, added=added)
-        schema = pa.schema([*source.schema_arrow, *added], source.schema_arrow.metadata)
-        with pq.ParquetWriter(out, schema) as writer:
-            for batch in source.iter_batches(_ROW_GROUP):
-                texts = batch.column(self._job.column).to_pylist()
-                translations = translator.translate_lines(
-                    (text or "" for text in texts),
-                    options=options,
-                    chunk_lines=chunk_lines,
-                    first_line=number + 1,
-                )
-                rows: list[tuple[str | None, float]] = []
-                for text, translation in zip(texts, translations, strict=True):
-                    rows.append((None if text is None else translation.text, translation.score))
-                    number += 1
-                    share = number / source.metadata.num_rows
-                    self._count(translation, bytes_read=before + int(share * file.size()))
-                new = [pa.array([row[i] for row in rows], each.type) for i, each in enumerate(added)]
-                writer.write_batch(pa.record_batch([*batch.columns, *new], schema=schema))
-        return number
-
-    def _count(self, translation: Translation, *, bytes_read: int) -> None:
-        self._lines += 1
-        self._tokens += translation.num_tokens
-        self._num_cut += not translation.finished
-        if self._lines % self._loaded[2] == 0:
-            self.bytes_read = bytes_read
-            self.report(self._lines, self._tokens)
-
-    @cached_property
-    def _loaded(self) -> tuple[Translator, SearchOptions, int]:
-        return self._job.load()
-
-    @cached_property
-    def _settings(self) -> dict[str, str]:
-        """The settings, which are those of the shards that are done."""
-        translator, options, _ = self._loaded
-        settings = settings_of(translator, options, self._job.layout)
-        if self._job.expected:
-            check_settings(self._job.output, self._job.expected, settings, remedy="or another --output")
-        return settings
-
-
-def check_column(name: str, schema: pa.Schema, column: str, *, added: Sequence[pa.Field]) -> None:
-    """Check that a table has a column of texts, and none of those that are added.
-
-    Raises:
-        InputError: naming the column.
-    """
-    if column not in schema.names:
-        names = ", ".join(schema.names)
-        raise InputError(f"{name}: has no column {column!r} (it has {names}); choose with --column")
-    if schema.names.count(column) > 1:
-        raise InputError(f"{name}: has the column {column!r} twice; rename one of them")
-    kind = schema.field(column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(f"{name}: the column {column!r} is {kind}, not string; choose another with --column")
-    taken = [each.name for each in added if each.name in schema.names]
-    if taken:
-        raise InputError(f"{name}: has a column {taken[0]!r} already; rename it")
-
-
 class Manifest:
     """The list of the shards that are done, in the output's directory."""
 
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
+    def __init__(self, folder: Folder, name: str = MANIFEST) -> None:
+        self._folder, self._name = folder, name
 
     def read(self) -> dict[str, Any]:
         """Return the settings of the shards that are done, and the record of each.
@@ -348,10 +289,9 @@ class Manifest:
         Raises:
             RunError: there is no manifest, or it is damaged.
         """
-        path = self._folder.of_file(MANIFEST)
-        if self._folder.files.get_file_info(path).type != pafs.FileType.File:
-            raise RunError(f"{self._folder.url}: has files, but no {MANIFEST}; give another --output")
-        with self._folder.files.open_input_file(path) as file:
+        if not self._folder.has(self._name):
+            raise RunError(f"{self._folder.url}: has files, but no {self._name}; give another --output")
+        with self._folder.files.open_input_file(self._folder.of_file(self._name)) as file:
             content = file.read()
         try:
             match manifest := parse_json(content):
@@ -360,12 +300,12 @@ class Manifest:
         except ValueError:
             pass
         raise RunError(
-            f"{self._folder.url}/{MANIFEST}: damaged, or of a newer heedful; give another --output"
+            f"{self._folder.url}/{self._name}: damaged, or of a newer heedful; give another --output"
         )
 
     def add(self, name: str, record: Record) -> None:
         """Add the record of a shard; other processes may add theirs at the same time."""
-        with claimed(self._folder, MANIFEST, timeout=-1):
+        with claimed(self._folder, self._name, timeout=-1):
             manifest = self.read()
             manifest["settings"] = record["settings"]
             manifest["shards"][name] = {key: value for key, value in record.items() if key != "settings"}
@@ -373,36 +313,42 @@ class Manifest:
 
     def set_settings(self, settings: Mapping[str, str]) -> None:
         """Write the settings of the shards to come, unless some are done."""
-        with claimed(self._folder, MANIFEST, timeout=-1):
+        with claimed(self._folder, self._name, timeout=-1):
             manifest = self.read()
             if not manifest["shards"] and manifest["settings"] != settings:
                 self._write({**manifest, "settings": settings})
 
-    def start(self, *, resume: bool, done: str) -> dict[str, Any]:
+    def start(
+        self, *, resume: bool, done: str, items: str = ShardJob.items, overwrite: bool = False
+    ) -> dict[str, Any]:
         """Return what it holds; without one, write an empty one into an empty directory.
 
         Args:
             resume: whether there may be shards that are done.
             done: the word for these, for the message.
+            items: the word for shards, for the message.
+            overwrite: whether there may be other files; without `resume`, shards that are done too.
 
         Raises:
             RunError: the directory has other files, or such shards where this is no resumption.
         """
-        if self._folder.files.get_file_info(self._folder.path).type == pafs.FileType.File:
-            raise RunError(f"{self._folder.url}: is a file; give a directory for the shards")
-        self._folder.files.create_dir(self._folder.path, recursive=True)
-        with claimed(self._folder, MANIFEST, timeout=-1):
-            if not self._folder.sizes():
+        folder = self._folder
+        if folder.files.get_file_info(folder.path).type == pafs.FileType.File:
+            raise RunError(f"{folder.url}: is a file; give a directory for the {items}")
+        folder.files.create_dir(folder.path, recursive=True)
+        with claimed(folder, self._name, timeout=-1):
+            is_new = overwrite or all(name.startswith(".") for name in folder.names())
+            if is_new and not (resume and folder.has(self._name)):
                 self._write({"format_version": _FORMAT_VERSION, "settings": {}, "shards": {}})
             manifest = self.read()
         if manifest["shards"] and not resume:
             raise RunError(
-                f"{self._folder.url}: has {done} shards; --resume goes on with them, or give another --output"
+                f"{folder.url}: has {done} {items}; --resume goes on with them, or give another --output"
             )
         return manifest
 
     def _write(self, manifest: Mapping[str, Any]) -> None:
-        with self._folder.complete(MANIFEST) as stream:
+        with self._folder.complete(self._name) as stream:
             stream.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
@@ -410,7 +356,15 @@ def claimed(folder: Folder, name: str, *, timeout: float) -> AbstractContextMana
     """Lock a name in a local directory, as `locked`; elsewhere nothing is locked."""
     if not folder.is_local:
         return nullcontext(enter_result=True)
-    return locked(Path(folder.of_file(f".{name}")), timeout=timeout)
+    return locked(Path(folder.beside(name)), timeout=timeout)
+
+
+def reason_of(error: HeedfulError | OSError) -> str:
+    """Return why a shard cannot be used."""
+    if isinstance(error, HeedfulError):
+        return str(error)
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
@@ -442,39 +396,46 @@ def work_on_shards(
     sizes: Mapping[str, int],
     *,
     resume: bool,
-    ray_cpus: int,
+    overwrite: bool = False,
+    ray_cpus: int = 0,
     ray_gpus: int = 0,
-) -> str:
-    """Work on shards, here or on Ray, and return what was done, in words.
+) -> Outcome:
+    """Work on shards, here or on Ray; one that cannot be used leaves the others.
 
     Args:
         worker: its instances do the work; it takes the job.
         job: what to do; `source` is the directory of `list_shards`.
         sizes: of the shards.
         resume: whether to go on with an output that is there; also with other processes at the same time.
+        overwrite: whether the output may have other files, which are replaced where they have the same names.
         ray_cpus: CPUs of each worker on Ray; 0: work here.
         ray_gpus: GPUs of each worker on Ray.
 
     Raises:
-        HeedfulError: shards that cannot be used; the others before them are done.
+        RunError: an output that cannot be continued.
+        HeedfulError: what all shards need cannot be used.
     """
     output = Folder.of(job.output)
-    manifest = Manifest(output)
-    started = manifest.start(resume=resume, done=job.done)
-    records, written = started["shards"], output.sizes()
-    job = replace(job, expected=started["settings"] if records else {})
+    manifest = Manifest(output, job.manifest)
+    started = manifest.start(resume=resume, done=job.done, items=job.items, overwrite=overwrite)
+    records, written = started["shards"], output.names()
     check_unchanged(job.source, records, sizes, done=job.done)
     to_do = {
         name: size for name, size in sizes.items() if name not in records or name + job.suffix not in written
     }
-    before = len(sizes) - len(to_do)
+    job = replace(job, expected=started["settings"] if records else {}, num_left=len(to_do))
+    failed: Mapping[str, str] = {}
     if to_do and ray_cpus:
-        _work_on_ray(worker, job, to_do, manifest, cpus=ray_cpus, gpus=ray_gpus)
+        failed = _work_on_ray(worker, job, to_do, manifest, cpus=ray_cpus, gpus=ray_gpus)
     elif to_do:
-        _work_here(worker(job), job, to_do, manifest)
-    for name in output.leftovers(name + job.suffix for name in sizes):
-        output.files.delete_file(output.of_file(name))
-    return f"shards {job.done}: {len(to_do):,}" + (f"; {before:,} were done before" if before else "")
+        failed = _work_here(worker(job), job, to_do, manifest)
+    done = [name + job.suffix for name in sizes if name not in failed]
+    for name in output.leftovers([*done, job.manifest]):
+        if name != f".{job.manifest}.lock":  # which another process may hold
+            output.files.delete_file(output.of_file(name))
+    return Outcome(
+        job=job, num_done=len(to_do) - len(failed), num_before=len(sizes) - len(to_do), failed=failed
+    )
 
 
 def check_unchanged(
@@ -496,18 +457,33 @@ def check_unchanged(
             raise RunError(f"{source}/{name}: has changed since it was {done}; give another --output")
 
 
-def _work_here(worker: ShardWorker, job: ShardJob, sizes: Mapping[str, int], manifest: Manifest) -> None:
-    """Work on the shards that no other process is working on, then on those that it did not finish."""
-    total, output = sum(sizes.values()), Folder.of(job.output)
-    with translation_display(lambda: worker.bytes_read / max(total, 1)) as worker.report:
-        for timeout in (0, -1):
-            for name in sizes:
-                with claimed(output, name, timeout=timeout) as is_mine:
-                    if not is_mine:
-                        continue
-                    written = output.sizes()
-                    if name not in manifest.read()["shards"] or name + job.suffix not in written:
-                        manifest.add(name, worker.work(name))
+def _work_here(
+    worker: ShardWorker, job: ShardJob, sizes: Mapping[str, int], manifest: Manifest
+) -> dict[str, str]:
+    """Work on the shards that no other process is working on, then on those that it did not finish.
+
+    Returns:
+        Why shards could not be used, by their names.
+    """
+    total, output, failed = sum(sizes.values()), Folder.of(job.output), dict[str, str]()
+    items, size = job.counted
+    manifest.set_settings(worker.settings)
+    with translation_display(
+        lambda: worker.bytes_read / max(total, 1), items=items, size=size
+    ) as worker.report:
+        for timeout, name in itertools.product((0, -1), sizes):
+            if name in failed:
+                continue
+            with claimed(output, name, timeout=timeout) as is_mine:
+                if not is_mine or (name in manifest.read()["shards"] and output.has(name + job.suffix)):
+                    continue
+                try:
+                    manifest.add(name, worker.work(name))
+                except (HeedfulError, OSError) as error:
+                    if isinstance(error, OSError) and error.errno in DISK_FULL:
+                        raise
+                    failed[name] = reason_of(error)
+    return failed
 
 
 @contextmanager
@@ -527,8 +503,12 @@ def _work_on_ray(
     *,
     cpus: int,
     gpus: int,
-) -> None:
-    """Work on shards by a pool of actors; Ray replaces those that die, and gives their shards to others."""
+) -> dict[str, str]:
+    """Work on shards by a pool of actors; Ray replaces those that die, and gives their shards to others.
+
+    Returns:
+        Why shards could not be used, by their names.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -549,12 +529,12 @@ def _work_on_ray(
     rows = ray.data.from_items([{"name": name} for name in sizes], override_num_blocks=len(sizes)).map(
         cast(Any, worker), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
     )
-    total, errors = max(1, sum(sizes.values())), []
+    total, failed = max(1, sum(sizes.values())), dict[str, str]()
     done = lines = tokens = num_cut = 0
     with translation_display(lambda: done / total) as show, _one_line_of(ray.exceptions.RayError):
         for row in rows.iter_rows():
             if row["error"]:
-                errors.append(row["error"])
+                failed[row["name"]] = row["error"]
                 continue
             record = json.loads(row["record"])
             manifest.add(row["name"], record)
@@ -565,5 +545,4 @@ def _work_on_ray(
             show(lines, tokens)
     if num_cut:
         warn_of_cut(num_cut)
-    if errors:
-        raise RunError(errors[0] + (f"; {len(errors) - 1:,} more shards failed" if errors[1:] else ""))
+    return failed

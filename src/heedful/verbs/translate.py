@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
-    from heedful.documents.template import Unit
-    from heedful.verbs.memories import MemoryFiles, MemoryLookup
+    from heedful.verbs.memories import MemoryFiles
     from heedful.verbs.resumable import ResumableOutput
 
 _STDIN = Path("-")
@@ -102,12 +101,17 @@ class Translate:
     document: Annotated[
         Path | None,
         Option(
-            "Translate the text of a document, whose format its name ends in; see docs/documents.md.",
+            "Translate a document, for example .docx or .html, or all documents of a directory with its "
+            "subdirectories; see docs/documents.md. In a directory, other files are copied; hidden files and "
+            "links that lead out of it are left out.",
             metavar="PATH",
         ),
     ] = None
     resume: Annotated[
         bool, Option("Go on where an earlier run with the same --output was interrupted, if there was one.")
+    ] = False
+    overwrite: Annotated[
+        bool, Option("Write shards or documents into a directory that has files, in place of the same names.")
     ] = False
     column: Annotated[
         str | None,
@@ -127,7 +131,9 @@ class Translate:
         Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1),
     ] = 1
     scores: Annotated[bool, Option("Print lines of `score<TAB>text`.")] = False
-    json: Annotated[bool, Option("Print a JSON object for each line.")] = False
+    json: Annotated[
+        bool, Option("Print a JSON object for each line; of a directory of documents, what was done.")
+    ] = False
     line_buffered: Annotated[
         bool,
         Option(
@@ -281,6 +287,7 @@ def _translate_lines(task: Translate) -> None:
     """Translate a file or stdin; the lines before a bad one come out."""
     _check_lines(task)
     source, output = Path(task.source or _STDIN), None if task.output is None else Path(task.output)
+    _refuse_documents([str(source)])
     check_stdin_once(input=source, prefix=task.prefix)
     from heedful.verbs.output_checks import check_output
 
@@ -339,88 +346,68 @@ def _translate_lines(task: Translate) -> None:
 
 
 def _translate_document(task: Translate, document: Path) -> None:
-    """Translate a document into a file of the same format.
+    """Translate a document into a file of the same format, or those of a directory into another one.
 
     Raises:
         BadParameter: options that do not go with documents.
-        InputError: the document cannot be read, or the output cannot be written.
+        InputError: a document cannot be read, or the output cannot be written.
+        RunError: some documents of a directory have failed.
     """
-    from heedful.documents.document_file import read_document
-    from heedful.documents.text_files import parse_columns
-    from heedful.verbs.output_checks import check_output
-
+    is_folder = document.is_dir()
     lines_only = {
-        "--input": task.source, "--prefix": task.prefix, "--scores": task.scores, "--json": task.json,
-        "--n-best": task.n_best > 1, "--line-buffered": task.line_buffered, "--on": task.on != "here",
+        "--input": task.source, "--prefix": task.prefix, "--scores": task.scores,
+        "--json": task.json and not is_folder, "--n-best": task.n_best > 1,
+        "--line-buffered": task.line_buffered, "--on": task.on != "here",
         "--glossary-report": task.glossary_report,
     }  # fmt: skip
     if excluded := [option for option, value in lines_only.items() if value]:
         raise typer.BadParameter(f"--document and {excluded[0]} exclude each other")
     if task.output is None:
         raise typer.BadParameter("--document needs --output, the name of the translated document")
-    output = Path(task.output)
+    from heedful.verbs.documents import (
+        DocumentTranslation,
+        FolderFiles,
+        print_outcome,
+        translate_document,
+        translate_folder,
+    )
+
+    files = FolderFiles.of(document, task.output) if is_folder else None
+    _check_documents(task, [document] if files is None else [files.path / each for each in files.documents])
+    with warnings_on_stderr(), ExitStack() as stack:
+
+        def loaded() -> DocumentTranslation:
+            translator, options, _ = load(task)
+            lookup = stack.enter_context(task.memory_files.opened(translator.bundle.config))
+            layout = {"document": True, **_output_settings(replace(task, json=False))}
+            return DocumentTranslation(translator, options, lookup, task.column or "", layout, task.resume)
+
+        if files is None:
+            translate_document(loaded(), document, Path(task.output))
+            return
+        outcome = translate_folder(files, task.output, loaded, resume=task.resume, overwrite=task.overwrite)
+    print_outcome(files, outcome, as_json=task.json)
+
+
+def _check_documents(task: Translate, documents: Sequence[Path]) -> None:
+    """Refuse an output that is no file for a document, and memories that cannot be written.
+
+    Raises:
+        BadParameter: the output has another ending, or cannot be resumed.
+        InputError: a file cannot be written.
+    """
+    from heedful.verbs.output_checks import check_output
+
+    document, output = documents[0], Path(task.output or _STDIN)
+    inputs, models = [*documents, task.shortlist, task.glossary], [task.run, *(task.ensemble or ())]
+    task.memory_files.check(inputs=inputs, models=models, output=output)
+    if task.document != document:  # a directory
+        return
     if _is_file(output) and output.suffix.lower() != document.suffix.lower():
         raise typer.BadParameter(f"{output}: must end in {document.suffix}, as the document does")
     if task.resume and not _is_file(output):
         raise typer.BadParameter("--resume needs --output, the name of a file")
-    inputs, models = [document, task.shortlist, task.glossary], [task.run, *(task.ensemble or ())]
     check_output(output, inputs=[*inputs, *(task.memory or ())], models=models)
-    task.memory_files.check(inputs=inputs, models=models, output=output)
-    with warnings_on_stderr():
-        translator, options, _ = load(task)
-        columns = parse_columns([task.column or ""])
-        language = translator.bundle.config.languages.tgt
-        opened = read_document(document, columns=columns, language=language)
-        with (
-            task.memory_files.opened(translator.bundle.config) as lookup,
-            _translated_units(opened.units, task, translator, options, lookup) as translations,
-            open_output(output) as stream,
-        ):
-            opened.write(translations, stream)
-
-
-@contextmanager
-def _translated_units(
-    units: "Sequence[Unit]",
-    task: Translate,
-    translator: "Translator",
-    options: "SearchOptions",
-    lookup: "MemoryLookup",
-) -> "Iterator[list[str]]":
-    """Yield the translations of units; where the output is a file, another run can go on after an error."""
-    from heedful.documents.document_file import translate_units, with_translator
-
-    translate = with_translator(translator, options, known=lookup.translation, add=lookup.add)
-    translations: list[str] = []
-    with ExitStack() as stack:
-        out: ResumableOutput | None = None
-        if task.output is not None and _is_file(Path(task.output)):
-            from heedful.verbs.resumable import open_resumable, settings_of
-
-            stored = Path(f"{task.output}.translations")
-            texts = [repr(each.document.parts) for each in units]
-            settings = settings_of(translator, options, {"document": True, **_output_settings(task)})
-            out = stack.enter_context(
-                open_resumable(stored, [texts], settings, resume=task.resume, keep=False)
-            )
-            if out.notice:
-                print(out.notice.replace("line", "text"), file=sys.stderr)
-            translations = [json.loads(line) for line in out.before().splitlines()]
-        show = stack.enter_context(
-            translation_display(
-                lambda: len(translations) / max(1, len(units)), items="texts", size="characters"
-            )
-        )
-        characters = 0
-        for chunk in translate_units(units[len(translations) :], translate):
-            translations += chunk
-            characters += sum(map(len, chunk))
-            if out is not None:
-                for translation, _ in zip(chunk, out.inputs.lines[0], strict=False):
-                    write_line(out, json.dumps(translation))
-                out.checkpoint(len(translations))
-            show(len(translations), characters)
-        yield translations
 
 
 def _with_checkpoints(
@@ -444,6 +431,20 @@ def _are_shards(source: str) -> bool:
     path = Path(source)
     is_pattern = _PATTERN.search(source) is not None and not path.exists()
     return is_pattern or "://" in source or source.endswith(".parquet") or path.is_dir()
+
+
+def _refuse_documents(names: Iterable[str]) -> None:
+    """Refuse files that are no lines, by their names: lines would lose the structure of a document.
+
+    Raises:
+        InputError: naming the first document.
+    """
+    from heedful.documents.formats import TEXT, format_of
+
+    for name in names:
+        kind = format_of(name[:-3] if name.lower().endswith(".gz") else name)
+        if kind not in (None, TEXT):
+            raise InputError(f"{name}: is {kind}, not lines of text; translate it with --document")
 
 
 def _is_file(output: Path) -> bool:
@@ -506,9 +507,11 @@ def _translate_shards(task: Translate) -> None:
         raise typer.BadParameter(f"{excluded[0]} is for single files, not for shards")
     if task.on not in ("here", "ray"):
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
-    from heedful.verbs.shards import ShardTranslator, TranslationJob, list_shards, work_on_shards
+    from heedful.verbs.shards import list_shards, work_on_shards
+    from heedful.verbs.translated_shards import ShardTranslator, TranslationJob
 
     folder, sizes = list_shards(task.source)
+    _refuse_documents([f"{folder.url}/{name}" for name in sizes])
     if any(name.endswith(".parquet") for name in sizes) and (task.json or task.n_best > 1):
         raise typer.BadParameter("--json and --n-best are for text; Parquet shards get a column")
     if Path(task.output).absolute() == Path(folder.path):
@@ -526,8 +529,17 @@ def _translate_shards(task: Translate) -> None:
     cpus = task.runtime.threads or 1 if task.on == "ray" else 0
     gpus = int(task.runtime.device == "cuda")
     with warnings_on_stderr():
-        done = work_on_shards(ShardTranslator, job, sizes, resume=task.resume, ray_cpus=cpus, ray_gpus=gpus)
-    print(done, file=sys.stderr)
+        outcome = work_on_shards(
+            ShardTranslator,
+            job,
+            sizes,
+            resume=task.resume,
+            overwrite=task.overwrite,
+            ray_cpus=cpus,
+            ray_gpus=gpus,
+        )
+    outcome.raise_if_failed()
+    print(outcome, file=sys.stderr)
 
 
 def _for_other_machines(task: Translate) -> Translate:

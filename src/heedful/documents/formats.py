@@ -1,0 +1,38 @@
+"""The formats of documents, and the ends of the names of their files."""
+
+from collections.abc import Mapping
+from pathlib import PurePath
+
+TEXT, MARKDOWN, TABLE = "text", "Markdown", "csv"
+FORMATS: Mapping[str, tuple[str, ...]] = {
+    TEXT: (".txt", ".text"),
+    "Office": (
+        ".docx", ".docm", ".dotx", ".dotm", ".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm",
+        ".xlsx", ".xlsm", ".xltx", ".xltm",
+    ),
+    "OpenDocument": (".odt", ".ott", ".ods", ".ots", ".odp", ".otp"),
+    "HTML": (".html", ".htm", ".xhtml"),
+    MARKDOWN: (".md", ".markdown"),
+    "subtitles": (".srt", ".vtt"),
+    "po": (".po", ".pot"),
+    "xliff": (".xlf", ".xliff"),
+    "tmx": (".tmx",),
+    "json": (".json",),
+    TABLE: (".csv", ".tsv"),
+}  # fmt: skip
+SUPPORTED = f"supported are {', '.join(FORMATS)}"
+
+
+def suffixes() -> list[str]:
+    """Return the ends of the names of files that can be read."""
+    return sorted(suffix for ends in FORMATS.values() for suffix in ends)
+
+
+def format_of(name: str) -> str | None:
+    """Return the format that the name of a file ends in, in letters of either case; None: no document.
+
+    >>> format_of("guide/INDEX.HTML")
+    'HTML'
+    """
+    suffix = PurePath(name).suffix.lower()
+    return next((each for each, ends in FORMATS.items() if suffix in ends), None)
