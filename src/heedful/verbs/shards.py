@@ -24,7 +24,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from heedful.cli.streams import DISK_FULL, translation_display
