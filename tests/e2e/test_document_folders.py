@@ -288,9 +288,9 @@ print(json.dumps(codes))
 """
 
 
-# Calls of os.fsync: within the chunks of a document, before and after its output is renamed, and after that
-# is in the manifest.
-MOMENTS = (16, 19, 20, 24)
+# Calls of os.fsync: within the chunks of a document, after its output is renamed, when the manifest is
+# written and renamed, and before a copy is renamed.
+MOMENTS = (16, 20, 23, 24, 33)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no kill -9")
@@ -301,7 +301,12 @@ def test_a_directory_that_is_killed_ends_in_the_same_bytes(
     monkeypatch.setattr("heedful.verbs.resumable._SYNC_SHARE", 1e9)
     site = tmp_path / "site"
     site.mkdir()
-    for name, data in {"a.html": HTML, "b.txt": text(SOURCES[:5]), "c.json": b'["the dog sleeps ."]'}.items():
+    for name, data in {
+        "a.html": HTML,
+        "b.txt": text(SOURCES[:5]),
+        "c.json": b'["the dog sleeps ."]',
+        "d.png": PICTURE,
+    }.items():
         (site / name).write_bytes(data)
     command = ["translate", str(run), "--document", str(site), "--column", "text", "--beam-size", "1"]
     cases = [[each, [*command, "-o", str(tmp_path / str(each))]] for each in MOMENTS]

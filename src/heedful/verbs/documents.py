@@ -12,7 +12,6 @@ done are beside its output (resumable.py), so that `--resume` goes on within it.
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,11 +29,20 @@ from heedful.documents.document_file import read_document, translate_units, with
 from heedful.documents.formats import SUPPORTED, TABLE, format_of
 from heedful.documents.template import Unit
 from heedful.documents.text_files import parse_columns
-from heedful.errors import HeedfulError, InputError, RunError
+from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import is_replaceable
 from heedful.verbs.memories import MemoryLookup
 from heedful.verbs.resumable import open_resumable, settings_of
-from heedful.verbs.shards import Folder, Outcome, Record, ShardJob, ShardWorker, reason_of, work_on_shards
+from heedful.verbs.shards import (
+    Folder,
+    Outcome,
+    Record,
+    ShardJob,
+    ShardWorker,
+    claimed,
+    reason_of,
+    work_on_shards,
+)
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
 _NAMES_SHOWN = 3
@@ -55,14 +63,16 @@ class DocumentTranslation:
         column: the names or numbers of the columns of tables that hold text, separated by commas.
         layout: further settings, by name.
         resume: whether to go on with the translations that an earlier run has stored.
+        notify: called with lines about the progress.
     """
 
     translator: Translator
     options: SearchOptions
     lookup: MemoryLookup
-    column: str
+    column: str | None
     layout: Mapping[str, object]
     resume: bool
+    notify: Callable[[str], None]
 
     @cached_property
     def settings(self) -> dict[str, str]:
@@ -113,7 +123,7 @@ class DocumentTranslation:
                     open_resumable(stored, [texts], self.settings, resume=self.resume, keep=False)
                 )
                 if out.notice:
-                    print(out.notice.replace("line", "text"), file=sys.stderr)
+                    self.notify(out.notice.replace("line", "text"))
                 translations = [json.loads(line) for line in out.before().splitlines()]
             show = stack.enter_context(display(lambda: len(translations) / max(1, len(units))))
             characters = 0
@@ -138,7 +148,7 @@ def translate_document(translation: DocumentTranslation, document: Path, output:
     translation.write(
         document,
         open_output(output),
-        columns=parse_columns([translation.column]),
+        columns=parse_columns([translation.column or ""]),
         stored=Path(f"{output}.translations") if is_file else None,
         display=partial(translation_display, items="texts", size="characters"),
     )
@@ -252,14 +262,14 @@ class DocumentTranslator(ShardWorker):
         try:
             record = self._write(name)
         except (HeedfulError, OSError) as error:
-            print(f"{shown}: error: {reason_of(error)}", file=sys.stderr, flush=True)
+            self._translation.notify(f"{shown}: error: {reason_of(error)}")
             raise
-        print(f"{shown}: {record['texts']:,} text{'s' * (record['texts'] != 1)}", file=sys.stderr, flush=True)
+        self._translation.notify(f"{shown}: {record['texts']:,} text{'s' * (record['texts'] != 1)}")
         return record
 
     def _write(self, name: str) -> dict[str, Any]:
         source, before = self._source.fingerprint(name), self.bytes_read
-        columns = parse_columns([self._translation.column]) if format_of(name) == TABLE else ()
+        columns = parse_columns([self._translation.column or ""]) if format_of(name) == TABLE else ()
 
         @contextmanager
         def display(share: Callable[[], float]) -> Iterator[Callable[[int, int], None]]:
@@ -291,6 +301,7 @@ def translate_folder(
     *,
     resume: bool,
     overwrite: bool,
+    notify: Callable[[str], None],
 ) -> Outcome:
     """Translate the documents of a directory into another one, and copy its other files.
 
@@ -300,6 +311,7 @@ def translate_folder(
         load: returns how documents are translated; it is called once, if there is one to translate.
         resume: whether to go on with an output that is there.
         overwrite: whether the output may have other files; those of the same names are replaced.
+        notify: called with why files could not be copied.
 
     Raises:
         RunError: an output that cannot be continued, or must not be overwritten.
@@ -309,34 +321,34 @@ def translate_folder(
     outcome = work_on_shards(DocumentTranslator, job, files.documents, resume=resume, overwrite=overwrite)
     target, failed = Folder.of(job.output), dict(files.failed)
     for name in files.others:
-        if resume and target.has(name):
-            continue
-        try:
-            with (files.path / name).open("rb") as file, target.complete(name) as copy:
-                shutil.copyfileobj(file, copy)
-        except OSError as error:
-            if error.errno in DISK_FULL:
-                raise
-            failed[name] = reason_of(error)
+        with claimed(target, name, timeout=-1):
+            if resume and target.has(name):
+                continue
+            try:
+                with (files.path / name).open("rb") as file, target.complete(name) as copy:
+                    shutil.copyfileobj(file, copy)
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    raise
+                failed[name] = reason_of(error)
+    target.delete_leftovers(files.others)
     for reason in failed.values():
-        print(f"error: {reason}", file=sys.stderr)
+        notify(f"error: {reason}")
     return replace(outcome, failed={**outcome.failed, **failed})
 
 
-def print_outcome(files: FolderFiles, outcome: Outcome, *, as_json: bool) -> None:
-    """Print what was done of a directory: on stderr, and on stdout as JSON.
-
-    Raises:
-        RunError: some files have failed.
-    """
+def summary(files: FolderFiles, outcome: Outcome) -> dict[str, Any]:
+    """Return what was done of a directory, for JSON: numbers, and the names of files without translation."""
     copied = [name for name in files.others if name not in outcome.failed]
-    parts = [_listed("other files copied", copied), _listed("left out", files.left_out)]
-    print(outcome, *filter(None, parts), sep="\n", file=sys.stderr)
-    if as_json:
-        done = {"translated": outcome.num_done, "done_before": outcome.num_before}
-        print(json.dumps({**done, "failed": outcome.failed, "copied": copied, "left_out": files.left_out}))
-    if outcome.failed:
-        raise RunError(f"{_listed('files failed', outcome.failed)}; --resume tries them again")
+    done = {"translated": outcome.num_done, "done_before": outcome.num_before}
+    return {**done, "failed": dict(outcome.failed), "copied": copied, "left_out": files.left_out}
+
+
+def summary_lines(files: FolderFiles, outcome: Outcome) -> list[str]:
+    """Return what was done of a directory in words: numbers, and the first names."""
+    names = summary(files, outcome)
+    listed = [_listed(each.replace("_", " "), names[each]) for each in ("copied", "left_out", "failed")]
+    return [str(outcome), *filter(None, listed)]
 
 
 def _listed(what: str, names: Collection[str]) -> str:

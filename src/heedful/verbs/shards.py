@@ -121,15 +121,14 @@ class Folder:
         """Return whether there is a file of this name."""
         return bool(self.files.get_file_info(self.of_file(name)).type == pafs.FileType.File)
 
-    def leftovers(self, names: Iterable[str]) -> list[str]:
-        """Return the temporary files and locks of these names, which processes that were killed have left."""
-        known, left = {*names}, []
+    def delete_leftovers(self, names: Iterable[str]) -> None:
+        """Delete temporary files and locks of these names, which processes that were killed have left."""
+        known = {*names}
         for path in self.names():
             folder, slash, name = path.rpartition("/")
             match = _TEMPORARY.fullmatch(name)
             if match is not None and f"{folder}{slash}{match['name']}" in known:
-                left.append(path)
-        return left
+                self.files.delete_file(self.of_file(path))
 
     def _name(self, info: pafs.FileInfo) -> str:
         """Return the path of a file from the directory on.
@@ -429,9 +428,8 @@ def work_on_shards(
     elif to_do:
         failed = _work_here(worker(job), job, to_do, manifest)
     done = [name + job.suffix for name in sizes if name not in failed]
-    for name in output.leftovers([*done, job.manifest]):
-        if name != f".{job.manifest}.lock":  # which another process may hold
-            output.files.delete_file(output.of_file(name))
+    with claimed(output, job.manifest, timeout=-1):
+        output.delete_leftovers([*done, job.manifest])
     return Outcome(
         job=job, num_done=len(to_do) - len(failed), num_before=len(sizes) - len(to_do), failed=failed
     )

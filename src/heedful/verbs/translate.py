@@ -367,11 +367,13 @@ def _translate_document(task: Translate, document: Path) -> None:
     from heedful.verbs.documents import (
         DocumentTranslation,
         FolderFiles,
-        print_outcome,
+        summary,
+        summary_lines,
         translate_document,
         translate_folder,
     )
 
+    notify = partial(print, file=sys.stderr, flush=True)
     files = FolderFiles.of(document, task.output) if is_folder else None
     _check_documents(task, [document] if files is None else [files.path / each for each in files.documents])
     with warnings_on_stderr(), ExitStack() as stack:
@@ -380,13 +382,18 @@ def _translate_document(task: Translate, document: Path) -> None:
             translator, options, _ = load(task)
             lookup = stack.enter_context(task.memory_files.opened(translator.bundle.config))
             layout = {"document": True, **_output_settings(replace(task, json=False))}
-            return DocumentTranslation(translator, options, lookup, task.column or "", layout, task.resume)
+            return DocumentTranslation(translator, options, lookup, task.column, layout, task.resume, notify)
 
         if files is None:
             translate_document(loaded(), document, Path(task.output))
             return
-        outcome = translate_folder(files, task.output, loaded, resume=task.resume, overwrite=task.overwrite)
-    print_outcome(files, outcome, as_json=task.json)
+        outcome = translate_folder(
+            files, task.output, loaded, resume=task.resume, overwrite=task.overwrite, notify=notify
+        )
+    print(*summary_lines(files, outcome), sep="\n", file=sys.stderr)
+    if task.json:
+        print(json.dumps(summary(files, outcome)))
+    outcome.raise_if_failed()
 
 
 def _check_documents(task: Translate, documents: Sequence[Path]) -> None:
