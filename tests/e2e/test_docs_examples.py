@@ -78,6 +78,8 @@ def documents() -> None:
     report.save("report.docx")
     goods = "id,title,description\n1,The house is small.,The house is small.\n"
     Path("goods.csv").write_text(goods, encoding="utf-8")
+    Path("site").mkdir()
+    Path("site/index.html").write_text("<p>The house is small.</p>", encoding="utf-8")
 
 
 def memories() -> None:

@@ -168,16 +168,16 @@ def test_a_name_that_ends_in_gz_is_written_compressed_and_can_be_read_back(
         "align": ["--src", source, "--tgt", target],
         "evaluate": ["--src", source, "--ref", target],
     }[verb]
-    for name in ("plain.tsv", "packed.gz", "PACKED.GZ"):
+    for name in ("plain.txt", "packed.gz", "PACKED.GZ"):
         assert heedful(verb, run, *given, "-o", files / name).code == 0
-    plain = (files / "plain.tsv").read_bytes()
+    plain = (files / "plain.txt").read_bytes()
     assert plain.count(b"\n") == len(PAIRS)
     assert gzip.decompress((files / "packed.gz").read_bytes()) == plain
     assert (files / "PACKED.GZ").read_bytes() == (files / "packed.gz").read_bytes()
     read_back = heedful("translate", run, "-i", files / "packed.gz")
-    assert read_back == heedful("translate", run, "-i", files / "plain.tsv")
+    assert read_back == heedful("translate", run, "-i", files / "plain.txt")
     assert read_back.code == 0
-    assert sorted(each.name for each in files.iterdir()) == ["PACKED.GZ", "packed.gz", "plain.tsv", "s", "t"]
+    assert sorted(each.name for each in files.iterdir()) == ["PACKED.GZ", "packed.gz", "plain.txt", "s", "t"]
 
 
 def test_a_compressed_output_that_an_error_ends_is_kept_and_readable(run: Path, files: Path) -> None:
