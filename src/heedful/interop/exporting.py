@@ -5,6 +5,8 @@ from pathlib import Path
 from string import Template
 
 from heedful.errors import InteropError
+from heedful.model.transformer import Transformer
+from heedful.ops.changes import changed_parts, in_words
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import CARD_FILE
 
@@ -19,6 +21,19 @@ def refuse_recurrent(config: ModelConfig, system: str) -> None:
         raise InteropError(
             f'--to {system}: model.decoder_unit="{config.decoder_unit}" is not supported there; only models '
             "whose decoder has self-attention can be exported"
+        )
+
+
+def refuse_changed(model: Transformer, system: str) -> None:
+    """Refuse a model with parts that are not heedful's own, which other systems do not compute.
+
+    Raises:
+        InteropError: the model has one.
+    """
+    if changes := changed_parts(model):
+        raise InteropError(
+            f"--to {system}: {in_words(changes)}: not heedful's own, and {system} would compute another "
+            "model; translate with heedful"
         )
 
 

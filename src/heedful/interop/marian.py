@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
-from heedful.interop.exporting import refuse_recurrent, write_readme
+from heedful.interop.exporting import refuse_changed, refuse_recurrent, write_readme
 from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import (
     inexact_settings,
@@ -144,6 +144,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
     """
     refuse_what_marian_lacks(bundle.model.config)
+    refuse_changed(bundle.model, "marian")
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     _refuse_other_framing(bundle, special_tokens)
     files = _tokenizer_files(bundle)

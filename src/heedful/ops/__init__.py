@@ -2,6 +2,7 @@
 
 `use_fused_ops` replaces modules by faster ones, `packed_states` (packing.py) leaves padding out,
 `record_attention` (attention.py) records attention maps, and `add_adapters` (lora.py) adds low-rank adapters.
+What is not heedful's own is left alone (changes.py).
 """
 
 from heedful.ops.fused import use_fused_ops

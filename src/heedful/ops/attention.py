@@ -18,6 +18,7 @@ from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttentio
 from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.positions import AttentionPositions
 from heedful.ops import kernels
+from heedful.ops.changes import is_changed, is_exactly, patched_functions
 from heedful.ops.kernels import Context, differentiable_once
 
 # "eager" computes the weights, then their product with the values; "sdpa" is torch's
@@ -82,8 +83,15 @@ class FusedAttention(ScaledDotProductAttention):
 
 @contextmanager
 def attention_implementation(model: nn.Module, implementation: AttentionImplementation) -> Iterator[None]:
-    """Set the attention implementation of a model inside the block; "eager" computes weights."""
-    parts = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    """Set the attention implementation of a model inside the block; "eager" computes weights.
+
+    Attention that is not heedful's own stays as it is.
+    """
+    parts = [
+        part
+        for part in model.modules()
+        if isinstance(part, MultiHeadAttention) and is_exactly(part.attention, ScaledDotProductAttention)
+    ]
     own = [part.attention for part in parts]
     for part, usual in zip(parts, own, strict=True):
         if implementation == "sdpa":
@@ -99,10 +107,12 @@ def attention_implementation(model: nn.Module, implementation: AttentionImplemen
 
 
 def has_plain_self_attention(part: nn.Module) -> bool:
-    """Return whether all self-attention in a part of a model is the paper's, where no positions enter.
+    """Return whether all modules in a part of a model are heedful's own, and no positions enter in attention.
 
     Then it does not matter where a token stands in a tensor, as long as the mask is right.
     """
+    if patched_functions() or is_changed(part):
+        return False
     return all(
         isinstance(layer.self_attention, MultiHeadAttention)
         and type(layer.self_attention.positions) is AttentionPositions
@@ -213,7 +223,8 @@ class AttentionRecorder:
 def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
     """Record the attention maps of all forward passes inside the `with` block.
 
-    Attention is eager inside the block, so on a GPU outputs may differ by rounding.
+    Attention is eager inside the block, so on a GPU outputs may differ by rounding. An attention class that
+    is not heedful's own is recorded if it inherits from `ScaledDotProductAttention` and calls its dropout.
 
     Example:
         with record_attention(model) as recorder:
@@ -229,7 +240,9 @@ def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
         return attention.attention.dropout.register_forward_pre_hook(record)
 
     hooks = [
-        hook_into(name, part) for name, part in model.named_modules() if isinstance(part, MultiHeadAttention)
+        hook_into(name, part)
+        for name, part in model.named_modules()
+        if isinstance(part, MultiHeadAttention) and isinstance(part.attention, ScaledDotProductAttention)
     ]
     try:
         with attention_implementation(model, "eager"):

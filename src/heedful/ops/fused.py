@@ -4,9 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.model.attention import MultiHeadAttention
-from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.model.attention import ScaledDotProductAttention
+from heedful.model.layers import Residual
 from heedful.ops.attention import FusedAttention
+from heedful.ops.changes import is_exactly, patched_functions
 from heedful.ops.kernels import FusedResidual
 
 _RANGE = 1 << 16
@@ -40,19 +41,23 @@ def use_fused_ops(model: nn.Module, *, kernels: bool) -> None:
     """Replace attention, residual connections and dropout of a model by faster modules, in place.
 
     They compute the same up to rounding, with other random bits for dropout. Weights and their names do not
-    change. Layers inside wrappers are replaced too.
+    change. Layers inside wrappers are replaced too. A module of another class stays, as does a subclass, and
+    all of them stay where a function that they call has been replaced (see `changes.py`).
 
     Args:
         model: on any device; it may be moved afterwards. Another call only changes `kernels`.
         kernels: use native kernels in training where they support the tensors (see `kernels.py`); without
             them, on a CPU, only dropout differs from the model's own.
     """
+    if patched_functions():
+        return
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Dropout:
+            if type(child) is nn.Dropout and is_exactly(child, nn.Dropout):
                 setattr(module, name, FastDropout(child.p).train(child.training))
     for module in list(model.modules()):
-        if isinstance(module, MultiHeadAttention):
-            module.attention = FusedAttention.like(module.attention, kernels=kernels)
-        elif isinstance(module, EncoderLayer | DecoderLayer):
-            module.residual = FusedResidual.like(module.residual, kernels=kernels)
+        for name, child in list(module.named_children()):
+            if isinstance(child, ScaledDotProductAttention) and is_exactly(child, ScaledDotProductAttention):
+                setattr(module, name, FusedAttention.like(child, kernels=kernels))
+            elif isinstance(child, Residual) and is_exactly(child, Residual):
+                setattr(module, name, FusedResidual.like(child, kernels=kernels))

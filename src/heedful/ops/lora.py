@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import ConfigError, suggestion
+from heedful.ops.changes import is_exactly
 from heedful.ops.fused import FastDropout
 from heedful.settings.run import LoraConfig
 
@@ -55,7 +56,7 @@ def add_adapters(model: nn.Module, config: LoraConfig) -> None:
     """Replace every inner linear layer whose last name is a target by an adapted one; freeze all others.
 
     Raises:
-        ConfigError: no layer has the name of a target.
+        ConfigError: no layer has the name of a target, or one is not torch's own `Linear`.
     """
     layers = inner_linear_layers(model)
     known = sorted({name.rpartition(".")[2] for name in layers})
@@ -67,6 +68,8 @@ def add_adapters(model: nn.Module, config: LoraConfig) -> None:
     model.requires_grad_(requires_grad=False)
     for name, layer in layers.items():
         if name.rpartition(".")[2] in config.targets:
+            if not is_exactly(layer, nn.Linear):
+                raise ConfigError(f"lora.targets: {name} is not torch's own Linear, and cannot be adapted")
             adapted = AdaptedLinear(layer, rank=config.rank, alpha=config.alpha, dropout=config.dropout)
             _put(model, name, adapted)
 

@@ -1,7 +1,8 @@
 """A bundle: what a trained model is on disk, for use, and what people share.
 
     config.json         format_version, the configuration, scores, a calibration of the confidence if there is
-                        one (calibration.py), and a checksum of each file beside it
+                        one (calibration.py), and a checksum of each file beside it; for a model with
+                        classes or methods that are not heedful's own, their names (ops/changes.py)
     model.safetensors   the weights; a shared matrix is written once
     tokenizer.model     (or source.model and target.model, or the files of an imported tokenizer:
                         text/pair.py; without any, the model works on ids)
@@ -15,6 +16,7 @@ import hashlib
 import json
 import math
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,6 +43,7 @@ from heedful.settings.run import Config
 from heedful.storage.calibration import Calibration
 from heedful.storage.weights_file import (
     SafetensorsArrays,
+    Shape,
     check_fits,
     embedding_names,
     safetensors_shapes,
@@ -59,6 +62,7 @@ FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
+_CHANGES = "changed_parts"  # the key of their names in config.json
 _BLOCK = 2**22  # weights that are written at a time
 
 
@@ -98,8 +102,13 @@ class Bundle:
 class StoredModel:
     """The weights of a model in a safetensors file, which stays open."""
 
-    def __init__(self, file: Path, config: ModelConfig) -> None:
+    def __init__(self, file: Path, config: ModelConfig, shapes: Mapping[str, Shape] | None = None) -> None:
         """Compare the file with a configuration, by its header alone: nothing is read or built before.
+
+        Args:
+            file: of the weights.
+            config: of the model.
+            shapes: of the weights by name; None: as the configuration says.
 
         Raises:
             BundleError: it cannot be read, or does not belong to the configuration.
@@ -107,7 +116,7 @@ class StoredModel:
         self.config = config
         self._file = file
         try:
-            check_fits(weight_shapes(config), safetensors_shapes(file), file)
+            check_fits(shapes or weight_shapes(config), safetensors_shapes(file), file)
             self._arrays = SafetensorsArrays(file)
         except ValueError as error:
             raise BundleError(f"{file}: {error}; copy the bundle again") from None
@@ -192,11 +201,24 @@ def add_file(path: Path, name: str, content: bytes) -> Path:
     return file
 
 
-def load_bundle(path: Path | str) -> Bundle:
+def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundle:
     """Read a bundle, or the bundle of a run; of its weights, the names and shapes alone.
 
+    A bundle holds no code. If its model had a class or a method of the user's own, this process has to build
+    the same model from the configuration, or give it.
+
+    Args:
+        path: of the bundle or run.
+        into: a model of the same configuration and code, which gets the weights; None: heedful builds it.
+
+    Example:
+        model = Transformer.from_config(config)
+        model.encoder.layers[0].feed_forward = SquaredReLU(512, 2048)
+        translator = Translator(load_bundle("runs/squared", into=model))
+
     Raises:
-        BundleError: it is missing, incomplete, altered, of a newer format, or has no tokenizer.
+        BundleError: it is missing, incomplete, altered, of a newer format, of a model with other code, or has
+            no tokenizer.
     """
     path = resolve_bundle(path)
     description, config = _read_checked(path)
@@ -209,7 +231,7 @@ def load_bundle(path: Path | str) -> Bundle:
     return Bundle(
         config,
         tokenizers,
-        StoredModel(path / WEIGHTS_FILE, config.model),
+        _network(path, config.model, description, into),
         path,
         description["scores"],
         _calibration(path, description),
@@ -241,7 +263,7 @@ def read_bundle(path: Path | str) -> BundleContents:
     """
     path = resolve_bundle(path)
     description, config = _read_checked(path)
-    network = StoredModel(path / WEIGHTS_FILE, config.model)
+    network = _stored_model(path, config.model, description)
     has_tokenizers = TokenizerPair.is_among(description["sha256"])
     calibration = _calibration(path, description)
     return BundleContents(config, network, path, description["scores"], has_tokenizers, calibration)
@@ -270,20 +292,65 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
     return tokenizers
 
 
-def load_model(path: Path | str, *, dtype: "torch.dtype | None" = None) -> "Transformer":
+def load_model(
+    path: Path | str, *, dtype: "torch.dtype | None" = None, into: "Transformer | None" = None
+) -> "Transformer":
     """Read the model of a bundle, with or without tokenizers, or of a run; it comes in evaluation mode.
+
+    `into` is as for `load_bundle`.
 
     Example:
         model = load_model("runs/demo")
         logits = model(src, tgt_in)  # (B, T, V), for int64 ids (B, S) and (B, T), padded on the right
 
     Raises:
-        BundleError: it is missing, incomplete, altered, or of a newer format.
+        BundleError: it is missing, incomplete, altered, of a newer format, or of a model with other code.
     """
     path = resolve_bundle(path)
-    _, config = _read_checked(path)
-    model = StoredModel(path / WEIGHTS_FILE, config.model).model
+    description, config = _read_checked(path)
+    network = _network(path, config.model, description, into)
+    model = network.model if isinstance(network, StoredModel) else network
     return model if dtype is None else model.to(dtype)
+
+
+def _network(
+    path: Path, config: ModelConfig, description: Mapping[str, Any], into: "Transformer | None"
+) -> "Transformer | StoredModel":
+    if into is None:
+        return _stored_model(path, config, description)
+    from heedful.storage.torch_weights import load_weights, read_safetensors
+
+    file = path / WEIGHTS_FILE
+    if into.config != config:
+        raise BundleError(f"{path}: its model has another configuration than the model that it is read into")
+    try:
+        load_weights(into, read_safetensors(file), file)
+    except ValueError as error:
+        raise BundleError(f"{file}: {error}; copy the bundle again") from None
+    return into.eval()
+
+
+def _stored_model(path: Path, config: ModelConfig, description: Mapping[str, Any]) -> StoredModel:
+    """Return the model of a bundle, if what is built here is what was saved.
+
+    Raises:
+        BundleError: it is not: other classes, methods or functions.
+    """
+    file, changes = path / WEIGHTS_FILE, description.get(_CHANGES)
+    if not changes:
+        return StoredModel(file, config)
+    name, value = next(iter(changes.items()))
+    if "heedful.model" in sys.modules:  # otherwise, nothing in this process can have changed it
+        from heedful.ops.changes import changes_by_code
+        from heedful.storage.torch_weights import meta_model
+
+        if changes_by_code(config) == changes:
+            weights = meta_model(config).named_parameters()
+            return StoredModel(file, config, {each: tuple(weight.shape) for each, weight in weights})
+    raise BundleError(
+        f"{path}: in its model, {name} is {shown(value)}, and no file holds its code; in Python, build the "
+        "model by the same code and call load_bundle(path, into=model)"
+    )
 
 
 def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
@@ -299,7 +366,7 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
     """
     from heedful.storage.torch_weights import unique_weights
 
-    more: dict[str, Any] = {"scores": dict(bundle.scores)}
+    more = {"scores": dict(bundle.scores)} | _changes(bundle.model)
     if bundle.calibration is not None:
         more["calibration"] = bundle.calibration.as_json()
     save_weights(unique_weights(bundle.model), bundle.config, bundle.tokenizers, path, card=card, more=more)
@@ -309,7 +376,15 @@ def save_model(model: "Transformer", config: Config, path: Path | str, *, card: 
     """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`."""
     from heedful.storage.torch_weights import unique_weights
 
-    save_weights(unique_weights(model), config, None, path, card=card)
+    more = {"scores": {}} | _changes(model)
+    save_weights(unique_weights(model), config, None, path, card=card, more=more)
+
+
+def _changes(model: "Transformer") -> dict[str, Any]:
+    from heedful.ops.changes import changed_parts
+
+    changes = changed_parts(model)
+    return {_CHANGES: changes} if changes else {}
 
 
 def save_weights(
@@ -325,7 +400,7 @@ def save_weights(
 
     Args:
         weights: by the names of `weight_shapes`, a shared matrix under its first name; only one of them
-            need be in memory.
+            need be in memory, unless the model has parts that are not heedful's own.
         config: of the bundle.
         tokenizers: None: the model works on ids.
         path: the directory to make; one that exists is replaced.
@@ -340,7 +415,10 @@ def save_weights(
         temporary.mkdir(parents=True)
         if tokenizers is not None:
             tokenizers.save(temporary)
-        _write_weights(weights, config, temporary / WEIGHTS_FILE)
+        shapes = weight_shapes(config.model)
+        if _CHANGES in more:
+            shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+        _write_weights(weights, shapes, temporary / WEIGHTS_FILE)
         # A path that it names may be no UTF-8.
         (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
         files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
@@ -358,9 +436,9 @@ def save_weights(
         raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
 
 
-def _write_weights(weights: "Mapping[str, Tensor]", config: Config, file: Path) -> None:
+def _write_weights(weights: "Mapping[str, Tensor]", shapes: Mapping[str, Shape], file: Path) -> None:
     """Write a safetensors file in float32, a tensor at a time: its own writer needs all of them at once."""
-    shapes = dict(sorted(weight_shapes(config.model).items()))
+    shapes = dict(sorted(shapes.items()))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in shapes.items():
@@ -423,8 +501,8 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
 
 def _settings(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the checksum of the settings is of."""
-    keys = ("config", "scores", *(["calibration"] if "calibration" in description else []))
-    return {key: description[key] for key in keys}
+    keys = ("config", "scores", "calibration", _CHANGES)
+    return {key: description[key] for key in keys if key in description}
 
 
 def _calibration(path: Path, description: Mapping[str, Any]) -> Calibration | None:
@@ -480,6 +558,9 @@ def _read_description(path: Path) -> dict[str, Any]:
     for name in ("config", "scores", "sha256"):
         if not isinstance(description.get(name), dict):
             raise BundleError(f"{file}: altered ({name!r} is missing); copy the bundle again")
+    changes = description.get(_CHANGES, {})
+    if not (isinstance(changes, dict) and all(isinstance(each, str) for each in changes.values())):
+        raise BundleError(f"{file}: altered ({_CHANGES!r} has no names of parts); copy the bundle again")
     for name in description["sha256"]:
         if not is_plain_name(name):
             raise BundleError(

@@ -1,6 +1,7 @@
 """Weights in torch: those of models, copied or assigned, and those of files, read and checked."""
 
 import argparse
+import copy
 import re
 import warnings
 import zipfile
@@ -16,12 +17,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from heedful.errors import BundleError
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.runtime.threads import apply_threads
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
-from heedful.storage.weights_file import check_fits, one_line, utf_8_name, weight_shapes
+from heedful.storage.weights_file import check_fits, one_line, utf_8_name
 
 HALF = (torch.float16, torch.bfloat16)
 _TYPES = (torch.float32, torch.float64, *HALF, torch.int64, torch.int32, torch.uint8, torch.bool)
@@ -29,7 +31,17 @@ _MAX_NAME = 500  # characters
 
 
 def unique_weights(model: Transformer) -> dict[str, Tensor]:
-    """Return the weights by name in float32, each shared matrix under its first name only."""
+    """Return the weights by name in float32, each shared matrix under its first name only.
+
+    Raises:
+        BundleError: a module has a buffer in its state, which is no weight and would be lost.
+    """
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    if buffers := sorted(model.state_dict().keys() - names):
+        raise BundleError(
+            f"{buffers[0]}: bundles and checkpoints hold no buffers; make it a Parameter with "
+            "requires_grad=False, or register it with persistent=False"
+        )
     return {name: weight.detach().float().contiguous() for name, weight in model.named_parameters()}
 
 
@@ -64,6 +76,8 @@ def meta_model(config: ModelConfig) -> Transformer:
 def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     """Make these tensors a model's weights, by name and without a copy; a shared matrix stays shared.
 
+    Which weights are trained stays as it is.
+
     Args:
         model: usually from `meta_model`.
         weights: as `model.named_parameters()` names them, a shared one under its first name.
@@ -72,6 +86,19 @@ def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     parameters = {name: nn.Parameter(weights[name].detach()) for name in first_names.values()}
     every = model.named_parameters(remove_duplicate=False)
     model.load_state_dict({name: parameters[first_names[id(each)]] for name, each in every}, assign=True)
+
+
+def without_weights(model: Transformer) -> Transformer:
+    """Return a copy of a model, its modules and all, with weights on the meta device: names and shapes alone.
+
+    Buffers are copied to the CPU.
+    """
+    replaced: dict[int, object] = {
+        id(each): nn.Parameter(torch.empty_like(each, device="meta"), requires_grad=each.requires_grad)
+        for each in model.parameters()
+    }
+    replaced |= {id(each): each.detach().cpu() for each in model.buffers()}
+    return copy.deepcopy(model, replaced)
 
 
 def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.float32]]) -> Transformer:
@@ -83,7 +110,7 @@ def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.fl
     """
     apply_threads()
     model = meta_model(config)
-    assign_weights(model, {name: torch.from_numpy(weight(name)) for name in weight_shapes(config)})
+    assign_weights(model, {name: torch.from_numpy(weight(name)) for name, _ in model.named_parameters()})
     use_fused_ops(model, kernels=False)  # training asks for them
     return model.eval()
 

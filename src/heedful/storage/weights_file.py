@@ -28,11 +28,15 @@ def check_fits(expected: Mapping[str, Shape], stored: Mapping[str, Shape], origi
     Raises:
         BundleError: a weight is missing, unknown, or of another shape.
     """
-    if wrong := expected.keys() ^ stored.keys():
-        name = min(wrong)
-        kind = "missing" if name in expected else "unknown"
+    if unknown := stored.keys() - expected.keys():
         raise BundleError(
-            f"{origin}: weight {shown(name)} is {kind}; the file does not belong to its configuration"
+            f"{origin}: weight {shown(min(unknown))} is unknown: no class of this model has it; the file "
+            "does not belong to its configuration"
+        )
+    if missing := expected.keys() - stored.keys():
+        raise BundleError(
+            f"{origin}: weight {shown(min(missing))} is missing; the file does not belong to its "
+            "configuration"
         )
     for name, shape in expected.items():
         if shape != stored[name]:

@@ -46,6 +46,13 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float,
     return Loss((1.0 - smoothing) * nll + smoothing * uniform, nll.detach())
 
 
+def divergence(logits: Tensor) -> Tensor:
+    """Return Σ KL(p‖q) + KL(q‖p) over pairs of neighbouring rows (N, V): see `fused_linear_cross_entropy`."""
+    log_probs = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    log_p, log_q = log_probs[::2], log_probs[1::2]
+    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum()
+
+
 def fused_linear_cross_entropy(
     states: Tensor,
     output: nn.Linear,

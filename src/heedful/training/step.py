@@ -13,17 +13,18 @@ from functools import partial
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.data.batches import Batch
 from heedful.errors import TrainingError, is_out_of_memory
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import has_plain_self_attention
+from heedful.ops.changes import change_of, is_exactly
 from heedful.ops.packing import packed_states
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config, TrainConfig
 from heedful.training.execution import autocast, float32_matmul_precision
-from heedful.training.loss import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
+from heedful.training.loss import Loss, divergence, fused_linear_cross_entropy, smoothed_cross_entropy
 
 Batches = Callable[[], Iterator[Batch]]  # each call returns a new iterator over the micro-batches of a step
 
@@ -96,15 +97,22 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
         states = model.decode(tgt_in, model.encode(src))[chosen]
     if passes == 2:  # the two of a token side by side
         states = torch.stack(states.chunk(2), dim=1).flatten(0, 1)
-    loss = fused_linear_cross_entropy(
-        states,
-        model.output,
-        batch.tgt_out[is_real].repeat_interleave(passes),
-        smoothing=settings.label_smoothing,
-        pad_id=pad_id,
-        r_drop=settings.r_drop,
-        kernels=settings.kernels != "torch",
-    )
+    targets, smoothing = batch.tgt_out[is_real].repeat_interleave(passes), settings.label_smoothing
+    if is_exactly(model.output, nn.Linear) and change_of(model) is None:
+        loss = fused_linear_cross_entropy(
+            states,
+            model.output,
+            targets,
+            smoothing=smoothing,
+            pad_id=pad_id,
+            r_drop=settings.r_drop,
+            kernels=settings.kernels != "torch",
+        )
+    else:
+        logits = model.project(states)
+        loss = smoothed_cross_entropy(logits, targets, smoothing=smoothing, pad_id=pad_id)
+        if passes == 2:
+            loss = Loss(loss.smoothed + 0.5 * settings.r_drop * divergence(logits), loss.nll)
     return Loss(loss.smoothed / passes, loss.nll / passes)
 
 

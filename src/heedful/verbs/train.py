@@ -241,7 +241,11 @@ def _validation_set(prepared: "PreparedRun", tokenizer: str) -> str:
 
 def fingerprint_of(prepared: "PreparedRun") -> str:
     """Return a hash of what may not change when a run is resumed; limits and reporting may."""
+    from heedful.ops.changes import changed_parts
+
+    changes = changed_parts(prepared.model)
     fixed = [
+        *([changes] if changes else []),
         prepared.config.model.model_dump(),
         prepared.config.batch.model_dump(),
         prepared.config.optimizer.name,
@@ -378,12 +382,15 @@ class DecodingValidator:
         from heedful.decoding.options import SearchOptions
         from heedful.decoding.translator import Translator
         from heedful.evaluation.metrics import evaluate_texts
+        from heedful.ops.changes import changed_parts
         from heedful.storage.bundle import Bundle
         from heedful.training.events import CUT_OUTPUTS
 
         config = self._prepared.config
         translator = Translator(
-            Bundle(config, self._prepared.tokenizers, model), precision=self._prepared.execution.precision
+            Bundle(config, self._prepared.tokenizers, model),
+            precision=self._prepared.execution.precision,
+            engine="torch" if changed_parts(model) else "auto",  # the set-up has said why
         )
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
         with without_warnings():  # of the same lines each time; the set-up has said how many there are

@@ -6,6 +6,7 @@ grows. On Multi30k BLEU falls by 12 to 13 for each nat of validation loss (docs/
 for 0.13. Nothing is timed: the same models on the same class of CPU always get the same backend.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.backends.native import NativeBackend
+from heedful.decoding.backends.native import NativeBackend, change_of
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.steps import on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
@@ -26,6 +27,8 @@ from heedful.storage.bundle import StoredModel
 if TYPE_CHECKING:
     from heedful.decoding.backends.torch import TorchBackend
     from heedful.model.transformer import Transformer
+
+_log = logging.getLogger("heedful.model")  # not that of searches: a service shows it
 
 AnyBackend = TypeVar("AnyBackend", bound=Backend)
 PrecisionChoice = Literal["auto", Precision]
@@ -53,6 +56,9 @@ def choose_backend(
 ) -> Backend:
     """Return the backend of a model or an ensemble: the native engine where it can be used, else torch.
 
+    A model with a part that is not heedful's own (`ops/changes.py`) is computed by torch, and the log names
+    the part.
+
     Args:
         models: whose probabilities are averaged, all on one device.
         precision: of matrix multiplications; "auto" is that of the table `FASTEST` in the native engine, and
@@ -78,6 +84,8 @@ def choose_backend(
             return_free_memory()
             return backend
         reason = f"precision='auto': {why_not}" if precision == "auto" and not has_torch() else why_not
+        if engine == "auto" and (change := next(filter(None, map(change_of, models)), None)):
+            _log.warning("%s: not heedful's own; torch computes the model as it is", change)
     if engine != "native" and precision != "int8":
         return _torch_backend(models, precision, because=f"{reason}; ")
     if engine == "torch":

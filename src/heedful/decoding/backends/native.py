@@ -1,6 +1,7 @@
 """The native backend: the engine of the native library, on a CPU, for the paper's models and T5's."""
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -415,8 +416,23 @@ def weight_of(model: "Transformer | StoredModel") -> Callable[[str], NDArray[np.
     return lambda name: parameters[name].detach().numpy()
 
 
+def change_of(model: "Transformer | StoredModel") -> str | None:
+    """Name what is not heedful's own in a model; for a stored one, in the code that would build it.
+
+    If `heedful.model` is not imported, it cannot have been changed, and torch need not be imported either.
+    """
+    if "heedful.model" not in sys.modules:
+        return None
+    from heedful.ops.changes import changed_parts, in_words, patched_code
+
+    changes = patched_code() if isinstance(model, StoredModel) else changed_parts(model)
+    return in_words(changes) if changes else None
+
+
 def _why_not_packed(model: "Transformer | StoredModel") -> str | None:
-    """Say why the weights of a model in memory cannot be packed."""
+    """Say why the weights of a model cannot be packed, or would be those of another model."""
+    if change := change_of(model):
+        return f"{change}, which only torch computes"
     if isinstance(model, StoredModel):
         return None
     parameters = dict(model.named_parameters())

@@ -31,6 +31,12 @@ from heedful.text.tokenizer import pad
 _ATTENTION_NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention")
 
 
+NO_MAPS = (
+    "the cross-attention of this model is a class of its own that gives no weights; inherit from "
+    "ScaledDotProductAttention and pass them through its dropout, or ask for no coverage and no attention"
+)
+
+
 class CrossAttention:
     """The attention of models to the source, as each of their forward passes goes by."""
 
@@ -42,6 +48,8 @@ class CrossAttention:
         """Return the weights (B, T, S) of the latest pass, as a mean over the models, and forget them."""
         of_models = []
         for recorder in self._recorders:
+            if not recorder.maps:
+                raise InputError(NO_MAPS)
             weights_BHTS = recorder.maps[-1].weights
             recorder.maps.clear()
             at_least_float32 = torch.promote_types(weights_BHTS.dtype, torch.float32)
@@ -332,6 +340,8 @@ class TorchBackend(Backend):
                 stack, number, kind = match.groups()
                 of_kind[stack, kind].append((int(number), each.weights[0].float().cpu().numpy()))
         kinds = (("encoder", "self"), ("decoder", "self"), ("decoder", "cross"))
+        if len(of_kind["decoder", "cross"]) < len(self._models[0].decoder.layers):
+            raise InputError(NO_MAPS)
         return HeadWeights(*([of_layer for _, of_layer in sorted(of_kind[kind])] for kind in kinds))
 
     def _restricted(self, steps: Sequence[StepFunction], allowed: Allowed) -> StepFunction:

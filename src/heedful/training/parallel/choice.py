@@ -9,6 +9,7 @@ import torch.distributed as dist
 from heedful.data.batches import BatchSource
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
+from heedful.ops.changes import only_in_this_process
 from heedful.runtime.native import native
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
@@ -92,9 +93,11 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
     is long enough to pay for starting them, and the shared memory (often small in containers) is large
     enough; otherwise one.
 
+    A model with a change that other processes cannot make (`only_in_this_process`) has one.
+
     Raises:
-        ConfigError: the shared memory is too small for the configured processes, or the model is on a GPU,
-            where torchrun starts them.
+        ConfigError: the shared memory is too small for the configured processes, the model is on a GPU, where
+            torchrun starts them, or they cannot make a change of the model.
     """
     threads, train = torch.get_num_threads(), config.train
     left = shared_memory_left()
@@ -103,6 +106,11 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
         raise ConfigError(
             f"train.processes={train.processes}: these share a CPU, and the model is on a GPU; set "
             "train.processes=0, or start one for each GPU: torchrun --nproc-per-node N -m heedful train"
+        )
+    if train.processes > 1 and (change := only_in_this_process(model)):
+        raise ConfigError(
+            f"train.processes={train.processes}: {change}: other processes do not have it; put a class of "
+            "your own into a module that they can import, and into the model, or set train.processes=1"
         )
     if train.processes:
         needed = shared_memory_needed(model, train.processes) if train.processes > 1 else 0
@@ -115,6 +123,8 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
     step_tokens = config.batch.tokens * config.batch.accumulation
     is_short = (train.max_steps or math.inf) * step_tokens < _MUCH_WORK or (train.max_minutes or math.inf) < 1
     size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS)) if on_cpu and not is_short else 1
-    if left is not None and shared_memory_needed(model, size) > left:
+    if size > 1 and (
+        (left is not None and shared_memory_needed(model, size) > left) or only_in_this_process(model)
+    ):
         size = 1
     return size, threads // size

@@ -29,12 +29,14 @@ from torch.nn.parallel import DistributedDataParallel
 from heedful.data.batches import Batch, BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model.transformer import Transformer
+from heedful.ops.changes import Changes, changed_parts, in_words
 from heedful.settings.run import Config, TrainConfig
+from heedful.storage.torch_weights import assign_weights, without_weights
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
 from heedful.training.loss import Loss
-from heedful.training.optimizer import build_optimizer, choose_trained_weights
+from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     LossSums,
@@ -157,9 +159,10 @@ def leave_process_group() -> None:
 class _Setup:
     """The first message to a worker; `average_decay` is None without a moving average."""
 
+    model: Transformer  # without weights
+    changes: Changes  # by rank 0's code
     source: BatchSource
     config: Config
-    dtype: torch.dtype
     average_decay: float | None
     group: str  # a name that no other group of these processes has
 
@@ -182,9 +185,9 @@ class DistributedGroup:
         self.threads = torch.get_num_threads()
         self.is_sharded = rank.config.train.parallel == "fsdp"
         self._is_between_steps = True
-        dtype = next(rank.model.parameters()).dtype
         decay = None if average is None else average.decay
-        setup = _Setup(rank.source, rank.config, dtype, decay, uuid.uuid4().hex)
+        model, changes = without_weights(rank.model), changed_parts(rank.model)
+        setup = _Setup(model, changes, rank.source, rank.config, decay, uuid.uuid4().hex)
         _broadcast(setup)
         self._stepper = _Stepper(setup, rank, _State(rank.model, optimizer, average))
 
@@ -227,10 +230,22 @@ def run_worker(device: torch.device) -> None:
 
 
 def _new_rank(setup: _Setup, device: torch.device) -> Rank:
-    """Return this process's rank with a model whose weights are still to come from rank 0."""
+    """Return this process's rank with a model whose weights are still to come from rank 0.
+
+    Raises:
+        TrainingError: rank 0 has other code, so that the ranks would train different models.
+    """
     config, execution = setup.config, Execution.of(setup.config.train, device)
-    model = Transformer.from_config(config.model).to(device, setup.dtype)
-    choose_trained_weights(model, config)
+    model = setup.model
+    empty = {name: torch.empty_like(each, device=device) for name, each in model.named_parameters()}
+    assign_weights(model, empty)
+    model.to(device)
+    own = changed_parts(model)
+    if different := dict(own.items() ^ setup.changes.items()):
+        raise TrainingError(
+            f"{in_words(different)}: not the same in all processes; make the change in the "
+            "script that torchrun starts, for every rank"
+        )
     execution.apply(model)
     index, size = dist.get_rank(), dist.get_world_size()
     return Rank(model, setup.source, config, execution, index=index, size=size)

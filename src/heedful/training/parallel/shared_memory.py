@@ -22,12 +22,12 @@ from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import using_threads
 from heedful.settings.run import Config
+from heedful.storage.torch_weights import assign_weights, without_weights
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.interrupt import block_signals, ignore_signals
 from heedful.training.optimizer import (
     build_optimizer,
-    choose_trained_weights,
     fill_state,
     optimizer_of_shard,
     update_costs,
@@ -88,12 +88,23 @@ class SharedMemoryGroup:
         self._is_between_steps = True
         memory = move_to_shared_memory(rank.model, optimizer, average, rank.size)
         self._shard = Shard(rank, optimizer, average, memory)
+        model = without_weights(rank.model)
         context = multiprocessing.get_context("spawn")
         self._workers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
         atexit.register(self.close)  # or the program would wait for its workers, and they for a message
         for index in range(1, rank.size):
             ours, theirs = context.Pipe()
-            arguments = (theirs, rank.source, rank.config, rank.execution, index, rank.size, memory, threads)
+            arguments = (
+                theirs,
+                model,
+                rank.source,
+                rank.config,
+                rank.execution,
+                index,
+                rank.size,
+                memory,
+                threads,
+            )
             process = context.Process(target=_run_worker, args=arguments, daemon=True)
             with block_signals():
                 process.start()
@@ -156,6 +167,7 @@ class SharedMemoryGroup:
 @ignore_signals()
 def _run_worker(
     pipe: "Connection[Any, Any]",
+    model: Transformer,
     source: BatchSource,
     config: Config,
     execution: Execution,
@@ -166,9 +178,8 @@ def _run_worker(
 ) -> None:
     """Handle the messages of rank 0 until it closes its end of the pipe."""
     torch.set_num_threads(threads)
-    model = Transformer.from_config(config.model).to(memory.weights.dtype)
-    choose_trained_weights(model, config)
-    attach_model(model, memory)
+    names, like = zip(*model.named_parameters(), strict=True)
+    assign_weights(model, dict(zip(names, views(memory.weights, like), strict=True)))
     execution.apply(model)
     rank = Rank(model, source, config, execution, index=index, size=size)
     optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
