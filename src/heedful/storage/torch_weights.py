@@ -101,6 +101,13 @@ def without_weights(model: Transformer) -> Transformer:
     return copy.deepcopy(model, replaced)
 
 
+def with_empty_weights(model: Transformer, device: torch.device) -> Transformer:
+    """Give a model from `without_weights` memory for its weights on a device; return it."""
+    parameters = model.named_parameters()
+    assign_weights(model, {name: torch.empty_like(each, device=device) for name, each in parameters})
+    return model.to(device)
+
+
 def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.float32]]) -> Transformer:
     """Build a model in evaluation mode, with arrays of its own for weights.
 

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from heedful.data.corpora import joined
 from heedful.data.files import ParallelText, Report
 from heedful.data.store import ParallelStore
+from heedful.model.transformer import Transformer
+from heedful.ops.changes import changed_parts, in_words
 from heedful.settings.run import Config, TokenizerConfig
+from heedful.storage.torch_weights import unique_weights
 from heedful.text import TokenizerPair
 from heedful.text.round_trip import RoundTrip
 from heedful.training import Event, NoticeEvent, WarningEvent
@@ -74,6 +77,19 @@ def _time_left(done: Sequence[tuple[float, float]]) -> str:
         return ""
     (start, first), (now, last) = done[0], done[-1]
     return f", {last:.0%} done, {(now - start) / (last - first) * (1 - last):.0f} s left"
+
+
+def note_changes(model: Transformer, notices: Notices) -> None:
+    """Warn of a model with parts that are not heedful's own: what is fast only for these does not compute it.
+
+    Raises:
+        BundleError: it has a buffer that bundles do not hold.
+    """
+    if changes := changed_parts(model):
+        unique_weights(model)
+        notices.add(
+            f"{in_words(changes)}: not heedful's own; torch computes the model as it is", warning=True
+        )
 
 
 def note_store(store: ParallelStore, notices: Notices) -> None:

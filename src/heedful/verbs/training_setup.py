@@ -16,7 +16,6 @@ from heedful.data.files import PairFiles, ParallelText, Report, overlap, shared_
 from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer
-from heedful.ops.changes import changed_parts, in_words
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config, validate
 from heedful.settings.options import PAIR_TOKENS
@@ -40,6 +39,7 @@ from heedful.verbs.corpus_shards import (
 from heedful.verbs.loading import local_bundle
 from heedful.verbs.notices import (
     Notices,
+    note_changes,
     note_held_out,
     note_rewritten,
     note_store,
@@ -137,11 +137,7 @@ def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resu
         if execution.compiles:
             notices.add("the layers are compiled: the first steps take a minute or more")
         model = _build_model(config, base).to(execution.device)
-        if changes := changed_parts(model):
-            unique_weights(model)  # refuses, before the first step, what no bundle holds
-            notices.add(
-                f"{in_words(changes)}: not heedful's own; torch computes the model as it is", warning=True
-            )
+        note_changes(model, notices)
         execution.apply(model)
         with notices.during("turning the text into ids") as report:
             ids = prepared.store if prepared else None

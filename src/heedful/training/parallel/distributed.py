@@ -31,7 +31,7 @@ from heedful.errors import ConfigError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import Changes, changed_parts, in_words
 from heedful.settings.run import Config, TrainConfig
-from heedful.storage.torch_weights import assign_weights, without_weights
+from heedful.storage.torch_weights import with_empty_weights, without_weights
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
@@ -186,9 +186,8 @@ class DistributedGroup:
         self.is_sharded = rank.config.train.parallel == "fsdp"
         self._is_between_steps = True
         decay = None if average is None else average.decay
-        model, changes = without_weights(rank.model), changed_parts(rank.model)
-        setup = _Setup(model, changes, rank.source, rank.config, decay, uuid.uuid4().hex)
-        _broadcast(setup)
+        parts = without_weights(rank.model), changed_parts(rank.model)
+        _broadcast(setup := _Setup(*parts, rank.source, rank.config, decay, uuid.uuid4().hex))
         self._stepper = _Stepper(setup, rank, _State(rank.model, optimizer, average))
 
     def step(self, plan: StepPlan) -> StepMetrics:
@@ -230,22 +229,11 @@ def run_worker(device: torch.device) -> None:
 
 
 def _new_rank(setup: _Setup, device: torch.device) -> Rank:
-    """Return this process's rank with a model whose weights are still to come from rank 0.
-
-    Raises:
-        TrainingError: rank 0 has other code, so that the ranks would train different models.
-    """
+    """Return this process's rank with a model whose weights are still to come from rank 0."""
     config, execution = setup.config, Execution.of(setup.config.train, device)
-    model = setup.model
-    empty = {name: torch.empty_like(each, device=device) for name, each in model.named_parameters()}
-    assign_weights(model, empty)
-    model.to(device)
-    own = changed_parts(model)
-    if different := dict(own.items() ^ setup.changes.items()):
-        raise TrainingError(
-            f"{in_words(different)}: not the same in all processes; make the change in the "
-            "script that torchrun starts, for every rank"
-        )
+    model = with_empty_weights(setup.model, device)
+    if different := dict(changed_parts(model).items() ^ setup.changes.items()):
+        raise TrainingError(f"{in_words(different)}: only in some processes; change the model in all of them")
     execution.apply(model)
     index, size = dist.get_rank(), dist.get_world_size()
     return Rank(model, setup.source, config, execution, index=index, size=size)

@@ -94,17 +94,7 @@ class SharedMemoryGroup:
         atexit.register(self.close)  # or the program would wait for its workers, and they for a message
         for index in range(1, rank.size):
             ours, theirs = context.Pipe()
-            arguments = (
-                theirs,
-                model,
-                rank.source,
-                rank.config,
-                rank.execution,
-                index,
-                rank.size,
-                memory,
-                threads,
-            )
+            arguments = (theirs, model, rank.source, rank.config, rank.execution, index, memory, threads)
             process = context.Process(target=_run_worker, args=arguments, daemon=True)
             with block_signals():
                 process.start()
@@ -172,7 +162,6 @@ def _run_worker(
     config: Config,
     execution: Execution,
     index: int,
-    size: int,
     memory: "SharedMemory",
     threads: int,
 ) -> None:
@@ -181,7 +170,7 @@ def _run_worker(
     names, like = zip(*model.named_parameters(), strict=True)
     assign_weights(model, dict(zip(names, views(memory.weights, like), strict=True)))
     execution.apply(model)
-    rank = Rank(model, source, config, execution, index=index, size=size)
+    rank = Rank(model, source, config, execution, index=index, size=len(memory.gradients))
     optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
     attach_state(optimizer, memory)
     average = None
