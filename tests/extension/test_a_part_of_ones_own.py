@@ -23,6 +23,7 @@ from tolerances import FLOAT32, FLOAT64, assert_close, close
 from torch import Tensor, nn
 
 from heedful.data.batches import Batch
+from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, ConfigError, InputError, InteropError
