@@ -27,6 +27,7 @@ _EQUAL = ("heedful.ops.", "torch.distributed.")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 _USUAL = vars(nn.Module()).keys()  # attributes of every module
+_WHOLE = "the model"
 
 Changes = dict[str, str]  # what stands in a place, by the name of the place; empty: all is heedful's own
 
@@ -84,8 +85,8 @@ def patched_functions() -> Changes:
         f"{module.__name__}.{name}": _name(value)
         for module in _OF_THE_PAPER
         for name, value in vars(module).items()
-        if isinstance(value, FunctionType | type)
-        and (value.__name__ != name or not _is_ours(value, besides=sys.stdlib_module_names))
+        if (isinstance(value, FunctionType | type) and value.__name__ != name)
+        or (callable(value) and not _is_ours(value, besides=sys.stdlib_module_names))
     }
 
 
@@ -114,6 +115,8 @@ def changed_parts(model: Transformer) -> Changes:
     """
     expected = _described(model.config)
     changes = patched_functions() | dict(_differences(model, expected, ""))
+    if _WHOLE in changes:
+        return changes
     own, wanted = (dict(each.named_parameters()) for each in (model, expected))
     for name in sorted(own.keys() ^ wanted.keys()):
         owner = name.rpartition(".")[0]
@@ -138,9 +141,9 @@ def only_in_this_process(model: Transformer) -> str | None:
     for name, module in model.named_modules():
         kind = type(module)
         if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
-            return f"{name}: {_name(kind)}"
+            return f"{name or _WHOLE}: {_name(kind)}"
         if change := _change_of_instance(module):
-            return f"{name}: {change}"
+            return f"{name or _WHOLE}: {change}"
     return None
 
 
@@ -156,7 +159,7 @@ def _described(config: ModelConfig) -> Transformer:
 
 
 def _differences(module: nn.Module, expected: nn.Module, path: str) -> Iterator[tuple[str, str]]:
-    name = path or "the model"
+    name = path or _WHOLE
     if class_of(module) is not class_of(expected):
         yield name, _name(type(module))
         return
