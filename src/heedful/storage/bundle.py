@@ -348,8 +348,8 @@ def _stored_model(path: Path, config: ModelConfig, description: Mapping[str, Any
             weights = meta_model(config).named_parameters()
             return StoredModel(file, config, {each: tuple(weight.shape) for each, weight in weights})
     raise BundleError(
-        f"{path}: its model has a part that is not heedful's own ({shown(f'{name}: {value}')}), and a bundle "
-        "holds no code; in Python, build the model by the same code and call load_bundle(path, into=model)"
+        f"{path}: its model has a part that is not heedful's own ({shown(name)}: {shown(value)}), and a "
+        "bundle holds no code; build the model by the same code, then call load_bundle(path, into=model)"
     )
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.errors import InteropError, MissingExtraError, install_hint
+from heedful.errors import MissingExtraError, install_hint
 from heedful.interop.exporting import refuse_changed, refuse_recurrent, write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, OnnxSettings, settings_of
 from heedful.model.attention import (
@@ -254,11 +254,9 @@ class ComputedSinusoids(SinusoidalPositions):
         half = torch.arange(d_model // 2, dtype=torch.float64)
         if self.formula in (sinusoids, concatenated_sinusoids):
             self.first, rates = 0, 10_000 ** -(2 * half / d_model)
-        elif isinstance(self.formula, OffsetSinusoids):
-            self.first, rates = self.formula.offset, self.formula.rates(d_model)
         else:
-            name = getattr(self.formula, "__name__", repr(self.formula))
-            raise InteropError(f"onnx: positions by {name} cannot be exported; export --to another engine")
+            assert isinstance(self.formula, OffsetSinusoids)
+            self.first, rates = self.formula.offset, self.formula.rates(d_model)
         self.register_buffer("rates", rates, persistent=False)
 
     def forward(self, start: int | Tensor, length: int) -> Tensor:
@@ -315,11 +313,7 @@ class DistanceBiases(AttentionPositions):
 
 
 def exportable(model: Transformer) -> Transformer:
-    """Return a copy in float32, on the CPU and in evaluation mode, with positions that can be exported.
-
-    Raises:
-        InteropError: a part of the model cannot be exported.
-    """
+    """Return a copy in float32, on the CPU and in evaluation mode, with positions that can be exported."""
     model = copy.deepcopy(model).to("cpu", torch.float32).eval()
     for stack in (model.encoder, model.decoder):
         stack.embedding.positions = _input_positions(stack.embedding.positions)
