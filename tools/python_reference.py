@@ -27,7 +27,13 @@ FURTHER = {
         "decoding.strategies.sampling.MinimumBayesRisk",
         "decoding.strategies.protocol.Strategy",
     ],
-    "Training": ["verbs.train.train", "verbs.train.TrainResult"],
+    "Training": [
+        "verbs.train.train",
+        "verbs.train.TrainResult",
+        "training.step.LossFunction",
+        "training.loss.Loss",
+        "data.batches.Batch",
+    ],
     "Scores": [
         "evaluation.metrics.evaluate_texts",
         "evaluation.metrics.compare_systems",

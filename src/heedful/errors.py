@@ -18,8 +18,8 @@ A message is one line that says where, what, and what to do:
 `train.de: 28,999 lines but train.en has 29,000; source and target must be parallel (first unmatched line:
 29,000)`.
 
-`Terminated` and `SearchCancelledError` are not part of the tree: they are no mistakes, but requests to stop,
-by a scheduler and by the caller of a search.
+`Terminated`, `StopTraining` and `SearchCancelledError` are not part of the tree: they are no mistakes, but
+requests to stop, by a scheduler, by a callback of a training and by the caller of a search.
 """
 
 import difflib
@@ -90,6 +90,10 @@ class MissingExtraError(HeedfulError):
 
 class SearchCancelledError(Exception):
     """A search that stopped between two steps, because its caller no longer needs the outputs."""
+
+
+class StopTraining(Exception):  # noqa: N818 (no error)
+    """Raised by a callback of a training: it ends after this step, as if it had reached a limit."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -15,10 +15,11 @@ from heedful.data.batches import Batch, BatchSource, collate
 from heedful.errors import TrainingError
 from heedful.model.attention import Memory
 from heedful.model.transformer import Transformer
-from heedful.settings.run import Config
+from heedful.settings.run import Config, TrainConfig
 from heedful.training import step as step_module
 from heedful.training.events import StepEvent, WarningEvent
 from heedful.training.loss import Loss
+from heedful.training.parallel import process_group
 from heedful.training.step import StepMetrics, batch_loss, measure_nll, train_step
 
 LENGTHS = [(7, 5), (2, 11), (5, 3), (1, 1), (11, 2), (3, 7), (2, 2)]
@@ -70,16 +71,17 @@ def inject(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     def fail_above(rows: int, error: Exception) -> list[int]:
         tried: list[int] = []
 
-        def loss(model: Transformer, batch: Batch, *arguments: object) -> Loss:
+        def loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
             tried.append(len(batch))
-            found = batch_loss(model, batch, *arguments)  # type: ignore[arg-type]
+            found = batch_loss(model, batch, settings)
             if len(batch) <= rows:
                 return found
             if request.param == "forward":
                 raise error
             return Loss(_FailAfter.apply(found.smoothed, model, error), found.nll)
 
-        monkeypatch.setattr(step_module, "batch_loss", loss)
+        for module in (step_module, process_group):
+            monkeypatch.setattr(module, "batch_loss", loss)
         return tried
 
     return fail_above

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +15,26 @@ import process_groups
 import pytest
 import torch
 from fake_gpu import fake_gpu
+from own_losses import FailsInWorkers, UniformAttention, doubled, never_answer
 from process_groups import ADAPTERS, MUON, case_of, settings, small_source, take_steps
 from small_models import prepared, small_config, small_model
 from tolerances import FLOAT64, assert_close, close
 from torch import Tensor
 
-from heedful.data.batches import BatchSource
+from heedful.data.batches import Batch, BatchSource
 from heedful.errors import ConfigError, TrainingError
+from heedful.model.attention import MultiHeadAttention
 from heedful.model.transformer import Transformer
+from heedful.ops.attention import FusedAttention
 from heedful.runtime.threads import using_threads
+from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer
-from heedful.training.parallel import choice
+from heedful.training.parallel import choice, shared_memory
 from heedful.training.parallel.choice import process_group_size
+from heedful.training.parallel.messages import pack, unpack
 from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup, shared_memory_needed
-from heedful.training.step import StepInterruptedError
+from heedful.training.step import LossFunction, StepInterruptedError
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
@@ -69,6 +76,97 @@ def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
     assert min(rows) == 1 < max(rows)  # the second process has none at some steps, after having had some
     found, wanted = (take_steps(few, settings(), size=size) for size in (2, 1))
     assert_same(found.weights, wanted.weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", [UniformAttention, None])
+def test_a_loss_and_a_class_of_the_users_act_in_every_process(
+    source: BatchSource, attention: type[FusedAttention] | None
+) -> None:
+    found, wanted = (
+        take_steps(source, settings(), size=size, loss=doubled, attention=attention) for size in (2, 1)
+    )
+    assert_same(found.weights, wanted.weights)
+    for one, other in zip(found.metrics, wanted.metrics, strict=True):
+        assert one.loss == close(other.loss, FLOAT64.MODEL)
+        assert one.loss / one.nll == close(2.0, FLOAT64.MODEL)
+    if attention is not None:
+        assert found.metrics[0].loss != take_steps(source, settings(), loss=doubled).metrics[0].loss
+
+
+def test_a_model_and_a_loss_are_sent_as_they_are_without_weights() -> None:
+    model = small_model()
+    for part in [part for part in model.modules() if isinstance(part, MultiHeadAttention)]:
+        part.attention = UniformAttention.like(part.attention, kernels=False)
+    model.output.weight.requires_grad_(requires_grad=False)
+    packed = pack((model, doubled), model)
+    assert model.output.weight.numpy().tobytes() not in packed
+    sent, loss = unpack(packed, torch.device("cpu"))
+    assert loss is doubled
+    for (name, weight), (_, other) in zip(model.named_parameters(), sent.named_parameters(), strict=True):
+        assert (weight.shape, weight.requires_grad) == (other.shape, other.requires_grad), name
+        other.data = weight.data
+    ids = torch.tensor([[3, 4, 5]])
+    assert torch.equal(sent.eval()(ids, ids), model.eval()(ids, ids))
+
+
+def small_group(
+    source: BatchSource, loss: LossFunction | None = None, *, is_interrupted: bool = False
+) -> SharedMemoryGroup:
+    model = Transformer.from_config(settings().model)
+    rank = Rank(
+        model,
+        source,
+        settings(),
+        prepared(model, settings()),
+        loss=loss,
+        size=2,
+        is_interrupted=lambda: is_interrupted,
+    )
+    optimizer = build_optimizer(model, settings().optimizer, precision="float32")
+    return SharedMemoryGroup(rank, optimizer, None, threads=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_a_worker_that_fails_ends_the_step_with_its_own_message(source: BatchSource, by_signal: bool) -> None:
+    message = "ended unexpectedly" if by_signal else "ArithmeticError: no loss today"
+    with (
+        closing(small_group(source, FailsInWorkers(by_signal=by_signal))) as group,
+        pytest.raises(TrainingError, match=message) as caught,
+    ):
+        group.step(StepPlan(1, ((0, 0),), 0.01))
+    assert by_signal or "own_losses.py" in "".join(caught.value.__notes__)
+
+
+def test_a_signal_ends_a_step_while_a_worker_starts(
+    source: BatchSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "_run_worker", never_answer)
+    with closing(small_group(source, is_interrupted=True)) as group:
+        ((process, _),) = group._workers
+        with pytest.raises(StepInterruptedError):
+            group.step(StepPlan(1, ((0, 0),), 0.01))
+    assert process.exitcode == -signal.SIGKILL
+
+
+def local_loss(model: Transformer, batch: Batch) -> Loss:
+    return doubled(model, batch)
+
+
+@pytest.mark.parametrize("how", ["lambda", "main", "unpicklable"])
+def test_a_loss_that_other_processes_cannot_import_is_refused_by_its_name(
+    how: str, source: BatchSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses: dict[str, tuple[LossFunction, str]] = {
+        "lambda": (lambda model, batch: doubled(model, batch), "<lambda>"),
+        "main": (local_loss, r"__main__\.local_loss"),
+        "unpicklable": (partial(local_loss, threading.Lock()), "lock"),  # type: ignore[arg-type]
+    }
+    monkeypatch.setattr(local_loss, "__module__", "__main__" if how == "main" else __name__)
+    loss, name = losses[how]
+    with pytest.raises(ConfigError, match=name):
+        small_group(source, loss)
 
 
 LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]

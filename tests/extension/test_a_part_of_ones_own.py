@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,11 @@ from heedful.runtime.threads import using_threads
 from heedful.settings.loading import load_config, parse_override
 from heedful.settings.run import Config, LoraConfig, TrainConfig
 from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
-from heedful.storage.torch_weights import assign_weights, without_weights
+from heedful.storage.torch_weights import assign_weights
 from heedful.training import Event, ValidationEvent, WarningEvent
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size
+from heedful.training.parallel.messages import pack, unpack
 from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup
 from heedful.training.step import batch_loss
@@ -371,7 +371,7 @@ def with_importable_parts(model: Transformer) -> Transformer:
 
 def test_another_process_gets_the_modules_themselves() -> None:
     model = with_importable_parts(copy.deepcopy(memorised().model))
-    received = ForkingPickler.loads(ForkingPickler.dumps(without_weights(model)))
+    received = unpack(pack(model, model), torch.device("cpu"))
     assert_close(states(with_weights(received, dict(model.named_parameters()))), states(model), FLOAT32.MODEL)
 
 

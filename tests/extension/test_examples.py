@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,22 @@ import httpx
 import pytest
 import torch
 from command_line import heedful, text
+from small_models import small_model
 from small_services import rule_service
 from surveyed import survey_of
 from tiny_bundle import PAIRS, memorised, save_memorised
+from tolerances import FLOAT32, assert_close
 
 from heedful import Translator
+from heedful.data.batches import Batch
 from heedful.data.cleaning import FILTERS, Pair, PairChecker
 from heedful.interop.conversion import Conversion
 from heedful.model.transformer import Transformer
 from heedful.serving.app import application
 from heedful.serving.gateway import Gateway
 from heedful.serving.records import ClientRecords
+from heedful.settings.run import TrainConfig
+from heedful.training.step import batch_loss
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 SENTENCE, TRANSLATION = PAIRS[0]
@@ -73,6 +79,23 @@ def test_a_filter_finds_its_fault() -> None:
     checker = PairChecker(survey_of([("HELP ME", "so")]), filters=(*FILTERS, example("shouting").SHOUTING))
     assert "shouting" in checker.faults(Pair("HELP ME", "so"))
     assert "shouting" not in checker.faults(Pair("Help me", "so"))
+
+
+def test_a_loss_is_the_paper_s_without_its_exponent() -> None:
+    model = small_model().train()
+    src, tgt = torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([[2, 8, 9, 0], [2, 10, 3, 4]])
+    batch = Batch(src, tgt[:, :-1], tgt[:, 1:], num_tgt_tokens=5)
+    focal, plain, wanted = (
+        loss(model.eval(), batch)
+        for loss in (
+            example("focal_loss").FocalLoss(),
+            example("focal_loss").FocalLoss(gamma=0.0),
+            partial(batch_loss, settings=TrainConfig(label_smoothing=0.0)),
+        )
+    )
+    assert_close(plain.smoothed, wanted.smoothed, FLOAT32.MODEL)
+    assert_close(focal.nll, wanted.nll, FLOAT32.MODEL)
+    assert 0.0 < focal.smoothed.item() < plain.smoothed.item()
 
 
 def test_a_layout_gives_the_same_weights() -> None:

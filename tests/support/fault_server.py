@@ -21,9 +21,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
-import torch.multiprocessing
-
 from heedful.cli.main import main
+from heedful.runtime import workers
 from heedful.runtime.durable import put_in_place
 from heedful.storage.bundle import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
@@ -162,9 +161,8 @@ def run(task: dict[str, Any]) -> int:
     for setting, value in task["world"].items():
         prepare(setting, value)
     # Workers are forks of a process that has imported everything too; the command would start new Pythons.
-    get_context = torch.multiprocessing.get_context
     if not task["spawn"]:
-        torch.multiprocessing.get_context = lambda _: get_context("forkserver")
+        workers.get_context = lambda _: multiprocessing.get_context("forkserver")
         multiprocessing.forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
     sys.argv = ["heedful", *task["arguments"]]
     strikes = Strikes(task["strikes"], Path(task["report"]))

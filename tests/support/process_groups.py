@@ -15,7 +15,9 @@ from heedful.data.batches import BatchSource
 from heedful.data.files import ParallelText
 from heedful.data.phrasebook import phrase_book
 from heedful.data.store import build_store
+from heedful.model.attention import MultiHeadAttention
 from heedful.model.transformer import Transformer
+from heedful.ops.attention import FusedAttention
 from heedful.settings.run import Config
 from heedful.text import train_tokenizers
 from heedful.training.averaging import MovingAverage
@@ -28,7 +30,7 @@ from heedful.training.parallel.distributed import (
 )
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup
-from heedful.training.step import StepMetrics
+from heedful.training.step import LossFunction, StepMetrics
 
 STEPS = 20
 MUON = {"optimizer": {"name": "muon", "clip_norm": 0.5, "weight_decay": 0.01}}
@@ -70,11 +72,22 @@ class Outcome:
     metrics: list[StepMetrics]
 
 
-def take_steps(source: BatchSource, config: Config, *, size: int = 1, distributed: bool = False) -> Outcome:
+def take_steps(
+    source: BatchSource,
+    config: Config,
+    *,
+    size: int = 1,
+    distributed: bool = False,
+    loss: LossFunction | None = None,
+    attention: type[FusedAttention] | None = None,
+) -> Outcome:
     torch.manual_seed(7)
     model = Transformer.from_config(config.model).double()
     choose_trained_weights(model, config)
-    rank = Rank(model, source, config, prepared(model, config), size=size)
+    execution = prepared(model, config)
+    for part in [part for part in model.modules() if attention and isinstance(part, MultiHeadAttention)]:
+        part.attention = attention.like(part.attention, kernels=False)
+    rank = Rank(model, source, config, execution, loss=loss, size=size)
     optimizer = build_optimizer(model, config.optimizer, precision=rank.execution.precision)
     average = MovingAverage(model, 0.9)
     average.weights = {name: weight.double() for name, weight in average.weights.items()}

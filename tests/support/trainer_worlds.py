@@ -13,6 +13,7 @@ from heedful.settings.run import Config
 from heedful.storage.torch_weights import unique_weights
 from heedful.training.events import Event
 from heedful.training.loop import Trainer, TrainerCallbacks
+from heedful.training.schedule import LearningRate
 
 EPOCH_LENGTH = 5
 
@@ -57,6 +58,7 @@ def make(
     values: list[float] | None = None,
     seed: int = 1,
     device: str = "cpu",
+    rates: LearningRate | None = None,
     **sections: Any,  # noqa: ANN401
 ) -> World:
     """Validation gives `values` one after the other, or the sum of a matrix."""
@@ -90,5 +92,6 @@ def make(
     callbacks = TrainerCallbacks([validate], [events.append], keep, folder / "checkpoints", "fingerprint")
     source = Source()
     model = small_model(seed, **of_model).to(device)
-    trainer = Trainer(model, config, source, callbacks, prepared(model, config))  # type: ignore[arg-type]
+    execution = prepared(model, config)
+    trainer = Trainer(model, config, source, callbacks, execution, schedule=rates)  # type: ignore[arg-type]
     return World(trainer, source, events, kept)

@@ -34,6 +34,7 @@ from heedful.data.corpora import ROWS, writing_to
 from heedful.data.files import ParallelText, Report
 from heedful.errors import CorpusError
 from heedful.runtime.threads import set_threads
+from heedful.runtime.workers import without_main_module
 from heedful.settings.parsing import Json, is_whole, parse_json
 from heedful.text import SpecialTokens, TokenizerPair
 
@@ -415,7 +416,8 @@ class _Job:
         with ProcessPoolExecutor(
             processes, get_context("spawn"), initializer=_start_worker, initargs=(self,)
         ) as pool:
-            waiting = deque(pool.submit(_encode, start) for start in starts[: _AHEAD * processes])
+            with without_main_module():  # the first task starts the processes
+                waiting = deque(pool.submit(_encode, start) for start in starts[: _AHEAD * processes])
             rest = iter(starts[_AHEAD * processes :])
             try:
                 while waiting:

@@ -1,7 +1,6 @@
 """Weights in torch: those of models, copied or assigned, and those of files, read and checked."""
 
 import argparse
-import copy
 import re
 import warnings
 import zipfile
@@ -86,26 +85,6 @@ def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     parameters = {name: nn.Parameter(weights[name].detach()) for name in first_names.values()}
     every = model.named_parameters(remove_duplicate=False)
     model.load_state_dict({name: parameters[first_names[id(each)]] for name, each in every}, assign=True)
-
-
-def without_weights(model: Transformer) -> Transformer:
-    """Return a copy of a model, its modules and all, with weights on the meta device: names and shapes alone.
-
-    Buffers are copied to the CPU.
-    """
-    replaced: dict[int, object] = {
-        id(each): nn.Parameter(torch.empty_like(each, device="meta"), requires_grad=each.requires_grad)
-        for each in model.parameters()
-    }
-    replaced |= {id(each): each.detach().cpu() for each in model.buffers()}
-    return copy.deepcopy(model, replaced)
-
-
-def with_empty_weights(model: Transformer, device: torch.device) -> Transformer:
-    """Give a model from `without_weights` memory for its weights on a device; return it."""
-    parameters = model.named_parameters()
-    assign_weights(model, {name: torch.empty_like(each, device=device) for name, each in parameters})
-    return model.to(device)
 
 
 def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.float32]]) -> Transformer:

@@ -16,13 +16,18 @@ from heedful.training.events import (
     summary_writer,
 )
 from heedful.training.loop import Scores, Trainer, TrainerCallbacks, Validator
-from heedful.training.step import measure_nll
+from heedful.training.loss import Loss
+from heedful.training.schedule import LearningRate
+from heedful.training.step import LossFunction, measure_nll
 
 __all__ = [
     "CheckpointEvent",
     "EndEvent",
     "Event",
     "EventLog",
+    "LearningRate",
+    "Loss",
+    "LossFunction",
     "NoticeEvent",
     "Scores",
     "SkippedEvent",

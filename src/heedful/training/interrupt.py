@@ -16,10 +16,10 @@ from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from heedful.runtime.workers import SIGNALS
+
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def caught_signals() -> Iterator[Callable[[], signal.Signals | None]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    before = {number: signal.signal(number, catch) for number in _SIGNALS}
+    before = {number: signal.signal(number, catch) for number in SIGNALS}
     try:
         yield lambda: caught[0] if caught else None
     finally:
@@ -52,28 +52,12 @@ def ignore_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def block_signals() -> Iterator[None]:
-    """Block signals inside the block, and in processes started in it (not on Windows).
-
-    So no signal reaches a worker before its `ignore_signals`.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Phase(IntEnum):

@@ -14,7 +14,7 @@ from signal import SIGTERM, Signals
 from torch import Tensor, get_num_threads
 
 from heedful.data.batches import BatchSource
-from heedful.errors import HeedfulError, Terminated, TrainingError
+from heedful.errors import HeedfulError, StopTraining, Terminated, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
@@ -41,10 +41,11 @@ from heedful.training.events import (
 from heedful.training.execution import Execution, emulation_warning
 from heedful.training.interrupt import caught_signals
 from heedful.training.optimizer import build_optimizer, num_trained
-from heedful.training.parallel.choice import describe, start_process_group
+from heedful.training.parallel.choice import check_processes, describe, start_process_group
 from heedful.training.parallel.distributed import is_under_torchrun
 from heedful.training.parallel.process_group import ProcessGroup, StepPlan
 from heedful.training.reporting import (
+    BY_CALLBACK,
     StepLog,
     accumulation_warning,
     end_reason,
@@ -52,8 +53,8 @@ from heedful.training.reporting import (
     rate_advice,
     shortfall,
 )
-from heedful.training.schedule import Moment, Schedule, recovered_rate
-from heedful.training.step import StepInterruptedError, StepMetrics
+from heedful.training.schedule import LearningRate, Moment, Schedule, recovered_rate
+from heedful.training.step import LossFunction, StepInterruptedError, StepMetrics
 
 Scores = dict[str, float]
 Validator = Callable[[Transformer], Scores]
@@ -108,21 +109,40 @@ class Trainer:
         source: BatchSource,
         callbacks: TrainerCallbacks,
         execution: Execution,
+        *,
+        loss: LossFunction | None = None,
+        schedule: LearningRate | None = None,
     ) -> None:
-        """Build the optimiser and the moving average of a model; `execution` has been applied to it."""
+        """Build the optimiser and the moving average of a model.
+
+        Args:
+            model: to which `execution` has been applied; all processes train this model, with its classes.
+            config: of the run.
+            source: of the batches.
+            callbacks: saving, validation, logging.
+            execution: of this process.
+            loss: a loss function, instead of `batch_loss`.
+            schedule: the learning rate of each step, instead of that of the configuration.
+
+        Raises:
+            ConfigError: the other processes of this training cannot import the loss or a class of the model.
+        """
+        check_processes(model, config, loss)
         self.model = model
         self.config = config
         self.source = source
         self.callbacks = callbacks
         self.execution = execution
-        self.schedule = Schedule(config)
+        self.loss = loss
+        self.schedule = Schedule(config, schedule)
         self.optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
         decay = config.train.ema_decay
         self.average = MovingAverage(model, decay) if decay else None
         self.progress = Progress()
         self._group: ProcessGroup | None = None
         self._stop_request: StopRequest = lambda: None
-        self._steps = StepLog(config, on_cpu=execution.device.type == "cpu")
+        self._stopped_by: str | None = None
+        self._steps = StepLog(config, self.schedule, on_cpu=execution.device.type == "cpu")
         self._started = 0.0
         self._saved_at = 0.0
         self._epoch_length = 1
@@ -177,7 +197,7 @@ class Trainer:
         """
         self._before_the_first_step(group)
         positions = self._positions()
-        while (limit := self.schedule.reached_limit(self._now())) is None:
+        while (limit := self._stopped_by or self.schedule.reached_limit(self._now())) is None:
             started, before = time.monotonic(), replace(self.progress)
             try:
                 plan = self._plan(positions)
@@ -211,7 +231,7 @@ class Trainer:
     def _process_group(self) -> ProcessGroup:
         return start_process_group(
             self.model, self.source, self.config, self.execution, self.optimizer, self.average,
-            is_interrupted=self._is_interrupted,
+            loss=self.loss, is_interrupted=self._is_interrupted,
         )  # fmt: skip
 
     def _is_interrupted(self) -> bool:
@@ -452,7 +472,14 @@ class Trainer:
             self.progress.epoch,
             self.progress.best_step,
             steps_taken,
-            shortfall(self.config, self.progress, limit=limit, done=done, seen=now.epochs),
+            shortfall(
+                self.config,
+                self.progress,
+                limit=limit,
+                done=done,
+                seen=now.epochs,
+                has_warmup=self.schedule.own is None,
+            ),
         )
         self._notify([end])
         return end
@@ -513,7 +540,10 @@ class Trainer:
     def _notify(self, events: Iterable[Event]) -> None:
         for event in events:
             for listener in self.callbacks.listeners:
-                listener(event)
+                try:
+                    listener(event)
+                except StopTraining:
+                    self._stopped_by = BY_CALLBACK
 
     def _now(self) -> Moment:
         return Moment(self.progress, self._seconds(), self._epoch_length)

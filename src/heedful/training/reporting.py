@@ -15,6 +15,7 @@ _DIVERGED = 10.0  # times the loss of guessing
 # Below both, outputs have next to nothing in common with the references. BLEU alone does not tell: outputs of
 # fewer than four words have none.
 _TRANSLATES = {"bleu": 1.0, "chrf": 20.0}
+BY_CALLBACK = "stopped by a callback"  # instead of the limit that was reached
 _TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
 _TIMED_SECONDS = 8.0
 _SILENCE = 30.0  # seconds after which a line is shown, whatever train.log_every_steps says
@@ -28,11 +29,11 @@ class StepLog:
         validation_seconds: of one validation; None while there was none.
     """
 
-    def __init__(self, config: Config, *, on_cpu: bool) -> None:
+    def __init__(self, config: Config, schedule: Schedule, *, on_cpu: bool) -> None:
         self.steps_taken = 0
         self.validation_seconds: float | None = None
         self._config = config
-        self._schedule = Schedule(config)
+        self._schedule = schedule
         self._on_cpu = on_cpu  # a GPU's first steps are slow
         self._unlogged: list[tuple[StepMetrics, float]] = []
         self._rate = 0.0
@@ -71,7 +72,13 @@ class StepLog:
         if is_first:
             self._has_shown_pace = True
             pace = median(seconds for _, seconds in self._unlogged[1:] or self._unlogged)
-            message = pace_message(self._config, now, pace=pace, validation=self.validation_seconds)
+            message = pace_message(
+                self._config,
+                now,
+                pace=pace,
+                validation=self.validation_seconds,
+                has_warmup=self._schedule.own is None,
+            )
             yield NoticeEvent(now.progress.step, now.seconds, message)
         if now.progress.step % self._config.train.log_every_steps == 0:
             yield from self.flush(now)
@@ -152,10 +159,12 @@ def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> st
 
     Args:
         config: of the run.
-        limit: that it reached, from `Schedule.reached_limit`.
+        limit: that it reached, from `Schedule.reached_limit`, or `BY_CALLBACK`.
         step: the last one.
         steps_taken: since it was started or resumed.
     """
+    if limit == BY_CALLBACK:
+        return f"{limit} after {_count(step, 'step')}"
     section, _, key = limit.partition(".")
     value, steps = getattr(getattr(config, section), key), _count(step, "step")
     if not steps_taken:
@@ -174,7 +183,14 @@ def has_learned(scores: Mapping[str, float]) -> bool:
     return not known or any(scores[name] >= least for name, least in known.items())
 
 
-def pace_message(config: Config, now: Moment, *, pace: float, validation: float | None = None) -> str:
+def pace_message(
+    config: Config,
+    now: Moment,
+    *,
+    pace: float,
+    validation: float | None = None,
+    has_warmup: bool = True,
+) -> str:
     """Return how many steps fit into the run, or how long they take, and the warm-up.
 
     Args:
@@ -182,6 +198,7 @@ def pace_message(config: Config, now: Moment, *, pace: float, validation: float 
         now: after the last step.
         pace: seconds of a step.
         validation: seconds of a validation, which the steps do not contain; None: not known yet.
+        has_warmup: whether the learning rate is that of the settings.
     """
     limits, schedule, step, seconds = config.train, config.schedule, now.progress.step, now.seconds
     epoch_steps = now.epoch_length / config.batch.accumulation
@@ -200,9 +217,9 @@ def pace_message(config: Config, now: Moment, *, pace: float, validation: float 
     every = config.valid.every_fraction if Schedule(config).is_time_based else None
     if steps > config.valid.every_steps if every is None else every < 1.0:
         said += " without validations" + (f" ({_about(validation)} s each)" if validation else "")
-    if schedule.warmup_fraction is not None:
+    if has_warmup and schedule.warmup_fraction is not None:
         said += f"; warm-up: the first {schedule.warmup_fraction:.0%}"
-    else:
+    elif has_warmup:
         is_longer = ", more than there are" if schedule.warmup_steps > steps else ""
         said += f"; warm-up: the first {schedule.warmup_steps:,}{is_longer}"
     if fitting < asked and epochs <= 1.0:
@@ -210,7 +227,9 @@ def pace_message(config: Config, now: Moment, *, pace: float, validation: float 
     return said
 
 
-def shortfall(config: Config, progress: Progress, *, limit: str, done: float, seen: float) -> str:
+def shortfall(
+    config: Config, progress: Progress, *, limit: str, done: float, seen: float, has_warmup: bool = True
+) -> str:
     """Return what kept a run that has ended from learning, and what to do; empty if nothing did.
 
     Args:
@@ -219,9 +238,10 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
         limit: that it reached, from `Schedule.reached_limit`.
         done: the fraction of the run when it reached it.
         seen: how often the training text was passed.
+        has_warmup: whether the learning rate is that of the settings.
     """
     scores, schedule = progress.best_scores, config.schedule
-    in_warmup = warmup_done(schedule, progress.step, progress=done) < 1.0
+    in_warmup = has_warmup and warmup_done(schedule, progress.step, progress=done) < 1.0
     causes = ["ended inside its warm-up"] if in_warmup else []
     causes += [f"saw {seen:.0%} of its text"] if seen < 1.0 else []
     shown = ", ".join(f"{name} {scores[name]:.2f}" for name in _TRANSLATES if name in scores)
@@ -233,7 +253,7 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
     ] * is_base
     if not problems:
         return ""
-    remedies = ["train for longer" if limit == "valid.patience" else f"raise {limit}"]
+    remedies = ["train for longer" if limit in ("valid.patience", BY_CALLBACK) else f"raise {limit}"]
     remedies += [f"lower schedule.peak={schedule.peak:g}"] if is_base and schedule.peak else []
     remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
     return f"{': '.join(problems)}; {_or([*remedies, *_smaller_models(config)])}"

@@ -1,10 +1,16 @@
 """The schedule of a run: its learning rate (5.3), its limits, and what is due after a step."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from heedful.errors import ConfigError
 from heedful.settings.run import Config, ScheduleConfig
 from heedful.training.checkpoint import Progress
+
+# A schedule of your own: returns the learning rate of a step, counted from 1, given the fraction of the run
+# that is done before it, from 0 to 1, by the nearest limit (steps, epochs, minutes). Only rank 0 calls it.
+LearningRate = Callable[[int, float], float]
 
 RECOVERY_STEPS = 100  # in which the rate doubles again after a rollback
 _FIRST = 0.001  # of the peak: the rate of a first step, when no part of the run is done
@@ -101,16 +107,30 @@ class Due:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedule that settings describe: it tells for each moment what comes next."""
+    """The schedule that settings describe: it tells for each moment what comes next.
+
+    Attributes:
+        config: the settings.
+        own: the learning rate of each step, instead of that of the settings.
+    """
 
     config: Config
+    own: LearningRate | None = None
 
     def learning_rate(self, now: Moment) -> float:
-        """Return the learning rate of the next step."""
-        progress, width = now.progress, self.config.model.d_model
-        done = self.fraction_done(now)
-        rate = learning_rate(self.config.schedule, progress.step + 1, d_model=width, progress=done)
-        return rate * progress.rate_factor
+        """Return the learning rate of the next step; after a rollback it is lower for a while.
+
+        Raises:
+            ConfigError: the function returns no rate.
+        """
+        step, width, done = now.progress.step + 1, self.config.model.d_model, self.fraction_done(now)
+        if self.own is None:
+            rate = learning_rate(self.config.schedule, step, d_model=width, progress=done)
+        else:
+            rate = self.own(step, done)
+            if not (isinstance(rate, float | int) and math.isfinite(rate) and rate >= 0):
+                raise ConfigError(f"the schedule returned {rate!r} for step {step}; return a number")
+        return rate * now.progress.rate_factor
 
     def fraction_done(self, now: Moment) -> float:
         """Return how much of the run is done, 0 to 1, by the limit that is nearest."""

@@ -80,6 +80,22 @@ class ForwardPass(Protocol):
         ...
 
 
+class LossFunction(Protocol):
+    """A loss of your own, a function `loss(model, batch)`; every process of a training calls it.
+
+    The model is in training mode, and `model(batch.src, batch.tgt_in)` are its logits (B, T, V). The loss is
+    summed over the real target tokens of the batch (0, if a process has no rows of it); a step divides the
+    gradients by the number of these tokens in all batches and processes.
+
+    Other processes import the loss by name: it is a function of a module (a file), not of the script that
+    trains or of a notebook, or an object of a class of a module, as in docs/examples/focal_loss.py.
+    """
+
+    def __call__(self, model: Transformer, batch: Batch) -> Loss:
+        """Return the loss of a batch."""
+        ...
+
+
 def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
     """Run the model on a batch and return its loss, summed over the real target tokens.
 
@@ -124,14 +140,15 @@ def train_step(
     config: Config,
     learning_rate: float,
     precision: TrainingPrecision,
+    forward: ForwardPass | None = None,
 ) -> StepMetrics:
-    """Update the weights once, unless loss or gradient is not finite.
+    """Update the weights once, unless loss or gradient is not finite; `forward` is that of accumulation.
 
     The gradient is that of the mean over all target tokens of all micro-batches: how the tokens are split
     into micro-batches changes nothing but rounding.
     """
     try:
-        sums = accumulate_gradients(model, micro_batches, config.train, precision=precision)
+        sums = accumulate_gradients(model, micro_batches, config.train, precision=precision, forward=forward)
         metrics = step_metrics(sums, squared_norm(model.parameters()))
         if metrics.is_finite:
             scale = gradient_scale(metrics, config.optimizer.clip_norm)
@@ -162,7 +179,7 @@ def accumulate_gradients(
         settings: of the loss.
         precision: of the matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
-        forward: the forward pass, if the model is wrapped.
+        forward: the forward pass, if the model is wrapped or the loss is not `batch_loss`.
 
     Raises:
         TrainingError: memory is too small for one pair.

@@ -274,7 +274,7 @@ def demo(task: Demo, *, listeners: "Sequence[Listener]" = ()) -> DemoReport:
         for listener in listeners:
             listener(event)
 
-    result = train(config, task.output, command="heedful demo", beside=(_TEXT,), listeners=[notify])
+    result = train(config, task.output, command="heedful demo", beside=(_TEXT,), callbacks=[notify])
     translator = Translator.load(result.best)
     outputs, scores, signatures = _score(translator, book.test)
     _, unseen, _ = _score(translator, book.unseen)

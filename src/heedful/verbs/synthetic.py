@@ -365,7 +365,7 @@ def train_on(synthesis: Synthesis, *, vocabulary: Path | None = None) -> None:
                 resume=(output / CONFIG).exists(),
                 command=command_line().replace(" --resume", ""),  # which changes nothing in the model
                 beside=(SYNTHETIC,),
-                listeners=[display],
+                callbacks=[display],
             )
     print_result(result, as_json=synthesis.task.as_json)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heedful.model.transformer import Transformer
     from heedful.settings.options import TrainingPrecision
     from heedful.settings.run import Config
-    from heedful.training import EndEvent, Event, Scores, Trainer
+    from heedful.training import EndEvent, Event, LearningRate, LossFunction, Scores, Trainer
     from heedful.verbs.notices import Listener, Notices
     from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
     from heedful.verbs.training_setup import PreparedRun
@@ -117,7 +117,7 @@ class TrainResult:
     end: "EndEvent"
 
 
-def train(
+def train(  # noqa: PLR0913
     config: "Config",
     output: Path,
     *,
@@ -125,10 +125,14 @@ def train(
     overwrite: bool = False,
     command: str = "heedful train",
     beside: tuple[str, ...] = (),
-    listeners: "Sequence[Listener]" = (),
+    callbacks: "Sequence[Listener]" = (),
     track: Literal["tensorboard"] | None = None,
+    loss: "LossFunction | None" = None,
+    schedule: "LearningRate | None" = None,
 ) -> TrainResult:
     """Train a model; everything is checked before an existing run is renamed.
+
+    Processes of a training do not run the script that calls this: it needs no `if __name__ == "__main__":`.
 
     Args:
         config: all settings.
@@ -137,15 +141,22 @@ def train(
         overwrite: rename what is in the directory to NAME.old-N, and start anew.
         command: the command line, for the model card.
         beside: names of files that the caller has put into a new run directory.
-        listeners: called with every event.
+        callbacks: called with every event; one that raises `heedful.errors.StopTraining` ends training, as a
+            limit does.
         track: the program that the curves are written for, too.
+        loss: a function of a model and a batch, instead of the smoothed cross-entropy
+            (`heedful.training.LossFunction`). With several processes it comes from a module (a file) of its
+            own, not from the script or the notebook.
+        schedule: a function of a step, counted from 1, and of the fraction of the run that is done, which
+            returns the learning rate. It replaces the settings of `[schedule]`.
 
     Raises:
         MissingExtraError: that program is not installed.
         RunError: the output directory has a run and neither `resume` nor `overwrite` is set, is moved, or
             another process is training there.
         CorpusError, TokenizerError: the text is not usable, or too small for the vocabulary.
-        ConfigError: no training text, or settings differ from those of the base model or the run to resume.
+        ConfigError: no training text, settings differ from those of the base model or the run to resume, or
+            other processes cannot import the loss.
         BundleError: the base model is not usable.
         CheckpointError: a checkpoint does not belong to this data and model.
         TrainingError: the loss is not finite, or a worker has died.
@@ -175,15 +186,15 @@ def train(
         check_files_are_there(run.path, config)
     elif overwrite:
         check_texts_are_outside(run.path, config)
-    notices = Notices(listeners)
+    notices = Notices(callbacks)
     with restored_threads(), limited_onednn_cache():
         prepared = set_up_training(config, run, notices, resume=resume)
         if resume:
             check_resumable(load_config(run.config_file), prepared.config)
         log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
         report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
-        reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *listeners])]
-        trainer = _trainer_of(prepared, run, guard, command, reporting)
+        reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *callbacks])]
+        trainer = _trainer_of(prepared, run, guard, command, reporting, loss=loss, schedule=schedule)
         if overwrite and (old := run.set_aside()) is not None:
             notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
         with run.locked(resume=resume), guard.watched():
@@ -208,6 +219,9 @@ def _trainer_of(
     guard: "DirectoryGuard",
     command: str,
     listeners: "Sequence[Listener]",
+    *,
+    loss: "LossFunction | None",
+    schedule: "LearningRate | None",
 ) -> "Trainer":
     """Return the trainer with what it does besides steps: validation, checkpoints, bundles, events."""
     from heedful.training import Trainer, TrainerCallbacks
@@ -225,11 +239,13 @@ def _trainer_of(
             listeners=listeners,
             keep_model=_bundle_writer(prepared, guard, command, decoding.signatures),
             checkpoints=run.checkpoints,
-            fingerprint=fingerprint_of(prepared),
+            fingerprint=fingerprint_of(prepared, loss),
             validation_set=_validation_set(prepared, decoding.tokenizer),
             before_writing=guard.check,
         ),
         prepared.execution,
+        loss=loss,
+        schedule=schedule,
     )
 
 
@@ -239,7 +255,7 @@ def _validation_set(prepared: "PreparedRun", tokenizer: str) -> str:
     return f"{prepared.valid_source.store.fingerprint}, {number} decoded, {tokenizer}"
 
 
-def fingerprint_of(prepared: "PreparedRun") -> str:
+def fingerprint_of(prepared: "PreparedRun", loss: "LossFunction | None") -> str:
     """Return a hash of what may not change when a run is resumed; limits and reporting may."""
     from heedful.ops.changes import changed_parts
 
@@ -257,6 +273,7 @@ def fingerprint_of(prepared: "PreparedRun") -> str:
         prepared.config.lora.model_dump(),
         prepared.config.train.freeze,
         prepared.source.mixture.counts() if prepared.source.mixture else None,
+        getattr(loss, "__qualname__", type(loss).__qualname__),
     ]
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
@@ -474,7 +491,7 @@ def command(task: Train) -> None:
             resume=task.resume,
             overwrite=task.overwrite,
             command=command_line(),
-            listeners=[display],
+            callbacks=[display],
             track=task.track,
         )
     print_result(result, as_json=task.as_json)

@@ -15,6 +15,7 @@ from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.parallel.distributed import DistributedGroup, is_under_torchrun
+from heedful.training.parallel.messages import pack
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess
 from heedful.training.parallel.shared_memory import (
     NoSharedMemoryError,
@@ -22,6 +23,7 @@ from heedful.training.parallel.shared_memory import (
     shared_memory_left,
     shared_memory_needed,
 )
+from heedful.training.step import LossFunction
 
 _ENOUGH_TOKENS = 512  # of a micro-batch per process: with fewer, matrix multiplications become inefficient
 _MUCH_WORK = 500_000  # tokens, padding included; starting two processes pays off after some 50,000
@@ -35,6 +37,7 @@ def start_process_group(
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
     *,
+    loss: LossFunction | None = None,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> ProcessGroup:
     """Start the process group of a training; the caller closes it.
@@ -46,6 +49,7 @@ def start_process_group(
         execution: of this process.
         optimizer: over all trained weights.
         average: the moving average, or None.
+        loss: a loss function, instead of `batch_loss`.
         is_interrupted: whether to end a step before its update; torchrun's processes do not ask.
 
     Raises:
@@ -57,11 +61,11 @@ def start_process_group(
             'or set train.kernels="auto"'
         )
     if is_under_torchrun():
-        rank = Rank(model, source, config, execution, size=dist.get_world_size())
+        rank = Rank(model, source, config, execution, loss=loss, size=dist.get_world_size())
         return DistributedGroup(rank, optimizer, average)
     size, threads = process_group_size(config, model)
     if size > 1:
-        rank = Rank(model, source, config, execution, size=size, is_interrupted=is_interrupted)
+        rank = Rank(model, source, config, execution, loss=loss, size=size, is_interrupted=is_interrupted)
         try:
             return SharedMemoryGroup(rank, optimizer, average, threads=threads)
         except NoSharedMemoryError as error:
@@ -70,8 +74,19 @@ def start_process_group(
                     f"train.processes={size} needs shared memory, and there is none ({error}); "
                     "set train.processes=1"
                 ) from None
-    rank = Rank(model, source, config, execution, is_interrupted=is_interrupted)
+    rank = Rank(model, source, config, execution, loss=loss, is_interrupted=is_interrupted)
     return SingleProcess(rank, optimizer, average)
+
+
+def check_processes(model: Transformer, config: Config, loss: LossFunction | None) -> None:
+    """Check that the other processes of a training, if it has any, can get its model and its loss.
+
+    Raises:
+        ConfigError: they cannot, for example because a class is defined in the script that trains; or as in
+            `process_group_size`.
+    """
+    if is_under_torchrun() or process_group_size(config, model)[0] > 1:
+        pack((model, loss), model)
 
 
 def describe(group: ProcessGroup, execution: Execution) -> str:

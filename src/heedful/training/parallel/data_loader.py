@@ -6,12 +6,10 @@ workers can make it while a step runs, without changing any result.
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,11 +18,15 @@ from numpy.typing import NDArray
 
 from heedful.data.batches import Batch, BatchSource, Indices
 from heedful.errors import TrainingError
+from heedful.runtime.workers import Worker, start_worker
+from heedful.training.parallel.messages import pack, unpack
+from heedful.training.step import StepInterruptedError
 
 Ids = NDArray[np.int64]
 _Arrays = tuple[Ids, Ids, Ids, int]
 
 _MAX_WORKERS = 8
+_POLL = 0.1  # seconds between two looks for signals
 _RETAINED = 32  # batches, for a step that memory was too small for, which reads its batches again
 _GONE = "a process that makes batches ended unexpectedly (out of memory?); --resume from the last checkpoint"
 
@@ -85,10 +87,14 @@ class InlineLoader:
 class PrefetchingLoader:
     """Worker processes make the batches in turn, each until its pipe is full."""
 
-    def __init__(self, loader: InlineLoader, *, workers: int) -> None:
+    def __init__(
+        self, loader: InlineLoader, *, workers: int, is_interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Start them at the first batch; `is_interrupted` says whether to end the wait for one."""
         self._loader = loader
         self._workers = workers
-        self._makers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
+        self._is_interrupted = is_interrupted
+        self._makers: list[Worker] = []
         self._turn = 0
         self._latest: dict[tuple[int, int], Batch] = {}
 
@@ -97,6 +103,7 @@ class PrefetchingLoader:
 
         Raises:
             TrainingError: a process has died.
+            StepInterruptedError: it was interrupted, and the batch is not there yet.
         """
         requested = epoch, index
         if requested not in self._latest:
@@ -119,24 +126,22 @@ class PrefetchingLoader:
     def close(self) -> None:
         """Stop making batches."""
         for process, pipe in self._makers:
-            process.terminate()  # it has no state to save
+            process.kill()  # it has no state to save, and SIGTERM may be blocked
             process.join()
             pipe.close()
         self._makers = []
 
     def _start(self, epoch: int, index: int) -> None:
-        context = get_context("spawn")
         self._turn = 0
+        packed = pack(self._loader)
         for first in range(self._workers):
-            ours, theirs = context.Pipe(duplex=False)
-            arguments = (theirs, self._loader, (epoch, index), first, self._workers)
-            process = context.Process(target=_make, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self._makers.append((process, ours))
+            self._makers.append(start_worker(_make, packed, (epoch, index), first, self._workers))
 
     def _receive(self) -> tuple[tuple[int, int], Batch]:
-        _, pipe = self._makers[self._turn]
+        process, pipe = self._makers[self._turn]
+        while not wait([pipe, process.sentinel], timeout=_POLL):
+            if self._is_interrupted():
+                raise StepInterruptedError
         self._turn = (self._turn + 1) % self._workers
         try:
             message = pipe.recv()
@@ -149,14 +154,15 @@ class PrefetchingLoader:
 
 
 def _make(
-    pipe: "Connection[Any, Any]", loader: InlineLoader, start: tuple[int, int], first: int, stride: int
+    pipe: "Connection[Any, Any]", packed: bytes, start: tuple[int, int], first: int, stride: int
 ) -> None:
     """Send every `stride`-th batch until the reader is gone; sending blocks while the pipe is full."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the trainer decides
     try:
+        loader: InlineLoader = unpack(packed, torch.device("cpu"))
         for at in islice(loader.positions(*start), first, None, stride):
             pipe.send((at, _as_arrays(loader.batch(*at))))
-    except BrokenPipeError:
+    except ConnectionError:
         return
     except Exception as error:  # the trainer raises it
         pipe.send(error)

@@ -29,20 +29,20 @@ from torch.nn.parallel import DistributedDataParallel
 from heedful.data.batches import Batch, BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model.transformer import Transformer
-from heedful.ops.changes import Changes, changed_parts, in_words
-from heedful.settings.run import Config, TrainConfig
-from heedful.storage.torch_weights import with_empty_weights, without_weights
+from heedful.ops.changes import Changes, changed_parts
+from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.execution import Execution
+from heedful.training.execution import Execution, compile_layers
 from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
 from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer
+from heedful.training.parallel.messages import pack, unpack
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
+    LossFunction,
     LossSums,
     StepMetrics,
     apply_gradients,
-    batch_loss,
     gradient_scale,
     squared_norm,
     step_metrics,
@@ -159,8 +159,9 @@ def leave_process_group() -> None:
 class _Setup:
     """The first message to a worker; `average_decay` is None without a moving average."""
 
-    model: Transformer  # without weights
+    model: Transformer  # with weights of any value
     changes: Changes  # by rank 0's code
+    loss: LossFunction
     source: BatchSource
     config: Config
     average_decay: float | None
@@ -186,8 +187,11 @@ class DistributedGroup:
         self.is_sharded = rank.config.train.parallel == "fsdp"
         self._is_between_steps = True
         decay = None if average is None else average.decay
-        parts = without_weights(rank.model), changed_parts(rank.model)
-        _broadcast(setup := _Setup(*parts, rank.source, rank.config, decay, uuid.uuid4().hex))
+        parts = rank.model, changed_parts(rank.model), rank.loss
+        setup = _Setup(*parts, rank.source, rank.config, decay, uuid.uuid4().hex)
+        _broadcast(packed := pack(setup, rank.model))
+        if self.is_sharded:  # rank 0 has a second model for its shards
+            setup = unpack(packed, rank.execution.device)
         self._stepper = _Stepper(setup, rank, _State(rank.model, optimizer, average))
 
     def step(self, plan: StepPlan) -> StepMetrics:
@@ -219,24 +223,22 @@ def run_worker(device: torch.device) -> None:
         SystemExit: another rank has failed, which another process reports.
     """
     try:
-        setup = _broadcast(None)
+        packed = _broadcast(None)
     except RuntimeError:  # rank 0 has failed before the first step, and says why
         raise SystemExit(1) from None
-    assert isinstance(setup, _Setup)
+    setup: _Setup = unpack(packed, device)
     with ignore_signals(), closing(_Stepper(setup, _new_rank(setup, device), None)) as stepper:
         while stepper.follow():
             pass
 
 
 def _new_rank(setup: _Setup, device: torch.device) -> Rank:
-    """Return this process's rank with a model whose weights are still to come from rank 0."""
+    """Return this process's rank with the model of rank 0, whose weights are still to come."""
     config, execution = setup.config, Execution.of(setup.config.train, device)
-    model = with_empty_weights(setup.model, device)
-    if different := dict(changed_parts(model).items() ^ setup.changes.items()):
-        raise TrainingError(f"{in_words(different)}: only in some processes; change the model in all of them")
-    execution.apply(model)
+    if execution.compiles:  # a compiled layer is sent as a plain one
+        compile_layers(setup.model)
     index, size = dist.get_rank(), dist.get_world_size()
-    return Rank(model, setup.source, config, execution, index=index, size=size)
+    return Rank(setup.model, setup.source, config, execution, loss=setup.loss, index=index, size=size)
 
 
 class _Stepper:
@@ -369,14 +371,14 @@ class _Stepper:
 class _BatchLoss(nn.Module):
     """The loss of a model as a module: PyTorch's wrappers act when a module is called."""
 
-    def __init__(self, model: Transformer, settings: TrainConfig) -> None:
+    def __init__(self, rank: Rank) -> None:
         super().__init__()
-        self.model = model
-        self.settings = settings
+        self.model = rank.model
+        self.rank = rank
 
     def forward(self, batch: Batch) -> Loss:
         """Return the loss of a batch, summed over its real target tokens."""
-        return batch_loss(self.model, batch, self.settings)
+        return self.rank.forward(batch)
 
 
 class _Replicated:
@@ -389,9 +391,8 @@ class _Replicated:
         self.optimizer = _new_optimizer(rank) if state is None else state.optimizer
         saved = _broadcast(None if state is None else _on_cpu(self.optimizer.state_dict()))
         if state is None:
-            assert isinstance(saved, dict)
             self.optimizer.load_state_dict(saved)
-        module = _BatchLoss(rank.model, rank.config.train)
+        module = _BatchLoss(rank)
         with warnings.catch_warnings():  # the new name of broadcast_buffers is not in torch 2.6
             warnings.simplefilter("ignore", FutureWarning)
             # It sends the weights of rank 0 to all; buffers are tables that grow on each rank.
@@ -437,7 +438,7 @@ class _Sharded:
         device = rank.execution.device
         self.rank = rank if state is None else _new_rank(setup, device)
         model = self.rank.model
-        self._module: Any = _BatchLoss(model, rank.config.train)
+        self._module: Any = _BatchLoss(self.rank)
         policy = MixedPrecisionPolicy()
         if rank.execution.precision == "bf16" and device.type == "cuda":  # a CPU's norms want float32
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
@@ -461,7 +462,6 @@ class _Sharded:
             of_weight.update({name: value.cpu() for name, value in of_weight.items()})  # to main memory
             scalars.append({name: None if value.dim() else value for name, value in of_weight.items()})
         received = _broadcast(scalars)
-        assert isinstance(received, list)
         for number, own in enumerate(_weights_of(self.optimizer)):
             for name, scalar in received[number].items():
                 moment = moments[number][name] if moments else None
@@ -565,7 +565,7 @@ def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
     return state | {"state": of_weights}
 
 
-def _broadcast(message: object) -> object:
+def _broadcast(message: object) -> Any:  # noqa: ANN401
     """Return the message of rank 0 on every rank; the argument of workers is ignored."""
     box = [message]
     dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))

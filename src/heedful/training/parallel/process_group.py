@@ -8,22 +8,27 @@ a group of any size takes the step that one process would take with the whole ba
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 
 from heedful.data.batches import Batch, BatchSource
+from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
+from heedful.training.loss import Loss
 from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
 from heedful.training.step import (
     ForwardPass,
+    LossFunction,
     LossSums,
     StepInterruptedError,
     StepMetrics,
     accumulate_gradients,
+    batch_loss,
     train_step,
 )
 
@@ -105,18 +110,21 @@ class Rank:
         config: Config,
         execution: Execution,
         *,
+        loss: LossFunction | None = None,
         index: int = 0,
         size: int = 1,
         is_interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         """Compute with a model, to which `execution` has been applied, as rank `index` of `size` ranks.
 
-        `is_interrupted` says, between the micro-batches of a step, whether to end it without an update.
+        `loss` is by default `batch_loss`. `is_interrupted` says, between the micro-batches of a step, whether
+        to end it without an update.
         """
         self.model = model
         self.source = source
         self.config = config
         self.execution = execution
+        self.loss: LossFunction = loss or partial(batch_loss, settings=config.train)
         self.index = index
         self.size = size
         self.is_interrupted = is_interrupted
@@ -128,11 +136,25 @@ class Rank:
             workers = num_workers(self.source, self.execution.device)
         if workers:
             inline = InlineLoader(self.source, rank=self.index, size=self.size)
-            self.loader = PrefetchingLoader(inline, workers=workers)
+            self.loader = PrefetchingLoader(inline, workers=workers, is_interrupted=self.is_interrupted)
 
     def close(self) -> None:
         """Stop making batches."""
         self.loader.close()
+
+    def forward(self, batch: Batch, *, is_last: bool = True) -> Loss:
+        """Return the loss of a batch, summed over its real target tokens.
+
+        Raises:
+            TrainingError: the loss function returns something else.
+        """
+        loss = self.loss(self.model, batch)
+        if not isinstance(loss, Loss):
+            raise TrainingError(
+                f"the loss function returned a {type(loss).__name__}; return a heedful.training.Loss, with "
+                "sums over the target tokens"
+            )
+        return loss
 
     def accumulate(
         self,
@@ -157,7 +179,7 @@ class Rank:
             self.config.train,
             precision=self.execution.precision,
             discard=discard,
-            forward=forward,
+            forward=forward or self.forward,
         )
 
 
@@ -182,6 +204,7 @@ class SingleProcess:
             config=self._rank.config,
             learning_rate=plan.learning_rate,
             precision=self._rank.execution.precision,
+            forward=self._rank.forward,
         )
         if self._average is not None and metrics.is_finite:
             self._average.update(dict(self._rank.model.named_parameters()), plan.step)

@@ -6,35 +6,40 @@ writes those of the others' weights into shared buffers as soon as the backward 
 """
 
 import atexit
+import math
 import shutil
+import time
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, multiprocessing
+from torch import Tensor
 
 from heedful.data.batches import BatchSource
-from heedful.errors import TrainingError
+from heedful.errors import HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import using_threads
+from heedful.runtime.workers import Worker, start_worker
 from heedful.settings.run import Config
-from heedful.storage.torch_weights import assign_weights, without_weights
 from heedful.training.averaging import MovingAverage
-from heedful.training.execution import Execution
-from heedful.training.interrupt import block_signals, ignore_signals
+from heedful.training.execution import Execution, compile_layers
+from heedful.training.interrupt import ignore_signals
 from heedful.training.optimizer import (
     build_optimizer,
     fill_state,
     optimizer_of_shard,
     update_costs,
 )
+from heedful.training.parallel.messages import pack, unpack
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
+    LossFunction,
     LossSums,
+    StepInterruptedError,
     StepMetrics,
     apply_gradients,
     gradient_scale,
@@ -43,6 +48,8 @@ from heedful.training.step import (
 )
 
 _FILE_SYSTEM = Path("/dev/shm")  # on Linux, where shared memory is a file system of limited size
+_POLL = 0.1  # seconds between two looks for signals, while a worker is busy
+_PATIENCE, _PATIENCE_IN_UPDATE = 0.5, 10.0  # seconds that a signal waits for the workers
 
 
 class NoSharedMemoryError(Exception):
@@ -82,27 +89,30 @@ class SharedMemoryGroup:
 
         Raises:
             NoSharedMemoryError: there is none, or too little.
+            ConfigError: the model or the loss cannot be sent to other processes.
         """
         self.size = rank.size
         self.threads = threads
         self._is_between_steps = True
+        setup = pack(_Setup.of(rank, average, threads), rank.model)
         memory = move_to_shared_memory(rank.model, optimizer, average, rank.size)
         self._shard = Shard(rank, optimizer, average, memory)
-        model = without_weights(rank.model)
-        context = multiprocessing.get_context("spawn")
-        self._workers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
+        self._workers: list[Worker] = []
         atexit.register(self.close)  # or the program would wait for its workers, and they for a message
-        for index in range(1, rank.size):
-            ours, theirs = context.Pipe()
-            arguments = (theirs, model, rank.source, rank.config, rank.execution, index, memory, threads)
-            process = context.Process(target=_run_worker, args=arguments, daemon=True)
-            with block_signals():
-                process.start()
-            theirs.close()
-            self._workers.append((process, ours))
+        try:
+            for index in range(1, rank.size):
+                self._workers.append(start_worker(_run_worker, setup, memory, index))
+        except BaseException:
+            self.close()
+            raise
 
     def step(self, plan: StepPlan) -> StepMetrics:
-        """Update the weights once, each rank those of its shard."""
+        """Update the weights once, each rank those of its shard.
+
+        Raises:
+            StepInterruptedError: it was interrupted.
+            TrainingError: a worker has failed or died, or does not answer while a signal waits.
+        """
         self._is_between_steps = False
         with using_threads(self.threads):
             self._send(plan)
@@ -117,7 +127,7 @@ class SharedMemoryGroup:
                 update = Update(scale, plan.learning_rate, plan.step)
                 self._send(update)
                 self._shard.update(update)
-                self._receive()
+                self._receive(in_update=True)
         self._is_between_steps = True
         return metrics
 
@@ -143,43 +153,79 @@ class SharedMemoryGroup:
             except OSError as error:
                 raise TrainingError(GROUP_IS_BROKEN) from error
 
-    def _receive(self) -> list[Any]:
-        answers = []
-        for process, pipe in self._workers:
-            wait([pipe, process.sentinel])
-            try:
-                answers.append(pipe.recv())
-            except (EOFError, OSError) as error:
-                raise TrainingError(GROUP_IS_BROKEN) from error
-        return answers
+    def _receive(self, *, in_update: bool = False) -> list[Any]:
+        return [self._answer(worker, in_update=in_update) for worker in self._workers]
+
+    def _answer(self, worker: Worker, *, in_update: bool) -> Any:  # noqa: ANN401
+        """Wait for the answer of a worker, which may still be starting; a signal soon ends the wait."""
+        process, pipe = worker
+        patience, end = _PATIENCE_IN_UPDATE if in_update else _PATIENCE, math.inf
+        while not wait([pipe, process.sentinel], timeout=_POLL):
+            if end == math.inf and self._shard.rank.is_interrupted():
+                end = time.monotonic() + patience
+            if time.monotonic() >= end:
+                if in_update:  # some weights are updated, and others are not
+                    raise TrainingError(GROUP_IS_BROKEN)
+                raise StepInterruptedError
+        try:
+            answer = pipe.recv()
+        except (EOFError, OSError) as error:
+            if not in_update and self._shard.rank.is_interrupted():  # the signal has ended the worker too
+                raise StepInterruptedError from error
+            raise TrainingError(GROUP_IS_BROKEN) from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What a worker needs besides the shared memory; `average_decay` is None without a moving average."""
+
+    model: Transformer
+    loss: LossFunction
+    source: BatchSource
+    config: Config
+    execution: Execution
+    average_decay: float | None
+    size: int
+    threads: int
+
+    @classmethod
+    def of(cls, rank: Rank, average: MovingAverage | None, threads: int) -> "_Setup":
+        decay = None if average is None else average.decay
+        return cls(rank.model, rank.loss, rank.source, rank.config, rank.execution, decay, rank.size, threads)
 
 
 @ignore_signals()
-def _run_worker(
-    pipe: "Connection[Any, Any]",
-    model: Transformer,
-    source: BatchSource,
-    config: Config,
-    execution: Execution,
-    index: int,
-    memory: "SharedMemory",
-    threads: int,
-) -> None:
-    """Handle the messages of rank 0 until it closes its end of the pipe."""
-    torch.set_num_threads(threads)
-    names, like = zip(*model.named_parameters(), strict=True)
-    assign_weights(model, dict(zip(names, views(memory.weights, like), strict=True)))
-    execution.apply(model)
-    rank = Rank(model, source, config, execution, index=index, size=len(memory.gradients))
-    optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
+def _run_worker(pipe: "Connection[Any, Any]", setup: bytes, memory: "SharedMemory", index: int) -> None:
+    """Handle the messages of rank 0 until it closes its end of the pipe; the answer may be an exception."""
+    try:
+        shard = _new_shard(unpack(setup, torch.device("cpu")), memory, index)
+        while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
+            pass
+    except Exception as error:  # rank 0 raises it
+        message = str(error) if isinstance(error, HeedfulError) else f"{type(error).__name__}: {error}"
+        failure = TrainingError(f"process {index} of the training failed: {message}")
+        failure.add_note(traceback.format_exc())
+        _answered(pipe, failure)
+
+
+def _new_shard(setup: _Setup, memory: "SharedMemory", index: int) -> "Shard":
+    """Return a worker's shard, with the model of rank 0 over the shared weights."""
+    torch.set_num_threads(setup.threads)
+    model, execution = setup.model, setup.execution
+    attach_model(model, memory)
+    if execution.compiles:  # a compiled layer is sent as a plain one
+        compile_layers(model)
+    rank = Rank(model, setup.source, setup.config, execution, loss=setup.loss, index=index, size=setup.size)
+    optimizer = build_optimizer(model, setup.config.optimizer, precision=execution.precision)
     attach_state(optimizer, memory)
     average = None
-    if memory.average is not None:
-        average = MovingAverage(model, config.train.ema_decay)
+    if setup.average_decay is not None:
+        average = MovingAverage(model, setup.average_decay)
         attach_average(model, average, memory)
-    shard = Shard(rank, optimizer, average, memory)
-    while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
-        pass
+    return Shard(rank, optimizer, average, memory)
 
 
 def _received(pipe: "Connection[Any, Any]") -> object:
