@@ -311,7 +311,7 @@ def configured(folder: Path, **more: object) -> Config:
 
 def trained(config: Config, folder: Path) -> tuple[TrainResult, list[Event]]:
     events: list[Event] = []
-    return train(config, folder / "run", listeners=[events.append]), events
+    return train(config, folder / "run", callbacks=[events.append]), events
 
 
 @pytest.fixture
