@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 
 import heedful
-from heedful.settings.model import Section
 from heedful.settings.options import (
     BeamOptions,
     EarlyStopping,
@@ -19,6 +18,7 @@ from heedful.settings.options import (
     options_of,
 )
 from heedful.settings.run import DataConfig, DecodeConfig, TrainConfig
+from heedful.settings.section import Section
 from python_reference import at_commas
 from reference import PAGES
 

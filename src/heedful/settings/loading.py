@@ -1,18 +1,16 @@
 """Load a Config from a preset, a TOML file and `--set key=value`, and write it as TOML."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import ValidationError
 
 from heedful.errors import ConfigError, suggestion
 from heedful.settings.model import ModelConfig
-from heedful.settings.parsing import decode_text, parse_toml, read_limited, short, shown
+from heedful.settings.parsing import as_json, decode_text, parse_toml, read_limited, short, shown
 from heedful.settings.presets import PRESETS
-from heedful.settings.run import Config, CorpusConfig
+from heedful.settings.run import Config
 
 Settings = dict[str, Any]
 
@@ -21,31 +19,37 @@ ALTERNATIVES = {"warmup_steps": "warmup_fraction", "warmup_fraction": "warmup_st
 
 
 def load_config(
-    path: Path | None = None, *, preset: str | None = None, overrides: Sequence[tuple[str, Any]] = ()
+    path: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
 ) -> Config:
     """Merge a preset, a TOML file and overrides, in ascending priority, and validate the result.
 
     A file may name its preset with a top-level `preset = "small"`, which the argument overrides, or another
     file that it changes, `preset = "multi30k-en-de.toml"`, relative to its own directory.
 
+    >>> load_config(preset="small", overrides={"train.max_minutes": 20}).train.max_minutes
+    20.0
+
     Args:
         path: a TOML file, or None.
         preset: the preset to start from; by default the file's, or else the paper's base.
-        overrides: (dotted key, value) pairs, as returned by `parse_override`.
+        overrides: values by whole keys, or (key, value) pairs as returned by `parse_override`.
 
     Raises:
         ConfigError: a file that cannot be read, an unknown key, a wrong type, or incompatible values.
     """
-    settings = _read_recipe(path) if path is not None else {}
+    settings = _read_recipe(Path(path)) if path is not None else {}
     named = settings.pop("preset", None)
     name: str = preset or ("base" if named is None else named)
     if name not in PRESETS:
         raise ConfigError(f"preset {shown(name)} does not exist{suggestion(name, PRESETS)}")
     merged = _merge(PRESETS[name], settings)
     if preset or named:  # a preset is a whole architecture, defaults included
-        architecture = ModelConfig.model_validate(PRESETS[name].get("model", {}))
+        architecture = ModelConfig(**PRESETS[name].get("model", {}))
         merged = _merge({"model": architecture.model_dump()}, merged)
-    for key, value in overrides:
+    for key, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
         section, _, field = key.partition(".")
         if not isinstance(merged.get(section, {}), dict):
             raise ConfigError(f"{section} is a section of settings, not a value")
@@ -59,10 +63,7 @@ def validate(settings: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: for the first wrong key, with a suggestion if one is close.
     """
-    try:
-        return Config.model_validate(settings)
-    except ValidationError as error:
-        raise ConfigError(_first_mistake(error)) from None
+    return Config(**settings)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -115,7 +116,7 @@ def _read_recipe(path: Path, *, changed_by: tuple[Path, ...] = ()) -> Settings:
     named = settings.get("preset")
     if not isinstance(named, str | None):
         raise ConfigError(
-            f"{path}: preset={_as_json(named)}: must be the name of a preset or of a file, as in "
+            f"{path}: preset={as_json(named)}: must be the name of a preset or of a file, as in "
             'preset = "small", before the first section'
         )
     if named is None or not named.endswith(".toml"):
@@ -142,41 +143,3 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
         under = merged.get(key)
         merged[key] = _merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _first_mistake(error: ValidationError) -> str:
-    first = error.errors()[0]
-    *sections, name = (str(part) for part in first["loc"]) if first["loc"] else ("",)
-    key = ".".join([*sections, name])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {shown(key)}{suggestion(name, _known_keys(sections))}"
-    message = _in_words_of_toml(first["type"], sections, name) or first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return message
-    message = message[0].lower() + message[1:]
-    return f"{key}={_as_json(first['input'])}: {message}"
-
-
-def _known_keys(sections: Sequence[str]) -> Mapping[str, Any]:
-    """Return the fields of a section, of a corpus in `data.corpora`, or of all settings."""
-    if sections[1:2] == ["corpora"]:
-        return CorpusConfig.model_fields
-    return type(getattr(Config(), sections[0])).model_fields if sections else Config.model_fields
-
-
-def _in_words_of_toml(mistake: str, sections: Sequence[str], name: str) -> str | None:
-    """Return the type that a value should have, if it is a table or a list."""
-    is_corpora = "corpora" in (*sections[1:2], *([name] if sections == ["data"] else []))
-    if mistake == "model_type":
-        return f"input should be a table, {'[[data.corpora]]' if is_corpora else f'[{name}]'}"
-    if mistake == "tuple_type":
-        return "input should be a list" + " of tables, [[data.corpora]]" * is_corpora
-    return None
-
-
-def _as_json(value: object) -> str:
-    """Return a value as short JSON."""
-    try:
-        return short(json.dumps(value, default=shown))
-    except ValueError:  # a number of thousands of digits
-        return shown(value)

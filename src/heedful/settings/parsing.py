@@ -118,6 +118,14 @@ def shown(value: object) -> str:
     return short(_SHORT.repr(value))
 
 
+def as_json(value: object) -> str:
+    """Return a value as short JSON, for a message."""
+    try:
+        return short(json.dumps(value, default=shown))
+    except ValueError:  # a number of thousands of digits
+        return shown(value)
+
+
 def short(text: str) -> str:
     """Return a text for a message: one line, truncated if it is long."""
     text = " ".join(text[: 2 * _MAX_SHOWN].split())

@@ -134,4 +134,4 @@ def preset(name: str) -> Config:
     """
     if name not in PRESETS:
         raise ConfigError(f"preset {name!r} does not exist{suggestion(name, PRESETS)}")
-    return Config.model_validate(PRESETS[name])
+    return Config(**PRESETS[name])

@@ -11,22 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from heedful.settings.model import (
-    SHARED_EMBEDDINGS,
-    Count,
-    ModelConfig,
-    NonNegativeFactor,
-    NonNegativeFloat,
-    Positive,
-    PositiveFactor,
-    PositiveFloat,
-    Probability,
-    Section,
-    Seed,
-    VocabSize,
-    Whole,
-    check_id,
-)
+from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, check_id
 from heedful.settings.options import (
     TOKENIZE,
     BeamOptions,
@@ -40,6 +25,19 @@ from heedful.settings.options import (
     TrainingPrecision,
     TrainingRequest,
     options_of,
+)
+from heedful.settings.section import (
+    Count,
+    NonNegativeFactor,
+    NonNegativeFloat,
+    Positive,
+    PositiveFactor,
+    PositiveFloat,
+    Probability,
+    Section,
+    Seed,
+    VocabSize,
+    Whole,
 )
 
 

@@ -27,8 +27,8 @@ from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
 from heedful.runtime.threads import check_workers, num_threads, using_threads
 from heedful.settings.loading import load_config, to_toml, validate
-from heedful.settings.model import Section
 from heedful.settings.run import Config, DataConfig
+from heedful.settings.section import Section
 from heedful.storage.bundle import load_bundle
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.text.round_trip import SAMPLE, RoundTrip

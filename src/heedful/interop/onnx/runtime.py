@@ -20,8 +20,8 @@ from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.texts import TextCodec
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
-from heedful.settings.model import Count, Positive, Section
 from heedful.settings.run import DecodeConfig
+from heedful.settings.section import Count, Positive, Section
 from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
 from heedful.text.special_tokens import SpecialTokens, suppressed_ids

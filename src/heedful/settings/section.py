@@ -1,0 +1,125 @@
+"""A group of settings: the types of their values, how they are checked, and what is said of a wrong one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NoReturn, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from heedful.errors import ConfigError, suggestion
+from heedful.settings.parsing import as_json, shown
+
+Positive = Annotated[int, Field(gt=0, lt=2**63)]
+Depth = Annotated[int, Field(gt=0, le=1000)]
+Width = Annotated[int, Field(gt=0, le=2**20)]  # products of two are still valid sizes of a matrix
+Heads = Annotated[int, Field(gt=0, le=2**16)]
+VocabSize = Annotated[int, Field(ge=0, le=2**24)]  # ids up to there are exact in float32
+NumPositions = Annotated[int, Field(gt=0, le=2**24)]
+Whole = Annotated[int, Field(lt=2**63)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+# Factors of weights and gradients: more than any use needs, and their products are valid in float32.
+PositiveFactor = Annotated[float, Field(gt=0.0, le=1e6)]
+NonNegativeFactor = Annotated[float, Field(ge=0.0, le=1e6)]
+
+
+def _check_text(value: str) -> None:
+    """Refuse text that is no valid file name or TOML string."""
+    if "\0" in value:
+        raise PydanticCustomError("nul", "must not contain a NUL character")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PydanticCustomError(
+            "not_utf_8", "is not UTF-8; rename the file, or check the encoding"
+        ) from None
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401
+        """Check the settings, and take the defaults of all others.
+
+        Raises:
+            ConfigError: for the first wrong key, with a suggestion if one is close.
+        """
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise ConfigError(_first_mistake(type(self), error)) from None
+
+    # A section inside another is validated with it, so that the message has the whole key.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse to change a value.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(f"{name}: settings cannot be changed; replace({name}=...) returns a changed copy")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_toml_means_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401
+        """Convert whole numbers to floats, `false` to None, lists and "a,b" to tuples."""
+        accepts = str(cls.model_fields[info.field_name or ""].annotation)
+        if value is False and "None" in accepts:
+            return None
+        if isinstance(value, list) and "tuple" in accepts:
+            return tuple(value)
+        if isinstance(value, str):
+            _check_text(value)
+        if isinstance(value, str) and "tuple[str" in accepts:
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value
+
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401
+        """Return a validated copy with some values changed; it is still known which were never set.
+
+        Raises:
+            ConfigError: as for a new one.
+        """
+        return type(self)(**self.model_dump(exclude_unset=True) | changes)
+
+
+def _first_mistake(kind: type[Section], error: ValidationError) -> str:
+    first = error.errors()[0]
+    *sections, name = (str(part) for part in first["loc"]) if first["loc"] else ("",)
+    key = ".".join([*sections, name])
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {shown(key)}{suggestion(name, _known_keys(kind, sections))}"
+    message = _in_words_of_toml(first["type"], sections, name) or first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    message = message[0].lower() + message[1:]
+    return f"{key}={as_json(first['input'])}: {message}"
+
+
+def _known_keys(kind: type[Section], sections: Sequence[str]) -> Mapping[str, object]:
+    """Return the fields of a section inside another; those of a table in a list have a number before them."""
+    for name in sections:
+        if name in kind.model_fields:
+            annotation = kind.model_fields[name].annotation
+            [kind] = (each for each in (annotation, *get_args(annotation)) if _is_section(each))
+    return kind.model_fields
+
+
+def _is_section(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _in_words_of_toml(mistake: str, sections: Sequence[str], name: str) -> str | None:
+    """Return the type that a value should have, if it is a table or a list."""
+    is_corpora = "corpora" in (*sections[1:2], *([name] if sections == ["data"] else []))
+    if mistake == "model_type":
+        return f"input should be a table, {'[[data.corpora]]' if is_corpora else f'[{name}]'}"
+    if mistake == "tuple_type":
+        return "input should be a list" + " of tables, [[data.corpora]]" * is_corpora
+    return None
