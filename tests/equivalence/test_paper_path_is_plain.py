@@ -45,7 +45,9 @@ def built_by_hand() -> Transformer:
     )
     output = nn.Linear(D, V, bias=False)
     output.weight = tokens.weight
-    return Transformer(encoder, decoder, output, CONFIG)
+    model = Transformer(CONFIG)
+    model.encoder, model.decoder, model.output = encoder, decoder, output
+    return model
 
 
 class PlainModel:

@@ -25,8 +25,9 @@ LAYERS: dict[str, int] = {
     "serving": 6,
     "cli": 7,
     "verbs": 8,
-    "__init__": 9,
-    "__main__": 9,
+    "api": 9,
+    "__init__": 10,
+    "__main__": 10,
 }
 # What model/ may import: no kernel, no native library, nothing of the operating system.
 PAPER_IMPORTS = re.compile(
@@ -60,6 +61,8 @@ LAZY_PARTS = {"cli/progress.py"} | {
         "translated_shards",
     )
 }
+# The one import upwards: a method of the model, for its users, calls the searches when it is called.
+UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
@@ -107,7 +110,7 @@ Rule = Callable[[Source], Iterator[str]]
 
 
 def imported_modules(source: Source, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Every module that these nodes of a file import, as an absolute name."""
+    """Every module that these nodes of a file import, as an absolute name; not the one of `UPWARD`."""
     parent = ["heedful", *source.path.split("/")[:-1]]
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -117,7 +120,8 @@ def imported_modules(source: Source, nodes: Iterable[ast.AST]) -> Iterator[tuple
             base = parent[: len(parent) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
-                yield node.lineno, f"{module}.{alias.name}"
+                if (source.path, name := f"{module}.{alias.name}") != UPWARD:
+                    yield node.lineno, name
 
 
 def statements_at_import(tree: ast.Module) -> Iterator[ast.AST]:

@@ -1,7 +1,7 @@
 """Hypotheses and their scores, and how finished outputs become hypotheses."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class Hypothesis:
     ids: tuple[int, ...]
     log_prob: float
     score: float
-    token_log_probs: tuple[float, ...]
+    token_log_probs: tuple[float, ...] = field(repr=False)
     finished: bool
 
 

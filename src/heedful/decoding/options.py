@@ -1,24 +1,31 @@
 """The options of a search: its strategy, and what all strategies share."""
 
-from dataclasses import dataclass, field
-from typing import Self
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Self, cast
 
 from heedful.decoding.glossary import Glossary
-from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.strategies.protocol import Strategy, with_settings
-from heedful.errors import InputError
-from heedful.settings.options import SharedOptions
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Strategy, parse_strategy, settings_of, with_settings
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
+from heedful.errors import InputError, OptionError, suggestion
+from heedful.settings.options import SharedOptions, options_of
 from heedful.settings.run import Config, DecodeConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False)
 class SearchOptions(SharedOptions):
     """How outputs are searched; the defaults are the paper's (section 6.1).
 
-    Fields that are not given are the paper's, not the bundle's. To change the bundle's own search, begin with
-    `Translator.default_options`: `replace(translator.default_options, n_best=4)`.
+    >>> SearchOptions(beam_size=5, n_best=5).strategy
+    BeamSearch(beam_size=5, early_stopping='optimal')
+    >>> SearchOptions(strategy=Sampling(), temperature=0.7).strategy.temperature
+    0.7
 
-    The strategy has its own settings; the others are those that all strategies share.
+    Fields that are not given are the paper's, not the bundle's. To change the bundle's own search, give the
+    fields to `Translator.translate`, or change `Translator.default_options`:
+    `replace(translator.default_options, n_best=4)`, with `replace` from `dataclasses`.
 
     Attributes:
         strategy: the algorithm, with its own settings: a beam of four.
@@ -28,13 +35,44 @@ class SearchOptions(SharedOptions):
     strategy: Strategy = field(default_factory=BeamSearch)
     glossary: Glossary | None = None
 
+    def __init__(
+        self,
+        *,
+        strategy: Strategy | None = None,
+        glossary: Glossary | None = None,
+        **settings: Any,  # noqa: ANN401
+    ) -> None:
+        """Check the options.
+
+        Args:
+            strategy: the algorithm; None: `BeamSearch`.
+            glossary: whose terms the outputs must contain.
+            settings: fields of `SharedOptions`, and settings of the strategy, such as beam_size=5.
+
+        Raises:
+            InputError: an option that does not exist, or that cannot be.
+        """
+        strategy = BeamSearch() if strategy is None else strategy
+        if not hasattr(strategy, "search"):
+            raise InputError(f"strategy={strategy!r}: must be a strategy, such as BeamSearch()")
+        own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
+        check_names(settings, own | {each.name for each in fields(SharedOptions)})
+        if changes := {name: settings.pop(name) for name in own & settings.keys()}:
+            strategy = replace(cast(Any, strategy), **changes)
+        object.__setattr__(self, "strategy", strategy)
+        object.__setattr__(self, "glossary", glossary)
+        super().__init__(**settings)
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not hasattr(self.strategy, "search"):
-            raise InputError(f"strategy={self.strategy!r}: must be a strategy, such as BeamSearch()")
         self.strategy.check(self)
         if self.glossary is not None and not getattr(self.strategy, "supports_terms", False):
             raise InputError("glossary: only beam search keeps to it; use a beam, which may be of one")
+
+    @property
+    def beam_size(self) -> int:
+        """The hypotheses of a sentence that the strategy keeps; 1 where it has no beam."""
+        return self.strategy.width
 
     @classmethod
     def from_config(cls, config: DecodeConfig) -> Self:
@@ -47,6 +85,62 @@ class SearchOptions(SharedOptions):
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
 
 
+def check_names(settings: Mapping[str, object], known: set[str]) -> None:
+    """Refuse options that a search does not have.
+
+    Raises:
+        InputError: naming the first, and the closest that there is.
+    """
+    for name in sorted(settings.keys() - known):
+        raise InputError(f"unknown option {name!r}{suggestion(name, sorted(known))}")
+
+
+def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:
+    """Return the options of a search: the bundle's, and over them those that are set for this one.
+
+    Where only the n-best list grows, so does the beam.
+
+    Args:
+        overrides: values of `SearchOptions` and of strategies, by the names of their settings; and what
+            chooses another strategy than the bundle's beam: `strategy` (it, or its name), `sample` or
+            `samples`.
+        config: of the bundle.
+
+    Raises:
+        InputError: options that do not exist, or values that cannot be or cannot go together.
+    """
+    try:
+        check_names(overrides, _NAMES)
+        if overrides.keys() & {"strategy", "sample", "samples"}:
+            sampling = MinimumBayesRisk if "samples" in overrides else Sampling
+            chosen = overrides.get("strategy")
+            strategy = parse_strategy(chosen) if isinstance(chosen, str) else chosen
+            strategy = with_settings(sampling, overrides) if strategy is None else strategy
+            # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
+            n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
+        else:
+            most = options_of(BeamSearch)["beam_size"].maximum or math.inf
+            if "beam_size" not in overrides and overrides.get("n_best", 1) > most:
+                raise InputError(
+                    f"n_best={overrides['n_best']:,}: a beam has at most {most:,} hypotheses; more can be "
+                    "sampled"
+                )
+            n_best = overrides.get("n_best", config.n_best)
+            beam_size = overrides.get("beam_size", max(config.beam_size, n_best))
+            kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
+            strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
+            n_best = overrides.get("n_best", min(config.n_best, beam_size))
+        of_search = {"sample", "samples", *(each.name for each in fields(SearchOptions))}
+        for name in overrides.keys() - of_search - settings_of(type(strategy)).keys():
+            kind_name = type(strategy).__name__
+            raise InputError(f"{name}: {kind_name} has no such setting; for samples, set sample or samples")
+        shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
+        return with_settings(SearchOptions, shared)
+    except InputError as error:
+        error.exit_code = OptionError.exit_code
+        raise
+
+
 def longest_output(config: Config) -> int | None:
     """Return the one limit of all outputs that other programs have: that of the longest source.
 
@@ -57,3 +151,8 @@ def longest_output(config: Config) -> int | None:
         return None
     limit = search.length_limit(search.source_limit(config))
     return min(limit, config.model.max_positions) if config.model.positions == "learned" else limit
+
+
+_DIVERSITY = options_of(DiverseBeamSearch).keys() - options_of(BeamSearch).keys()
+_NAMES = {"sample", *(each.name for each in fields(SearchOptions))}
+_NAMES |= {name for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk) for name in options_of(kind)}

@@ -28,12 +28,12 @@ class TextHypothesis:
     text: str
     score: float
     log_prob: float
-    ids: tuple[int, ...]
-    token_log_probs: tuple[float, ...]
+    ids: tuple[int, ...] = field(repr=False)
+    token_log_probs: tuple[float, ...] = field(repr=False)
     finished: bool
-    written_ids: tuple[int, ...]
-    alignment: Alignment | None = None
-    confidence: Confidence | None = None
+    written_ids: tuple[int, ...] = field(repr=False)
+    alignment: Alignment | None = field(default=None, repr=False)
+    confidence: Confidence | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, hypothesis: Hypothesis, text: str, *, eos_id: int) -> Self:
@@ -88,7 +88,7 @@ class TextHypothesis:
 class ScoredText(TextHypothesis):
     """A scored output, as text. The numbers are those of `ScoredOutput`, of which it is made."""
 
-    model_log_probs: tuple[float, ...] = field(kw_only=True)
+    model_log_probs: tuple[float, ...] = field(kw_only=True, repr=False)
 
     @classmethod
     def unknown(cls, text: str) -> Self:
@@ -134,6 +134,10 @@ class MemoryMatch:
 class Translation:
     """The translations of one line.
 
+    >>> [translation] = translator.translations(["The house is small."], n_best=2)
+    >>> translation.text, len(translation.hypotheses)
+    ('Das Haus ist klein.', 2)
+
     Attributes:
         source: the line.
         text: the best output.
@@ -147,9 +151,9 @@ class Translation:
     source: str
     text: str
     score: float
-    hypotheses: tuple[TextHypothesis, ...]
-    terms: tuple[PlacedTerm, ...] = ()
-    match: MemoryMatch | None = None
+    hypotheses: tuple[TextHypothesis, ...] = field(repr=False)
+    terms: tuple[PlacedTerm, ...] = field(default=(), repr=False)
+    match: MemoryMatch | None = field(default=None, repr=False)
 
     @property
     def num_tokens(self) -> int:

@@ -22,9 +22,8 @@ from heedful.decoding.alignment import (
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, choose_backend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.generator import Generator
-from heedful.decoding.glossary import Glossary
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.task import Source
@@ -39,7 +38,7 @@ from heedful.decoding.texts import (
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.options import PAIR_TOKENS
-from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
+from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
@@ -47,9 +46,9 @@ from heedful.text.pair import choose_languages
 class Translator:
     """A trained model, ready to translate lines.
 
-    >>> translator = Translator.load("runs/demo")  # doctest: +SKIP
-    >>> translator.translate(["the cat sleeps ."])  # doctest: +SKIP
-    ['die Katze schläft .']
+    >>> translator = Translator.load("runs/demo")
+    >>> translator.translate(["The house is small."])
+    ['Das Haus ist klein.']
 
     Attributes:
         bundle: the model and its tokenizers.
@@ -60,7 +59,7 @@ class Translator:
 
     def __init__(
         self,
-        bundle: Bundle,
+        bundle: Bundle | str | Path,
         *,
         precision: PrecisionChoice = "float32",
         batch_tokens: int | None = None,
@@ -69,10 +68,11 @@ class Translator:
         engine: EngineChoice | Backend = "auto",
         shortlist: Shortlist | None = None,
     ) -> None:
-        """Wrap a loaded bundle.
+        """Wrap a bundle.
 
         Args:
-            bundle: model and tokenizers; the model stays on the device where it is.
+            bundle: model and tokenizers, or where they are stored, as for `load`; a loaded model stays on the
+                device where it is.
             precision: of matrix multiplications; "int8" only in the native engine, "fp16" only in torch,
                 for GPUs. "auto" is the fastest for the class of the CPU of those that cost hardly any
                 quality: see `choose_backend`.
@@ -94,6 +94,7 @@ class Translator:
         for name, size in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if size is not None and size < 1:
                 raise InputError(f"{name}={size}: must be at least 1")
+        bundle = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
         check_ensemble([bundle, *ensemble])
         check_shortlist(shortlist, bundle)
         self.bundle, self.ensemble = bundle, tuple(ensemble)
@@ -124,6 +125,9 @@ class Translator:
             shortlist=shortlist,
         )
 
+    def __repr__(self) -> str:
+        return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
+
     @classmethod
     def load(
         cls,
@@ -136,14 +140,13 @@ class Translator:
     ) -> Self:
         """Load a bundle, or the best one of a run; for the languages, see `for_languages`.
 
-        For an engine, a shortlist or an ensemble: `Translator(load_bundle(path), engine=...)`.
+        For an engine, a shortlist or an ensemble: `Translator(path, engine=...)`.
 
         Raises:
             BundleError: nothing there, or a bundle that is damaged or too new.
             InputError: a language that the model does not have.
         """
-        bundle = load_bundle(resolve_bundle(Path(path)))
-        translator = cls(bundle, precision=precision, batch_tokens=batch_tokens)
+        translator = cls(path, precision=precision, batch_tokens=batch_tokens)
         return translator.for_languages(src_lang=src_lang, tgt_lang=tgt_lang)
 
     def for_languages(self, *, src_lang: str | None = None, tgt_lang: str | None = None) -> Self:
@@ -182,18 +185,14 @@ class Translator:
         texts: Sequence[str],
         *,
         options: SearchOptions | None = None,
-        glossary: Glossary | None = None,
+        **search: Any,  # noqa: ANN401
     ) -> list[str]:
-        """The best translation of each text; an empty one for an empty text. See `translations`.
+        """Return the best translation of each text; an empty one for an empty text. See `translations`.
 
-        Args:
-            texts: one sentence or line each.
-            options: the search; by default the bundle's.
-            glossary: whose terms to use; None: that of the options, if there is one.
+        >>> translator.translate(["The house is small."], beam_size=1)
+        ['Das Haus ist klein.']
         """
-        if glossary is not None:
-            options = replace(options or self.codec.default, glossary=glossary)
-        return [translation.text for translation in self.translations(texts, options=options)]
+        return [each.text for each in self.translations(texts, options=options, **search)]
 
     def translations(
         self,
@@ -203,6 +202,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         first_line: int = 1,
         aligned: bool = False,
+        **search: Any,  # noqa: ANN401
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
@@ -215,10 +215,17 @@ class Translator:
             prefixes: for each text, what its translations begin with: whole words, or nothing.
             first_line: the number of the first text, for messages.
             aligned: whether the words of each hypothesis are aligned with those of the text, as by `align`.
+            search: changes of the options: fields of `SearchOptions` and settings of strategies, such as
+                beam_size=1, n_best=4, glossary=..., or sample=True, temperature=0.7.
 
         Raises:
-            InputError: a prefix that is longer than the translation may be, or no attention to align by.
+            InputError: an option that does not exist or cannot be, a prefix that is longer than the
+                translation may be, or no attention to align by.
         """
+        if options is None and search:
+            options = search_options(search, self.bundle.config.decode)
+        elif options is not None:
+            options = replace(options, **search)
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
         n_best_lists = self.generator.search(lines.sources, options)
@@ -240,6 +247,7 @@ class Translator:
         chunk_lines: int = 1024,
         first_line: int = 1,
         aligned: bool = False,
+        **search: Any,  # noqa: ANN401
     ) -> Iterator[Translation]:
         r"""Translate a stream, in order, holding no more than `chunk_lines` lines at a time.
 
@@ -253,6 +261,7 @@ class Translator:
             chunk_lines: how many lines to read before translating them.
             first_line: the number of the first line, for messages.
             aligned: whether words are aligned; see `translations`.
+            search: changes of the options; see `translations`.
 
         Raises:
             InputError: a line without a prefix, or one whose prefix is too long; those of earlier chunks came
@@ -261,7 +270,12 @@ class Translator:
         of_lines = chunks(without_line_ends(lines), prefixes, chunk_lines, first_line=first_line)
         for number, chunk, prefixes_of_chunk in of_lines:
             yield from self.translations(
-                chunk, options=options, prefixes=prefixes_of_chunk, first_line=number, aligned=aligned
+                chunk,
+                options=options,
+                prefixes=prefixes_of_chunk,
+                first_line=number,
+                aligned=aligned,
+                **search,
             )
 
     def score(
@@ -456,10 +470,7 @@ class Translator:
 
     @property
     def default_options(self) -> SearchOptions:
-        """The bundle's own search, used where no options are given; begin with it to change some fields.
-
-        >>> replace(translator.default_options, n_best=4)  # doctest: +SKIP
-        """
+        """The bundle's own search, used where no options are given."""
         return self.codec.default
 
     @property

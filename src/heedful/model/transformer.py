@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
+from heedful.errors import ConfigError, InputError
 from heedful.model.attention import DecoderCache, LayerCache, Memory, MultiHeadAttention, padding_mask
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding
 from heedful.model.positions import (
@@ -77,48 +79,129 @@ class Decoder(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The whole model: logits for the next token at each target position, given the source."""
+    """The whole model: logits for the next token at each target position, given the source.
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, output: nn.Linear, config: ModelConfig) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.output = output
-        self.config = config
+    Weights are drawn from torch's global generator. The paper says nothing of initialisation: all matrices,
+    embeddings included, come from N(0, 0.02²), as BERT's. Where the sub-layers begin small, a post-norm stack
+    learns about twice as fast as from Glorot's (docs/log.md).
 
-    @classmethod
-    def from_config(cls, config: ModelConfig) -> Self:
-        """Build a model with fresh weights, drawn from torch's global generator.
+    A model that is to copy its input. Ids 0 to 3 are padding, unknown, begin and end, as in heedful's
+    tokenizers, so the symbols begin at 4. Padding (`src_pad_id`, `tgt_pad_id`) is never attended to and never
+    written: a symbol with that id would be lost.
 
-        The paper says nothing of initialisation. All matrices, embeddings included, are drawn from
-        N(0, 0.02²), as BERT's: where the sub-layers begin small, a post-norm stack learns about twice as fast
-        as from Glorot's (docs/log.md).
+    >>> model = Transformer(src_vocab_size=14, tgt_vocab_size=14, d_model=64, num_heads=4, d_ff=128)
+    >>> src = torch.randint(4, 14, (8, 5))  # (B, S)
+    >>> begin, end = torch.full((8, 1), 2), torch.full((8, 1), 3)
+    >>> logits = model(src, torch.cat([begin, src], dim=1))  # (B, S), (B, T) -> (B, T, V)
+    >>> loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), torch.cat([src, end], dim=1))
+    >>> loss.backward()  # then a step of an optimiser, and so on
+    >>> copy = model.generate(src, beam_size=4, max_length=6)  # (B, L)
+
+    Attributes:
+        config: the architecture.
+        encoder: from source ids to states.
+        decoder: from target ids and the encoder's states to states.
+        output: from states to logits.
+    """
+
+    def __init__(self, config: ModelConfig | None = None, **settings: Any) -> None:  # noqa: ANN401
+        """Build a model with fresh weights.
+
+        Args:
+            config: the architecture, with the sizes of both vocabularies.
+            settings: fields of `ModelConfig`, instead of a `config`.
+
+        Raises:
+            ConfigError: an unknown or impossible setting, or no size of a vocabulary.
         """
+        super().__init__()
+        config = _checked(config, settings)
         d_model = config.d_model
         tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
         has_one = config.tied in SHARED_EMBEDDINGS
         src_tokens = tgt_tokens if has_one else nn.Embedding(config.src_vocab_size, d_model)
-        encoder = Encoder(
+        self.encoder = Encoder(
             _input_embedding(config, "encoder", src_tokens), _encoder_layers(config), _final_norm(config)
         )
-        decoder = Decoder(
+        self.decoder = Decoder(
             _input_embedding(config, "decoder", tgt_tokens), _decoder_layers(config), _final_norm(config)
         )
-        output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
+        self.output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
         if config.tied in SHARED_OUTPUT:
-            output.weight = tgt_tokens.weight  # 3.4
-        model = cls(encoder, decoder, output, config)
-        model.apply(_initialise)
-        return model
+            self.output.weight = tgt_tokens.weight  # 3.4
+        self.config = config
+        self.apply(_initialise)
 
     @property
     def num_parameters(self) -> int:
         """The number of weights; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> Self:
+        """Build a model with fresh weights: the same as `Transformer(config)`."""
+        return cls(config)
+
+    def extra_repr(self) -> str:
+        """Return the sizes, for `repr`; torch adds the tree of modules."""
+        c = self.config
+        return (
+            f"{c.num_encoder_layers} + {c.num_decoder_layers} layers, d_model={c.d_model}, "
+            f"num_heads={c.num_heads}, d_ff={c.d_ff}, src_vocab_size={c.src_vocab_size:,}, "
+            f"tgt_vocab_size={c.tgt_vocab_size:,}, {self.num_parameters:,} parameters"
+        )
+
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        """Return logits (B, T, V) for source ids (B, S) and right-shifted target ids (B, T), padded right."""
-        return self.project(self.decode(tgt_in, self.encode(src)))
+        """Return logits (B, T, V) for source ids (B, S) and right-shifted target ids (B, T).
+
+        Args:
+            src: int64, padded on the right with `src_pad_id`.
+            tgt_in: int64, padded on the right.
+
+        Raises:
+            InputError: other shapes or types, or, on a CPU, an id that is not in the vocabulary.
+        """
+        _check_shapes(src, tgt_in)
+        try:
+            return self.project(self.decode(tgt_in, self.encode(src)))
+        except IndexError:
+            _check_vocabulary("src", src, self.config.src_vocab_size)
+            _check_vocabulary("tgt_in", tgt_in, self.config.tgt_vocab_size)
+            raise
+
+    def generate(
+        self,
+        src: Tensor,
+        *,
+        beam_size: int = 1,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
+        **search: Any,  # noqa: ANN401
+    ) -> Tensor:
+        """Search the most probable output of each source, greedily or with a beam.
+
+        Without dropout and gradients, also in training mode. Begin and padding tokens are never written.
+
+        Args:
+            src: int64 ids (B, S), padded on the right with `src_pad_id`.
+            beam_size: hypotheses of the beam; 1 is greedy.
+            bos_id: the decoder's first input; None: `decoder_start_id`, or 2 as in heedful's tokenizers.
+            eos_id: ends an output; None: 3 as in heedful's tokenizers.
+            search: other fields of `SearchOptions`, such as max_length=20. By default an output has at most
+                50 tokens more than its source (6.1), its end token included.
+
+        Returns:
+            int64 ids (B, L): the outputs without the begin token, each with its end token unless its maximum
+            length came first, then padding (`tgt_pad_id`). L is the length of the longest.
+
+        Raises:
+            InputError: ids that are not as above, or an option that does not exist or cannot be.
+        """
+        from heedful.decoding.generation import generate  # searches are above the model
+
+        if "strategy" not in search:
+            search = {"beam_size": beam_size, **search}
+        return generate(self, src, bos_id=bos_id, eos_id=eos_id, **search)
 
     def encode(self, src: Tensor) -> Memory:
         """Encode source ids (B, S), padded on the right with `src_pad_id`."""
@@ -143,6 +226,41 @@ class Transformer(nn.Module):
     def decode_step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
         """Return the logits (B, V) of the token after the newest id of each row (B,)."""
         return self.project(self.decoder(ids[:, None], cache.memory, cache=cache)[:, 0])
+
+
+def _checked(config: ModelConfig | None, settings: dict[str, Any]) -> ModelConfig:
+    """Return the architecture of a new model.
+
+    Raises:
+        ConfigError: it is none, or has no vocabularies.
+    """
+    if config is not None and not isinstance(config, ModelConfig):
+        raise ConfigError(f"config is a {type(config).__name__}: give a ModelConfig, such as Config().model")
+    if config is not None and settings:
+        raise ConfigError(
+            f"give a config or its fields, not both; config.replace({next(iter(settings))}=...)"
+        )
+    config = ModelConfig(**settings) if config is None else config
+    for name in ("src_vocab_size", "tgt_vocab_size"):
+        if not getattr(config, name):
+            raise ConfigError(f"{name}=0: a model needs the number of tokens, such as {name}=37_000")
+    return config
+
+
+def _check_shapes(src: Tensor, tgt_in: Tensor) -> None:
+    for name, ids in (("src", src), ("tgt_in", tgt_in)):
+        if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
+            shape = tuple(ids.shape)
+            raise InputError(f"{name} is {ids.dtype} {shape}: must be int64 ids, (rows, length)")
+    if src.shape[0] != tgt_in.shape[0]:
+        shapes = f"src is {tuple(src.shape)} and tgt_in {tuple(tgt_in.shape)}"
+        raise InputError(f"{shapes}: both must have the same number of rows")
+
+
+def _check_vocabulary(name: str, ids: Tensor, size: int) -> None:
+    outside = ids[(ids < 0) | (ids >= size)]
+    if len(outside):
+        raise InputError(f"{name} has the id {outside[0]:,}: the vocabulary has ids 0 to {size - 1:,}")
 
 
 def _encoder_layers(config: ModelConfig) -> list[EncoderLayer]:

@@ -5,6 +5,9 @@
 What is not heedful's own is left alone (changes.py).
 """
 
+from heedful.ops.attention import record_attention
 from heedful.ops.fused import use_fused_ops
+from heedful.ops.lora import add_adapters
+from heedful.ops.packing import packed_states
 
-__all__ = ["use_fused_ops"]
+__all__ = ["add_adapters", "packed_states", "record_attention", "use_fused_ops"]

@@ -436,10 +436,11 @@ def bench_decoding(
         BundleError: no usable bundle.
         InputError: settings are invalid, a line is too long for learned positions, or there is no text.
     """
+    from heedful.decoding.options import search_options
     from heedful.runtime.memory import peak_memory
     from heedful.runtime.native import native
     from heedful.runtime.threads import num_threads
-    from heedful.verbs.loading import load_translator, search_options
+    from heedful.verbs.loading import load_translator
 
     texts = [line for line in lines if line.strip()]
     if not texts:

@@ -289,23 +289,27 @@ def _stdin_or(path: Path) -> Path:
 
 
 def _translated(run: Path, sources: Sequence[str], task: Evaluate) -> System:
-    from heedful.verbs.loading import load_translator, search_options
+    from heedful.decoding.options import search_options
+    from heedful.verbs.loading import load_translator
 
     translator = load_translator(run, task.languages, task.runtime, shortlist=task.shortlist)
     options = search_options(task.search, translator.bundle.config.decode)
-    translations = _translate_distinct(translator, sources, options)
+    translations = translate_distinct(translator, sources, options)
     outputs = [each.text for each in translations]
     return System(str(run), outputs, translator.precision_in_use, translator.bundle, translations)
 
 
-def _translate_distinct(
-    translator: "Translator", sources: Sequence[str], options: "SearchOptions"
+def translate_distinct(
+    translator: "Translator",
+    sources: Sequence[str],
+    options: "SearchOptions | None" = None,
+    **search: Any,  # noqa: ANN401
 ) -> "list[Translation]":
     """Translate each distinct line once: a pronunciation dictionary, say, has a line for each reference."""
     first = {source: i for i, source in reversed([*enumerate(sources)])}
     # Empty lines cost nothing, and the numbers of lines in messages stay right.
     texts = [source if first[source] == i else "" for i, source in enumerate(sources)]
-    translations = translator.translations(texts, options=options)
+    translations = translator.translations(texts, options=options, **search)
     return [translations[first[source]] for source in sources]
 
 

@@ -1,26 +1,20 @@
 """From a path and a request to a translator: what every verb that uses a trained model starts with."""
 
 import difflib
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
-from heedful.decoding.strategies.protocol import parse_strategy, with_settings
-from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import HubError, InputError, MissingExtraError, OptionError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
-from heedful.settings.options import Device, Languages, Runtime, options_of
-from heedful.settings.run import DecodeConfig
+from heedful.settings.options import Device, Languages, Runtime
 from heedful.storage.bundle import load_bundle
 
 _PREFIX = "hf:"
@@ -116,46 +110,6 @@ _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(Preci
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
 _DEVICES = get_args(Device)
-_DIVERSITY = options_of(DiverseBeamSearch).keys() - options_of(BeamSearch).keys()
-
-
-def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:
-    """Return the options of a search: the bundle's, and over them those that are set for this one.
-
-    Where only the n-best list grows, so does the beam.
-
-    Args:
-        overrides: values of `SearchOptions` and of strategies, by the names of their settings; and what
-            chooses another strategy than the bundle's beam: `strategy` (its name), `sample` or `samples`.
-        config: of the bundle.
-
-    Raises:
-        InputError: values that cannot be or cannot go together.
-    """
-    try:
-        if overrides.keys() & {"strategy", "sample", "samples"}:
-            sampling = MinimumBayesRisk if "samples" in overrides else Sampling
-            name = overrides.get("strategy")
-            strategy = with_settings(sampling, overrides) if name is None else parse_strategy(name)
-            # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
-            n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
-        else:
-            most = options_of(BeamSearch)["beam_size"].maximum or math.inf
-            if "beam_size" not in overrides and overrides.get("n_best", 1) > most:
-                raise InputError(
-                    f"n_best={overrides['n_best']:,}: a beam has at most {most:,} hypotheses; more can be "
-                    "sampled"
-                )
-            n_best = overrides.get("n_best", config.n_best)
-            beam_size = overrides.get("beam_size", max(config.beam_size, n_best))
-            kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
-            strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
-            n_best = overrides.get("n_best", min(config.n_best, beam_size))
-        shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
-        return with_settings(SearchOptions, shared)
-    except InputError as error:
-        error.exit_code = OptionError.exit_code
-        raise
 
 
 def load_translator(

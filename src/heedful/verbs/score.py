@@ -225,7 +225,8 @@ def score(
         InputError: settings that cannot be, models that cannot work together, a line that holds no ids, or
             one without a prefix.
     """
-    from heedful.verbs.loading import load_translator, search_options
+    from heedful.decoding.options import search_options
+    from heedful.verbs.loading import load_translator
 
     translator = load_translator(
         task.run, task.languages, task.runtime, shortlist=task.shortlist, ensemble=task.ensemble or ()

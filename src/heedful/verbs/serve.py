@@ -437,9 +437,9 @@ def load_served(
         InputError: the languages it translates are not known, it has others, or the engine does not have
             its search.
     """
+    from heedful.decoding.options import search_options
     from heedful.serving.model_queue import ServedModel, ServedPair
     from heedful.text.pair import TAGS_OF_TARGET, choose_languages
-    from heedful.verbs.loading import search_options
     from heedful.verbs.memories import pair_of
 
     said, path = _parse(argument)

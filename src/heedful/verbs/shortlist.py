@@ -112,7 +112,8 @@ def learn_shortlist(
         RunError: the output exists.
     """
     from heedful.data.files import read_lines
-    from heedful.verbs.loading import load_translator, search_options
+    from heedful.decoding.options import search_options
+    from heedful.verbs.loading import load_translator
     from heedful.verbs.output_checks import check_output
 
     if task.output is None and not task.run.is_dir():

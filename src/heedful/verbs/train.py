@@ -110,11 +110,19 @@ class Prepare:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Results of training: the best and last bundles, and how it ended."""
+    """Results of training: the best and last bundles, and how it ended.
+
+    >>> run.best.name  # a bundle, for `Translator.load`
+    'best'
+    """
 
     best: Path
     last: Path
     end: "EndEvent"
+
+    def __repr__(self) -> str:
+        how = f"{self.end.step:,} steps in {self.end.seconds / 60:.1f} minutes, {self.end.reason}"
+        return f"TrainResult(best={str(self.best)!r}, last={str(self.last)!r}, {how})"
 
 
 def train(  # noqa: PLR0913

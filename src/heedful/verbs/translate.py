@@ -213,7 +213,8 @@ def load(task: Translate) -> "tuple[Translator, SearchOptions, int]":
         BundleError: no usable bundle.
         InputError: settings that cannot be, or models that cannot translate together.
     """
-    from heedful.verbs.loading import load_translator, search_options
+    from heedful.decoding.options import search_options
+    from heedful.verbs.loading import load_translator
 
     overrides = {**task.search, **_sampling(task), "n_best": task.n_best}
     translator = load_translator(

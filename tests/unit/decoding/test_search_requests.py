@@ -2,13 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.protocol import Greedy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError
 from heedful.settings.run import DecodeConfig
-from heedful.verbs.loading import search_options
 
 BUNDLE = DecodeConfig(beam_size=3, length_penalty=0.4, max_length_offset=7)
 

@@ -144,7 +144,7 @@ def parse_strategy(text: str) -> Strategy:
     if name not in registered:
         raise InputError(f"strategy {name!r}: unknown{suggestion(name, registered)}")
     strategy = _loaded(registered[name])
-    known, values = _settings_of(strategy), dict[str, object]()
+    known, values = settings_of(strategy), dict[str, object]()
     for setting in settings.split(",") if settings else ():
         key, equals, value = setting.partition("=")
         if not equals:
@@ -201,12 +201,12 @@ def _loaded(entry: "type[Strategy] | EntryPoint") -> type[Strategy]:
     return cast(type[Strategy], strategy)
 
 
-def _settings_of(kind: type) -> dict[str, Sequence[object]]:
-    """The types of the settings, with those of a strategy inside another, as MBR has one."""
+def settings_of(kind: type) -> dict[str, Sequence[object]]:
+    """Return the types of a strategy's settings, with those of a strategy inside another, as MBR has one."""
     settings = dict[str, Sequence[object]]()
-    for each in fields(kind):
+    for each in fields(kind) if is_dataclass(kind) else ():
         kinds = kinds_of(kind)[each.name]
-        settings |= _settings_of(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
+        settings |= settings_of(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
     return settings
 
 
