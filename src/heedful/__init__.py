@@ -1,8 +1,12 @@
 """Encoder-decoder Transformers: train, translate, score, explain.
 
-    from heedful import Translator
-    translator = Translator.load("runs/demo")
-    translator.translate(["the old house is small ."])
+    import heedful
+
+    model = heedful.Transformer(src_vocab_size=37_000, tgt_vocab_size=37_000)  # the paper's base, in torch
+    run = heedful.train(src="train.en", tgt="train.de", preset="small", output="runs/en-de", max_minutes=20)
+    translator = heedful.Translator.load(run.best)
+    translator.translate(["A dog."], beam_size=1)
+    heedful.evaluate(translator, src="test.en", ref="test.de")
 
 What is listed in `__all__` is the public surface. Its names are looked up when they are first used, so that
 `import heedful` is instant and loads neither torch nor anything else.
@@ -11,70 +15,81 @@ What is listed in `__all__` is the public surface. Its names are looked up when 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from heedful.errors import (
-    BundleError,
-    CheckpointError,
-    ConfigError,
-    CorpusError,
-    HeedfulError,
-    HubError,
-    InputError,
-    InteropError,
-    MissingExtraError,
-    RunError,
-    TokenizerError,
-    TrainingError,
-)
+from heedful.errors import BundleError, ConfigError, CorpusError, HeedfulError, InputError
 
 if TYPE_CHECKING:
+    from heedful.api import evaluate, export_model, import_model, train
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import TableTranslator, Translator
+    from heedful.evaluation.metrics import EvaluationReport
     from heedful.interop.huggingface.hub import download_bundle
+    from heedful.model.attention import causal_mask, padding_mask
+    from heedful.model.transformer import Transformer
+    from heedful.ops.attention import record_attention
+    from heedful.settings.loading import load_config
+    from heedful.settings.model import ModelConfig
     from heedful.settings.run import Config
-    from heedful.storage.bundle import Bundle, load_bundle, load_model
+    from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+    from heedful.verbs.attention import attention_of
+    from heedful.verbs.train import TrainResult
 
     __version__: str
 
 __all__ = [
     "Bundle",
     "BundleError",
-    "CheckpointError",
     "Config",
     "ConfigError",
     "CorpusError",
+    "EvaluationReport",
     "Glossary",
     "HeedfulError",
-    "HubError",
     "InputError",
-    "InteropError",
-    "MissingExtraError",
-    "RunError",
+    "ModelConfig",
     "SearchOptions",
     "TableTranslator",
-    "TokenizerError",
-    "TrainingError",
+    "TrainResult",
+    "Transformer",
     "Translation",
     "Translator",
     "__version__",
+    "attention_of",
+    "causal_mask",
     "download_bundle",
+    "evaluate",
+    "export_model",
+    "import_model",
     "load_bundle",
+    "load_config",
     "load_model",
+    "padding_mask",
+    "record_attention",
+    "save_bundle",
+    "save_model",
+    "train",
 ]
 
-_HOMES = {
-    "Bundle": "heedful.storage.bundle",
-    "Config": "heedful.settings.run",
-    "Glossary": "heedful.decoding.glossary",
-    "SearchOptions": "heedful.decoding.options",
-    "TableTranslator": "heedful.decoding.translator",
-    "Translation": "heedful.decoding.translation",
-    "Translator": "heedful.decoding.translator",
-    "download_bundle": "heedful.interop.huggingface.hub",
-    "load_bundle": "heedful.storage.bundle",
-    "load_model": "heedful.storage.bundle",
+_NAMES = {
+    "api": ("evaluate", "export_model", "import_model", "train"),
+    "decoding.glossary": ("Glossary",),
+    "decoding.options": ("SearchOptions",),
+    "decoding.translation": ("Translation",),
+    "decoding.translator": ("TableTranslator", "Translator"),
+    "evaluation.metrics": ("EvaluationReport",),
+    "interop.huggingface.hub": ("download_bundle",),
+    "model.attention": ("causal_mask", "padding_mask"),
+    "model.transformer": ("Transformer",),
+    "ops.attention": ("record_attention",),
+    "settings.loading": ("load_config",),
+    "settings.model": ("ModelConfig",),
+    "settings.run": ("Config",),
+    "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
+    "verbs.attention": ("attention_of",),
+    "verbs.train": ("TrainResult",),
 }
+_HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -29,6 +29,9 @@ SEED = 12345  # of the resamples: sacreBLEU's
 class EvaluationReport:
     """Scores of one system's outputs, each with the signature that makes it comparable.
 
+    >>> EvaluationReport({"exact": 50.0}, {"exact": "lines:2"}, 2)
+    EvaluationReport(exact=50.00, 2 sentences)
+
     Attributes:
         scores: by metric, in the requested order.
         signatures: by metric: how the score was computed.
@@ -42,6 +45,13 @@ class EvaluationReport:
     num_sentences: int
     confidence: dict[str, float] = field(default_factory=dict)
     p_values: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        scores = [
+            f"{name}={score:.2f}" + (f" ± {self.confidence[name]:.2f}" if name in self.confidence else "")
+            for name, score in self.scores.items()
+        ]
+        return f"EvaluationReport({', '.join(scores)}, {self.num_sentences:,} sentences)"
 
     def as_dict(self) -> dict[str, object]:
         """Return the report for `--json`.

@@ -70,6 +70,11 @@ _BLOCK = 2**22  # weights that are written at a time
 class Bundle:
     """A model ready for use, with all that belongs to it.
 
+    >>> bundle = load_bundle("runs/demo")
+    >>> bundle.tokenizers.src.encode("The house is small.")[:2]  # ids of the first tokens
+    [20, 36]
+    >>> model = bundle.model  # a torch module, in evaluation mode
+
     Attributes:
         config: of the run.
         tokenizers: of source and target.
@@ -85,6 +90,16 @@ class Bundle:
     path: Path | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
+
+    def __repr__(self) -> str:
+        languages, model = self.config.languages, self.config.model
+        pair = languages.src or languages.src_tag, languages.target
+        between = f"{pair[0] or '?'} -> {pair[1] or '?'}, " if any(pair) else ""
+        size = sum(map(math.prod, weight_shapes(model).values()))
+        return (
+            f"Bundle({self.path or 'in memory'}: {between}{model.num_encoder_layers} + "
+            f"{model.num_decoder_layers} layers, d_model={model.d_model}, {size:,} parameters)"
+        )
 
     @property
     def model(self) -> "Transformer":
@@ -204,17 +219,15 @@ def add_file(path: Path, name: str, content: bytes) -> Path:
 def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundle:
     """Read a bundle, or the bundle of a run; of its weights, the names and shapes alone.
 
+    >>> load_bundle("runs/demo")
+    Bundle(runs/demo: 2 + 2 layers, d_model=32, 36,480 parameters)
+
     A bundle holds no code. If its model had a class or a method of the user's own, this process has to build
     the same model from the configuration, or give it.
 
     Args:
         path: of the bundle or run.
         into: a model of the same configuration and code, which gets the weights; None: heedful builds it.
-
-    Example:
-        model = Transformer.from_config(config)
-        model.encoder.layers[0].feed_forward = SquaredReLU(512, 2048)
-        translator = Translator(load_bundle("runs/squared", into=model))
 
     Raises:
         BundleError: it is missing, incomplete, altered, of a newer format, of a model with other code, or has
@@ -297,11 +310,10 @@ def load_model(
 ) -> "Transformer":
     """Read the model of a bundle, with or without tokenizers, or of a run; it comes in evaluation mode.
 
-    `into` is as for `load_bundle`.
+    >>> model = load_model("runs/demo")
+    >>> logits = model(src, tgt_in)  # (B, S), (B, T) ids -> (B, T, V)
 
-    Example:
-        model = load_model("runs/demo")
-        logits = model(src, tgt_in)  # (B, T, V), for int64 ids (B, S) and (B, T), padded on the right
+    `into` is as for `load_bundle`.
 
     Raises:
         BundleError: it is missing, incomplete, altered, of a newer format, or of a model with other code.
@@ -353,13 +365,16 @@ def _stored_model(path: Path, config: ModelConfig, description: Mapping[str, Any
     )
 
 
-def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
+def save_bundle(bundle: Bundle, path: Path | str, *, card: str = "") -> None:
     """Write the bundle as a whole, or not at all: under a temporary name first, then renamed.
+
+    >>> bundle = load_bundle("runs/demo")
+    >>> save_bundle(bundle, "copy", card="# A copy of the demo's model")
 
     Args:
         bundle: what to write; its weights are stored in float32.
         path: the directory to make; one that exists is replaced.
-        card: the text of the model card.
+        card: the text of the model card, in Markdown.
 
     Raises:
         BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
@@ -372,8 +387,11 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
     save_weights(unique_weights(bundle.model), bundle.config, bundle.tokenizers, path, card=card, more=more)
 
 
-def save_model(model: "Transformer", config: Config, path: Path | str, *, card: str) -> None:
-    """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`."""
+def save_model(model: "Transformer", config: Config, path: Path | str, *, card: str = "") -> None:
+    """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`.
+
+    >>> save_model(model, Config(model=model.config), "copy-task")
+    """
     from heedful.storage.torch_weights import unique_weights
 
     more = {"scores": {}} | _changes(model)

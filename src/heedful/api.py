@@ -1,0 +1,280 @@
+"""The functions of `import heedful` that do what a command does, with its names and defaults."""
+
+import logging
+import shlex
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from heedful.data.files import check_parallel, read_lines
+from heedful.decoding.translator import Translator
+from heedful.errors import ConfigError, InputError, suggestion
+from heedful.evaluation.metrics import EvaluationReport, compare_systems
+from heedful.evaluation.tokenization import language_of_files
+from heedful.settings.loading import load_config
+from heedful.settings.options import Languages, TrainingRequest
+from heedful.settings.parsing import as_json
+from heedful.settings.run import Config
+from heedful.verbs.evaluate import translate_distinct
+from heedful.verbs.export import Export, export
+from heedful.verbs.import_ import Import, import_
+from heedful.verbs.loading import local_bundle
+from heedful.verbs.run_directory import CONFIG, check_preset
+from heedful.verbs.train import TrainResult
+from heedful.verbs.train import train as train_run
+
+if TYPE_CHECKING:
+    from heedful.verbs.notices import Listener
+
+Lines = str | Path | Sequence[str]
+_log = logging.getLogger("heedful")
+
+
+def train(
+    config: Config | str | Path | None = None,
+    output: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    listeners: "Sequence[Listener]" = (),
+    track: Literal["tensorboard"] | None = None,
+    **keys: Any,  # noqa: ANN401
+) -> TrainResult:
+    """Train a model on parallel text, or fine-tune one: `heedful train`.
+
+    >>> run = heedful.train(src="train.en", tgt="train.de", preset="tiny", output="runs/en-de",
+    ...     max_steps=2, vocab_size=200, processes=1)
+    >>> translator = heedful.Translator.load(run.best)
+
+    A setting of the configuration may be given by its own name where only one section has it, as `max_steps`;
+    others, such as "model.dropout", stand in `settings`. `src` and `tgt` are files.
+
+    Args:
+        config: all settings, or a recipe; None: the preset's.
+        output: the run directory; None: as the command.
+        preset: the preset to start from.
+        settings: values by their whole keys, such as {"model.dropout": 0.2}.
+        resume: continue an existing run; without a `config`, with its settings.
+        overwrite: rename an existing run to NAME.old-N, and start anew.
+        listeners: called with every event of the training; `listeners=[print]` shows them.
+        track: also write the curves for this program.
+        keys: `src`, `tgt`, `valid_src`, `valid_tgt`, `pairs`, `valid_pairs`, `src_key`, `tgt_key`, `init`,
+            and other settings.
+
+    Raises:
+        ConfigError: an unknown setting, a value that cannot be, or no training text.
+        HeedfulError: what cannot be trained: see `heedful.errors`.
+    """
+    if isinstance(config, Config):
+        if preset is not None or settings or keys:
+            raise ConfigError("give a Config or other settings, not both; load_config makes one of them")
+        return train_run(
+            config,
+            Path(output or "runs/base"),
+            resume=resume,
+            overwrite=overwrite,
+            listeners=listeners,
+            track=track,
+        )
+    file = None if config is None else Path(config)
+    name = file.stem if file else preset or ("adapted" if "init" in keys else "base")
+    run = Path(output or Path("runs") / name)
+    values = {_key(each): _plain(value) for each, value in keys.items()}
+    values |= {key: _plain(value) for key, value in (settings or {}).items()}
+    if resume and file is None and (run / CONFIG).exists():
+        file = run / CONFIG
+        if preset is not None:
+            check_preset(run, preset, list(values))
+    return train_run(
+        load_config(file, preset=preset, overrides=list(values.items())),
+        run,
+        resume=resume,
+        overwrite=overwrite,
+        command=_command(file, preset, values),
+        listeners=listeners,
+        track=track,
+    )
+
+
+def evaluate(
+    system: Translator | Lines,
+    *,
+    src: Lines | None = None,
+    ref: Lines,
+    metric: str = "bleu,chrf",
+    tokenize: str = "auto",
+    lowercase: bool = False,
+    resamples: int = 1000,
+    **search: Any,  # noqa: ANN401
+) -> EvaluationReport:
+    """Score a model's translations, or given outputs, against references: `heedful evaluate`.
+
+    >>> translator = heedful.Translator.load("runs/demo")
+    >>> heedful.evaluate(translator, src="test.en", ref="test.de", metric="exact", resamples=0)
+    EvaluationReport(exact=100.00, 3 sentences)
+    >>> heedful.evaluate(["Das Haus."], ref=["Das Haus."], metric="chrf").scores
+    {'chrf': 100.0}
+
+    Args:
+        system: a translator, the path of a run or bundle, or a list of outputs.
+        src: the sources, as a file or a list of lines; outputs need none.
+        ref: the references, the same.
+        metric: names, comma-separated: see `compare_systems`.
+        tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language.
+        lowercase: ignore case.
+        resamples: bootstrap resamples for the confidence intervals; 0: none.
+        search: of a model: options as for `Translator.translations`, such as beam_size=1.
+
+    Raises:
+        BundleError: no usable bundle.
+        ConfigError: a metric that does not exist.
+        CorpusError: files that cannot be read or are not parallel.
+        InputError: no sources, or an option that does not exist.
+    """
+    references, sources = _lines(ref), None if src is None else _lines(src)
+    names = [each for each in (src, ref) if isinstance(each, str | Path)]
+    language = None
+    if isinstance(system, str | Path):
+        system = Translator(local_bundle(Path(system)))
+    if isinstance(system, Translator):
+        if sources is None:
+            raise InputError("src: the sources are needed, to translate them")
+        check_parallel("src", sources, "ref", references)
+        language = system.bundle.config.languages.target
+        outputs = [each.text for each in translate_distinct(system, sources, **search)]
+    elif search:
+        raise InputError(f"{next(iter(search))}: is for a model, and these are outputs")
+    else:
+        outputs = list(system)
+    [report] = compare_systems(
+        sources,
+        [outputs],
+        [references],
+        [name.strip() for name in metric.split(",")],
+        lowercase=lowercase,
+        num_resamples=resamples,
+        tokenize=tokenize,
+        language=language or language_of_files(names, [references]),
+    )
+    return report
+
+
+def import_model(
+    source: str | Path,
+    *,
+    output: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Path:
+    """Import a model of another implementation as a bundle: `heedful import`; return the bundle's path.
+
+    >>> heedful.import_model("opus-ct2", output="opus")
+    PosixPath('opus')
+
+    What the files do not say is logged by the logger "heedful".
+
+    Args:
+        source: a file, a directory, or the id of a model on the hub.
+        output: the bundle to write.
+        settings: settings that are not in the weights, such as {"model.num_heads": 8}.
+        options: other options of the command: layout, src_vocab, tgt_vocab, src_lang, tgt_lang, task, base,
+            lang_dict, ignore.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: the source cannot be read or is not of the layout.
+        HeedfulError: other faults of the source or the options: see `heedful.errors`.
+    """
+    known = [each.name for each in fields(Import) if each.name not in ("source", "output", "settings")]
+    for name in options.keys() - set(known):
+        raise InputError(f"unknown option {name!r}{suggestion(name, known)}")
+    paths = ("src_vocab", "tgt_vocab", "base", "lang_dict")
+    options |= {name: Path(options[name]) for name in paths if options.get(name) is not None}
+    task = Import(source=Path(source), output=Path(output), settings=_as_set(settings or {}), **options)
+    import_(task, report=lambda note: _log.warning("%s", note))
+    return task.output
+
+
+def export_model(
+    bundle: str | Path,
+    *,
+    to: str,
+    output: str | Path,
+    quantization: str | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+) -> Path:
+    """Export a model for another system: `heedful export`; return the path of its directory.
+
+    >>> heedful.export_model("runs/demo", to="ctranslate2", output="en-de-ct2")
+    PosixPath('en-de-ct2')
+
+    Args:
+        bundle: a run or a bundle.
+        to: "ctranslate2", "marian" or "onnx".
+        output: the directory to create.
+        quantization: type of the weights, for ctranslate2, such as "int8"; None: float32.
+        src_lang: the source language of a model that has many.
+        tgt_lang: the language to translate into.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: there is no such target, or it does not support the model.
+        BundleError: no usable bundle.
+    """
+    languages = Languages(src_lang=src_lang, tgt_lang=tgt_lang)
+    task = Export(
+        bundle=Path(bundle), to=to, output=Path(output), quantization=quantization, languages=languages
+    )
+    export(task)
+    return task.output
+
+
+def _key(name: str) -> str:
+    """Return the whole key of a setting: of the text, as the command has it, or that of the only section.
+
+    Raises:
+        ConfigError: no section has it, or several have.
+    """
+    if name in {each.name for each in fields(TrainingRequest)}:
+        return f"{'train' if name == 'init' else 'data'}.{name}"
+    sections = defaultdict[str, list[str]](list)
+    for section, field in Config.model_fields.items():
+        for key in type(field.default).model_fields:
+            sections[key].append(section)
+    if name not in sections:
+        raise ConfigError(f"unknown setting {name!r}{suggestion(name, sections)}")
+    if len(sections[name]) > 1:
+        whole = " or ".join(f"settings={{'{section}.{name}': ...}}" for section in sections[name])
+        raise ConfigError(f"{name}: {len(sections[name])} settings have this name; give {whole}")
+    return f"{sections[name][0]}.{name}"
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _as_set(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as the option --set has them."""
+    return [
+        f"{key}={value if isinstance(value, str) else as_json(_plain(value))}"
+        for key, value in settings.items()
+    ]
+
+
+def _command(file: Path | None, preset: str | None, values: Mapping[str, Any]) -> str:
+    """Return the command that does the same, for the model card; of each file its name alone."""
+    from heedful.verbs.card import without_directories  # which imports torch
+
+    words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
+    for setting in _as_set(values):
+        words += ["--set", without_directories(setting)]
+    return shlex.join(words)
+
+
+def _lines(text: Lines) -> list[str]:
+    return read_lines(text) if isinstance(text, str | Path) else list(text)
