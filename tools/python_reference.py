@@ -12,6 +12,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 PUBLIC = """\
 `import heedful` is instant: a name is looked up when it is first used. These names can be imported from
 `heedful`, and only they are stable. The keys of a `Config` are in [configuration.md](configuration.md)."""
+ERRORS = """\
+All are a `HeedfulError`, and in `heedful.errors`; `heedful` has those that are caught most often."""
 OTHERS = """\
 What the documentation names besides, to be imported from the module that is shown."""
 # By heading: modules inside heedful, and names in them.
@@ -27,23 +29,9 @@ FURTHER = {
         "decoding.strategies.sampling.MinimumBayesRisk",
         "decoding.strategies.protocol.Strategy",
     ],
-    "Training": [
-        "verbs.train.train",
-        "verbs.train.TrainResult",
-        "training.step.LossFunction",
-        "training.loss.Loss",
-        "data.batches.Batch",
-    ],
-    "Scores": [
-        "evaluation.metrics.evaluate_texts",
-        "evaluation.metrics.compare_systems",
-        "evaluation.metrics.EvaluationReport",
-    ],
-    "Attention": [
-        "verbs.attention.attention_of",
-        "analysis.attention_maps.AttentionMaps",
-        "ops.attention.record_attention",
-    ],
+    "Training": ["training.step.LossFunction", "training.loss.Loss", "data.batches.Batch"],
+    "Scores": ["evaluation.metrics.evaluate_texts", "evaluation.metrics.compare_systems"],
+    "Attention": ["analysis.attention_maps.AttentionMaps"],
 }
 INHERITED = {"search", "check"}  # the methods of every strategy, described at `Strategy`
 TITLES = {
@@ -57,13 +45,14 @@ WIDTH = 100
 def python_names() -> Iterator[str]:
     """Yield the parts of the page, below its heading."""
     package = griffe.load("heedful", search_paths=[SOURCE], docstring_parser="google")
+    tree = {each.__name__ for each in (heedful.HeedfulError, *heedful.HeedfulError.__subclasses__())}
     public = [package[name] for name in heedful.__all__ if name != "__version__"]
-    errors = [each for each in public if each.name.endswith("Error")]
+    errors = [each for name, each in package["errors"].members.items() if name in tree]
     yield PUBLIC
     for each in public:
-        if each not in errors:
+        if each.name not in tree:
             yield from described(each, "##")
-    yield "## Errors"
+    yield f"## Errors\n\n{ERRORS}"
     yield "\n".join(f"- `{each.name}`: {sentence(each)}" for each in errors)
     yield f"## Further names\n\n{OTHERS}"
     for heading, names in FURTHER.items():

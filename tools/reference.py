@@ -20,7 +20,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from heedful.cli.main import commands
 from heedful.cli.options import command_of
 from heedful.settings.run import Config
-from python_reference import python_names
+from python_reference import examples_fenced, python_names
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOT_BY_HAND = "<!-- Written by tools/reference.py (make docs) from the code; changes here are lost. -->"
@@ -58,7 +58,7 @@ def configuration() -> str:
         rows = [[f"`{name}.{key}`", *_key(entry)] for key, entry in schema["properties"].items()]
         parts += [
             f"## {name}",
-            schema["description"],
+            examples_fenced(schema["description"]),
             _table(["key", "value", "default", "description"], rows),
         ]
     return "\n\n".join(parts) + "\n"

@@ -31,19 +31,36 @@ INSTALL = "pip install '.[{extra}]' in a checkout of heedful"
 
 
 class HeedfulError(Exception):
-    """A mistake that the user can fix; the command line prints its message as one line, no traceback."""
+    """A mistake that the user can fix; the command line prints its message as one line, no traceback.
+
+    >>> try:
+    ...     translator = heedful.Translator("nowhere")
+    ... except heedful.HeedfulError as error:
+    ...     print(error)
+    nowhere: no such directory; give a run directory or a bundle (a directory with config.json)
+    """
 
     exit_code = 1
 
 
 class ConfigError(HeedfulError):
-    """A configuration with an unknown key, a wrong type, or incompatible values."""
+    """A configuration with an unknown key, a wrong type, or incompatible values.
+
+    >>> heedful.ModelConfig(nhead=8)
+    Traceback (most recent call last):
+    heedful.errors.ConfigError: unknown key 'nhead'; did you mean 'num_heads'?
+    """
 
     exit_code = 2
 
 
 class CorpusError(HeedfulError):
-    """Text that cannot be used: missing, empty, not parallel, not UTF-8."""
+    """Text that cannot be used: missing, empty, not parallel, not UTF-8.
+
+    >>> heedful.evaluate(["one"], ref=["one", "two"])
+    Traceback (most recent call last):
+    heedful.errors.CorpusError: ...
+    """
 
 
 class TokenizerError(HeedfulError):
@@ -51,7 +68,12 @@ class TokenizerError(HeedfulError):
 
 
 class BundleError(HeedfulError):
-    """A bundle that is missing, truncated, altered, or of a newer format."""
+    """A bundle that is missing, truncated, altered, or of a newer format.
+
+    >>> heedful.load_bundle("nowhere")
+    Traceback (most recent call last):
+    heedful.errors.BundleError: nowhere: no such directory; ...
+    """
 
 
 class CheckpointError(HeedfulError):
@@ -67,7 +89,12 @@ class TrainingError(HeedfulError):
 
 
 class InputError(HeedfulError):
-    """A sentence or option that the loaded model cannot take."""
+    """A sentence or option that the loaded model cannot take.
+
+    >>> translator.translate(["The house is small."], beam=1)
+    Traceback (most recent call last):
+    heedful.errors.InputError: unknown option 'beam'; did you mean 'beam_size'?
+    """
 
 
 class OptionError(InputError):

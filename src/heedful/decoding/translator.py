@@ -505,7 +505,9 @@ class TableTranslator:
     Ray Data passes them; the result is of the same kind, with the translations in a column more. A row
     without a text (null) has none.
 
-    >>> translate = TableTranslator(run="/models/en-de", column="en", into="de")
+    >>> translate = TableTranslator(run="runs/demo", column="en", into="de")
+    >>> translate({"en": np.array(["The house is small."])})["de"].tolist()
+    ['Das Haus ist klein.']
     >>> dataset.map_batches(translate, batch_size=1024)  # of Ray Data  # doctest: +SKIP
     >>> schema = "en string, de string"
     >>> frame.mapInPandas(lambda tables: map(translate, tables), schema)  # of Spark  # doctest: +SKIP

@@ -12,12 +12,21 @@ from heedful.model.positions import AttentionPositions
 
 
 def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor:
-    """Allow attention to every position that is not padding: (B, S) ids to (B, 1, 1, S) (3.2.3)."""
+    """Allow attention to every position that is not padding: (B, S) ids to (B, 1, 1, S) (3.2.3).
+
+    >>> padding_mask(torch.tensor([[5, 6, 0]]), pad_id=0)
+    tensor([[[[ True,  True, False]]]])
+    """
     return (ids_BS != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int, *, past: int = 0, device: torch.device | None = None) -> Tensor:
     """Allow each position to attend to itself and those before it (3.1, 3.2.3): (1, 1, T, past + T).
+
+    >>> causal_mask(3)[0, 0].int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
 
     Args:
         length: T, the number of queries.

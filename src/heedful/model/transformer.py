@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.errors import ConfigError, InputError
 from heedful.model.attention import DecoderCache, LayerCache, Memory, MultiHeadAttention, padding_mask
@@ -142,8 +143,8 @@ class Transformer(nn.Module):
         """Build a model with fresh weights: the same as `Transformer(config)`."""
         return cls(config)
 
+    @override
     def extra_repr(self) -> str:
-        """Return the sizes, for `repr`; torch adds the tree of modules."""
         c = self.config
         return (
             f"{c.num_encoder_layers} + {c.num_decoder_layers} layers, d_model={c.d_model}, "

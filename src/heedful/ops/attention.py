@@ -226,10 +226,12 @@ def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
     Attention is eager inside the block, so on a GPU outputs may differ by rounding. An attention class that
     is not heedful's own is recorded if it inherits from `ScaledDotProductAttention` and calls its dropout.
 
-    Example:
-        with record_attention(model) as recorder:
-            model(src, tgt_in)
-        recorder.maps[-1].name  # 'decoder.layers.5.cross_attention'
+    >>> with record_attention(model) as recorder:
+    ...     logits = model(src, tgt_in)
+    >>> recorder.maps[-1].name
+    'decoder.layers.1.cross_attention'
+    >>> recorder.maps[-1].weights.shape  # (B, H, T, S)
+    torch.Size([1, 4, 2, 3])
     """
     recorder = AttentionRecorder()
 

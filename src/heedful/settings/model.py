@@ -19,7 +19,13 @@ def check_id(key: str, value: int | None, text: str, vocab_size: int) -> None:
 
 
 class ModelConfig(Section):
-    """The architecture (paper, section 3). The defaults are the base model."""
+    """The architecture (paper, section 3). The defaults are the base model.
+
+    >>> config = ModelConfig(src_vocab_size=37_000, tgt_vocab_size=37_000)
+    >>> config.num_heads, config.head_key_size
+    (8, 64)
+    >>> small = config.replace(d_model=256, num_heads=4)
+    """
 
     d_model: Width = Field(512, description="Width of the model: the size of every token's vector (3.1).")
     num_heads: Heads = Field(8, description="Attention heads (3.2.2).")

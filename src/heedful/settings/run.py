@@ -455,7 +455,14 @@ class DecodeConfig(Section):
 
 
 class Config(Section):
-    """All settings of a run."""
+    """All settings of a run.
+
+    A preset or a file of settings is read by `load_config`.
+
+    >>> config = Config(model={"num_encoder_layers": 3}, train={"max_minutes": 20})
+    >>> config.model.num_encoder_layers, config.model.num_decoder_layers
+    (3, 6)
+    """
 
     model: ModelConfig = ModelConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()

@@ -92,6 +92,10 @@ def attention_of(
 ) -> "AttentionMaps":
     """Record the attention of a loaded model for one sentence, and its translation or a given one.
 
+    >>> maps = attention_of(translator, "The house is small.")
+    >>> maps.target
+    'Das Haus ist klein.'
+
     Raises:
         InputError: no sentence, or a text that is too long.
     """

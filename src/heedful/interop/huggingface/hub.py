@@ -33,8 +33,7 @@ def download_bundle(repo: str, *, revision: str | None = None) -> Path:
 
     The files are those named in its config.json, all of one commit; `load_bundle` verifies their checksums.
 
-    Example:
-        translator = Translator.load(download_bundle("user/model"))
+    >>> translator = heedful.Translator.load(download_bundle("user/model"))  # doctest: +SKIP
 
     Args:
         repo: "user/model".
