@@ -15,9 +15,13 @@ from dataclasses import dataclass, field
 from operator import eq
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from command_line import heedful
 from ten_pairs import as_options
+
+from heedful import Config, api, load_config
+from heedful.settings.loading import parse_override
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -80,8 +84,13 @@ class Runner:
                 self.run_commands(text)
 
     def run_python(self, text: str, page: str) -> None:
-        """Run a block of Python."""
-        with redirect_stdout(io.StringIO()) as out:
+        """Run a block of Python; its trainings have the settings that are added to those of commands."""
+        added = [parse_override(each) for each in self.added.get("train", ()) if each != "--set"]
+
+        def load(path: Path | None, *, preset: str | None, overrides: list[tuple[str, Any]]) -> Config:
+            return load_config(path, preset=preset, overrides=[*overrides, *added])
+
+        with patch.object(api, "load_config", load), redirect_stdout(io.StringIO()) as out:
             exec(compile(text, page, "exec"), self.names)
         for shown in re.findall(r"^print\(.*\n# (.*)$", text, re.MULTILINE):
             self.compare(shown, out.getvalue())
