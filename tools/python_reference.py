@@ -45,7 +45,7 @@ WIDTH = 100
 def python_names() -> Iterator[str]:
     """Yield the parts of the page, below its heading."""
     package = griffe.load("heedful", search_paths=[SOURCE], docstring_parser="google")
-    tree = {each.__name__ for each in (heedful.HeedfulError, *heedful.HeedfulError.__subclasses__())}
+    tree = {"HeedfulError", *(each.__name__ for each in heedful.HeedfulError.__subclasses__())}
     public = [package[name] for name in heedful.__all__ if name != "__version__"]
     errors = [each for name, each in package["errors"].members.items() if name in tree]
     yield PUBLIC
