@@ -209,11 +209,12 @@ def test_a_translator_takes_the_options_of_a_search() -> None:
 def test_what_people_print_says_what_it_is(tmp_path: Path) -> None:
     translator = heedful.Translator(save_memorised(tmp_path / "model", SHOWN_PAIRS))
     [translation] = translator.translations(SOURCES[:1])
-    shown = [repr(each) for each in (translator, translation, translation.hypotheses[0])]
-    assert [str(tmp_path / "model") in shown[0], *(TARGETS[0] in each for each in shown[1:])] == [True] * 3
+    maps = heedful.attention_of(translator, SOURCES[0])
+    shown = [repr(each) for each in (translator, translation, translation.hypotheses[0], maps)]
+    assert [str(tmp_path / "model") in shown[0], *(TARGETS[0] in each for each in shown[1:])] == [True] * 4
     assert f"{translator.bundle.model.num_parameters:,}" in repr(translator.bundle.model).splitlines()[1]
     assert f"{translator.bundle.model.num_parameters:,}" in repr(translator.bundle)
-    assert max(map(len, shown)) < 200
+    assert max(map(len, shown)) < 300
 
 
 def test_scores_are_those_of_sacrebleu(folder: Path) -> None:

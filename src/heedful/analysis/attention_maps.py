@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -100,9 +100,9 @@ class AttentionMaps:
     source: str
     target: str
     source_tokens: tuple[str, ...]
-    target_in_tokens: tuple[str, ...]
+    target_in_tokens: tuple[str, ...] = field(repr=False)
     target_tokens: tuple[str, ...]
-    layers: tuple[LayerAttention, ...]
+    layers: tuple[LayerAttention, ...] = field(repr=False)
 
     def labels(self, kind: AttentionKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the labels of rows (queries) and columns (keys)."""

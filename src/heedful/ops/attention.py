@@ -209,7 +209,7 @@ class AttentionMap:
     """The weights (B, H, T, S) of one attention, named as in the weight file."""
 
     name: str
-    weights: Tensor
+    weights: Tensor = field(repr=False)
 
 
 @dataclass(frozen=True)
