@@ -246,7 +246,7 @@ SMALL = {
 def test_a_run_has_the_settings_that_it_was_given(folder: Path) -> None:
     events: list[object] = []
     run = heedful.train(
-        src="train.en", tgt=Path("train.de"), preset="tiny", output="runs/new", listeners=[events.append],
+        src="train.en", tgt=Path("train.de"), preset="tiny", output="runs/new", callbacks=[events.append],
         settings={"model.dropout": 0.25}, **SMALL,
     )  # fmt: skip
     config = heedful.load_config("runs/new/config.toml")

@@ -1,5 +1,6 @@
 """The functions of `import heedful` that do what a command does, with its names and defaults."""
 
+import json
 import logging
 import shlex
 from collections import defaultdict
@@ -15,7 +16,6 @@ from heedful.evaluation.metrics import EvaluationReport, compare_systems
 from heedful.evaluation.tokenization import language_of_files
 from heedful.settings.loading import load_config
 from heedful.settings.options import Languages, TrainingRequest
-from heedful.settings.parsing import as_json
 from heedful.settings.run import Config
 from heedful.verbs.evaluate import translate_distinct
 from heedful.verbs.export import Export, export
@@ -40,7 +40,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    listeners: "Sequence[Listener]" = (),
+    callbacks: "Sequence[Listener]" = (),
     track: Literal["tensorboard"] | None = None,
     **keys: Any,  # noqa: ANN401
 ) -> TrainResult:
@@ -60,7 +60,7 @@ def train(
         settings: values by their whole keys, such as {"model.dropout": 0.2}.
         resume: continue an existing run; without a `config`, with its settings.
         overwrite: rename an existing run to NAME.old-N, and start anew.
-        listeners: called with every event of the training; `listeners=[print]` shows them.
+        callbacks: called with every event of the training; `callbacks=[print]` shows them.
         track: also write the curves for this program.
         keys: `src`, `tgt`, `valid_src`, `valid_tgt`, `pairs`, `valid_pairs`, `src_key`, `tgt_key`, `init`,
             and other settings.
@@ -72,30 +72,25 @@ def train(
     if isinstance(config, Config):
         if preset is not None or settings or keys:
             raise ConfigError("give a Config or other settings, not both; load_config makes one of them")
-        return train_run(
-            config,
-            Path(output or "runs/base"),
-            resume=resume,
-            overwrite=overwrite,
-            listeners=listeners,
-            track=track,
-        )
-    file = None if config is None else Path(config)
-    name = file.stem if file else preset or ("adapted" if "init" in keys else "base")
-    run = Path(output or Path("runs") / name)
-    values = {_key(each): _plain(value) for each, value in keys.items()}
-    values |= {key: _plain(value) for key, value in (settings or {}).items()}
-    if resume and file is None and (run / CONFIG).exists():
-        file = run / CONFIG
-        if preset is not None:
-            check_preset(run, preset, list(values))
+        run, command = Path(output or "runs/base"), "heedful train config.toml"
+    else:
+        values = {_key(name): _plain(value) for name, value in keys.items()}
+        values |= {key: _plain(value) for key, value in (settings or {}).items()}
+        file = None if config is None else Path(config)
+        name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
+        run, command = Path(output or Path("runs") / name), _command(file, preset, values)
+        if resume and file is None and (run / CONFIG).exists():
+            file = run / CONFIG
+            if preset is not None:
+                check_preset(run, preset, list(values))
+        config = load_config(file, preset=preset, overrides=list(values.items()))
     return train_run(
-        load_config(file, preset=preset, overrides=list(values.items())),
+        config,
         run,
         resume=resume,
         overwrite=overwrite,
-        command=_command(file, preset, values),
-        listeners=listeners,
+        command=command,
+        listeners=callbacks,
         track=track,
     )
 
@@ -260,10 +255,8 @@ def _plain(value: object) -> object:
 
 def _as_set(settings: Mapping[str, Any]) -> list[str]:
     """Return settings as the option --set has them."""
-    return [
-        f"{key}={value if isinstance(value, str) else as_json(_plain(value))}"
-        for key, value in settings.items()
-    ]
+    plain = {key: False if value is None else _plain(value) for key, value in settings.items()}
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in plain.items()]
 
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any]) -> str:
