@@ -26,13 +26,15 @@ from heedful.verbs.train import TrainResult
 from heedful.verbs.train import train as train_run
 
 if TYPE_CHECKING:
+    from heedful.training.schedule import LearningRate
+    from heedful.training.step import LossFunction
     from heedful.verbs.notices import Listener
 
 Lines = str | Path | Sequence[str]
 _log = logging.getLogger("heedful")
 
 
-def train(
+def train(  # noqa: PLR0913
     config: Config | str | Path | None = None,
     output: str | Path | None = None,
     *,
@@ -42,6 +44,8 @@ def train(
     overwrite: bool = False,
     callbacks: "Sequence[Listener]" = (),
     track: Literal["tensorboard"] | None = None,
+    loss: "LossFunction | None" = None,
+    schedule: "LearningRate | None" = None,
     **keys: Any,  # noqa: ANN401
 ) -> TrainResult:
     """Train a model on parallel text, or fine-tune one: `heedful train`.
@@ -62,6 +66,8 @@ def train(
         overwrite: rename an existing run to NAME.old-N, and start anew.
         callbacks: called with every event of the training; `callbacks=[print]` shows them.
         track: also write the curves for this program.
+        loss: of a micro-batch, `loss(model, batch) -> Loss`, in place of cross-entropy.
+        schedule: the learning rate, `schedule(step, fraction_done) -> rate`, in place of the configuration's.
         keys: `src`, `tgt`, `valid_src`, `valid_tgt`, `pairs`, `valid_pairs`, `src_key`, `tgt_key`, `init`,
             and other settings.
 
@@ -90,8 +96,10 @@ def train(
         resume=resume,
         overwrite=overwrite,
         command=command,
-        listeners=callbacks,
+        callbacks=callbacks,
         track=track,
+        loss=loss,
+        schedule=schedule,
     )
 
 
