@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import torch
 
     from heedful import SearchOptions, Translator
+    from heedful.runs.setup import PreparedRun
     from heedful.training.parallel.process_group import ProcessGroup, StepPlan
-    from heedful.verbs.training_setup import PreparedRun
 
 ROOT = Path(__file__).resolve().parent.parent
 WANTED_BLEU = 39.0
@@ -119,7 +119,7 @@ def _commit() -> str:
 
 
 def _seconds(compute: Callable[[], object], device: "torch.device") -> float:
-    from heedful.verbs.profiling import finish
+    from heedful.training.profiling import finish
 
     seconds = []
     for _ in range(23):
@@ -209,8 +209,8 @@ def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, p
     from heedful.runtime.memory import peak_memory
     from heedful.training.optimizer import build_optimizer
     from heedful.training.parallel.choice import start_process_group
+    from heedful.training.profiling import finish
     from heedful.verbs.bench import step_plans
-    from heedful.verbs.profiling import finish
 
     config, execution, device = prepared.config, prepared.execution, prepared.execution.device
     plans = step_plans(prepared)
@@ -272,7 +272,7 @@ def _profile(
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
-    from heedful.verbs.profiling import finish
+    from heedful.training.profiling import finish
 
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:

@@ -25,6 +25,7 @@ from heedful.training.optimizer import build_optimizer, optimizer_of_shard
 from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPlan
 from heedful.training.parallel.shared_memory import partition_weights
+from heedful.training.profiling import finish
 from heedful.training.step import (
     LossSums,
     apply_gradients,
@@ -34,7 +35,6 @@ from heedful.training.step import (
     step_metrics,
 )
 from heedful.verbs.bench import prepared_for_steps, step_plans
-from heedful.verbs.profiling import finish
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from heedful.model.attention import causal_mask, padding_mask
     from heedful.model.transformer import Transformer
     from heedful.ops.attention import record_attention
+    from heedful.runs.train import TrainResult
     from heedful.settings.loading import load_config
     from heedful.settings.model import ModelConfig
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
     from heedful.verbs.attention import attention_of
-    from heedful.verbs.train import TrainResult
 
     __version__: str
 
@@ -87,7 +87,7 @@ _NAMES = {
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "verbs.attention": ("attention_of",),
-    "verbs.train": ("TrainResult",),
+    "runs.train": ("TrainResult",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}
 

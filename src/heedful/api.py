@@ -14,21 +14,21 @@ from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, InputError, suggestion
 from heedful.evaluation.metrics import EvaluationReport, compare_systems
 from heedful.evaluation.tokenization import language_of_files
+from heedful.runs.directory import CONFIG, check_preset
+from heedful.runs.loading import local_bundle
+from heedful.runs.train import TrainResult
+from heedful.runs.train import train as train_run
 from heedful.settings.loading import load_config
 from heedful.settings.options import Languages, TrainingRequest
 from heedful.settings.run import Config
 from heedful.verbs.evaluate import translate_distinct
 from heedful.verbs.export import Export, export
 from heedful.verbs.import_ import Import, import_
-from heedful.verbs.loading import local_bundle
-from heedful.verbs.run_directory import CONFIG, check_preset
-from heedful.verbs.train import TrainResult
-from heedful.verbs.train import train as train_run
 
 if TYPE_CHECKING:
+    from heedful.runs.notices import Listener
     from heedful.training.schedule import LearningRate
     from heedful.training.step import LossFunction
-    from heedful.verbs.notices import Listener
 
 Lines = str | Path | Sequence[str]
 _log = logging.getLogger("heedful")
@@ -269,7 +269,7 @@ def _as_set(settings: Mapping[str, Any]) -> list[str]:
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any]) -> str:
     """Return the command that does the same, for the model card; of each file its name alone."""
-    from heedful.verbs.card import without_directories  # which imports torch
+    from heedful.runs.card import without_directories  # which imports torch
 
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
     for setting in _as_set(values):

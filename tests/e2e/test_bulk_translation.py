@@ -14,7 +14,7 @@ import pytest
 from command_line import Outcome, assert_one_clear_line, heedful, text
 from tiny_bundle import SOURCES, save_untrained
 
-from heedful.verbs import resumable
+from heedful.bulk import resumable
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")
 
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill 
 STRUCK = """
 import json, os, signal, sys
 from heedful.cli.main import main
-from heedful.verbs import loading, resumable, translate
+from heedful.runs import loading
+from heedful.bulk import resumable
+from heedful.verbs import translate
 translate._CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
 def run(name, left, arguments):
     original = getattr(os, name)
@@ -223,7 +225,9 @@ def test_only_a_file_can_be_resumed(run: Path, options: list[str]) -> None:
 KILLED = """
 import json, os, pathlib, random, signal, sys, time
 from heedful.cli.main import main
-from heedful.verbs import loading, resumable, translate
+from heedful.runs import loading
+from heedful.bulk import resumable
+from heedful.verbs import translate
 def start(*arguments):
     child = os.fork()
     if not child:

@@ -15,7 +15,7 @@ from random_documents import MAKERS, Words
 from tiny_bundle import SOURCES, TARGETS
 
 from heedful.documents.formats import TEXT, format_of, suffixes
-from heedful.verbs import loading
+from heedful.runs import loading
 
 HTML = b'<p class="x">the cat <b>sleeps</b> .</p>\n'
 GERMAN = b'<p class="x">die Katze <b>schl\xc3\xa4ft</b> .</p>\n'
@@ -265,7 +265,8 @@ STRUCK = """
 import json, os, signal, sys
 from heedful.cli.main import main
 from heedful.documents import document_file
-from heedful.verbs import documents, resumable
+from heedful.bulk import resumable
+from heedful.verbs import documents
 document_file._CHUNK, resumable._SYNC_SHARE = 2, 1e9
 def run(left, arguments):
     original = os.fsync
@@ -298,7 +299,7 @@ def test_a_directory_that_is_killed_ends_in_the_same_bytes(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heedful.documents.document_file._CHUNK", 2)
-    monkeypatch.setattr("heedful.verbs.resumable._SYNC_SHARE", 1e9)
+    monkeypatch.setattr("heedful.bulk.resumable._SYNC_SHARE", 1e9)
     site = tmp_path / "site"
     site.mkdir()
     for name, data in {

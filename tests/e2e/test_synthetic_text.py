@@ -41,7 +41,9 @@ BACK_TRANSLATE += as_options({"tokenizer.vocab_size": 60, "data.allow_overlap": 
 STRUCK = """
 import json, os, signal, sys
 from heedful.cli.main import main
-from heedful.verbs import resumable, synthetic, train, training_setup, translate
+from heedful.bulk import resumable
+from heedful.runs import setup as training_setup
+from heedful.verbs import synthetic, train, translate
 translate._CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
 def run(name, left, arguments):
     original = getattr(os, name)

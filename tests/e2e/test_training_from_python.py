@@ -15,10 +15,10 @@ from ten_pairs import as_options, write_pairs
 from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError, StopTraining
+from heedful.runs.train import train
 from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.run import Config
 from heedful.training import Event, StepEvent
-from heedful.verbs.train import train
 
 SETTINGS: dict[str, object] = {
     "train.max_steps": 4,
@@ -30,7 +30,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from heedful.settings.loading import load_config
-from heedful.verbs.train import train
+from heedful.runs.train import train
 from own_losses import doubled
 
 config = load_config(Path({config!r}))

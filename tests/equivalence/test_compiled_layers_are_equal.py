@@ -25,8 +25,8 @@ from heedful.training import execution
 from heedful.training.execution import compile_layers, compiles
 from heedful.training.loop import Trainer, TrainerCallbacks
 from heedful.training.parallel.process_group import Rank, StepPlan
+from heedful.training.profiling import count_flops
 from heedful.training.step import batch_loss, measure_nll
-from heedful.verbs.profiling import count_flops
 
 # What torch's compiler warns of is its own: it imports what is deprecated, and looks at gradients.
 pytestmark = [

@@ -37,6 +37,7 @@ from heedful.ops.attention import FusedAttention, has_plain_self_attention, reco
 from heedful.ops.changes import changed_parts
 from heedful.ops.kernels import FusedResidual
 from heedful.ops.lora import add_adapters
+from heedful.runs.train import TrainResult, train
 from heedful.runtime.threads import using_threads
 from heedful.settings.loading import load_config, parse_override
 from heedful.settings.run import Config, LoraConfig, TrainConfig
@@ -49,7 +50,6 @@ from heedful.training.parallel.messages import pack, unpack
 from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup
 from heedful.training.step import batch_loss
-from heedful.verbs.train import TrainResult, train
 
 EVERY = list(Parts.PUT)
 IMPORTABLE = ["feed-forward", "attention", "norm with weights of its own", "positions", "output"]

@@ -27,6 +27,7 @@ from heedful.data.batches import Batch
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.ops.fused import FastDropout
+from heedful.runs.loading import load_translator
 from heedful.runtime.memory import peak_memory
 from heedful.settings.options import Languages, Runtime, TrainingPrecision
 from heedful.settings.run import Config
@@ -36,7 +37,6 @@ from heedful.training.memory import fitting_batch
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import process_group
 from heedful.training.step import accumulate_gradients, measure_nll, train_step
-from heedful.verbs.loading import load_translator
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
 MIB = 1 << 20

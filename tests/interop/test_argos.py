@@ -24,10 +24,10 @@ from translation_server import translation_server
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.interop.ctranslate2.argos import is_package
+from heedful.runs.loading import local_bundle
 from heedful.serving.languages import Catalogue, Pair
 from heedful.storage.bundle import load_bundle
 from heedful.verbs.import_ import Import, import_
-from heedful.verbs.loading import local_bundle
 from heedful.verbs.serve import Serve, load_models
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ten_pairs import ENGLISH, GERMAN
 
+from heedful.data.inspection import REMOVED, inspect_text
 from heedful.errors import CorpusError
 from heedful.settings.options import Filtering
-from heedful.verbs.inspect_text import REMOVED, inspect_text
 
 # Sentences, and what may be wrong with them: anything but line breaks, NUL, and halves of surrogate pairs.
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\n\0")

@@ -32,10 +32,10 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import attention_implementation
+from heedful.runs.loading import load_translator
 from heedful.settings.options import Languages, Precision, Runtime
 from heedful.storage.bundle import Bundle
 from heedful.training.parallel import process_group
-from heedful.verbs.loading import load_translator
 
 # --- decoding ----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 from heedful.cli.main import main
+from heedful.runs import train
+from heedful.runs.directory import RunDirectory
 from heedful.runtime import workers
 from heedful.runtime.durable import put_in_place
 from heedful.storage.bundle import save_bundle
@@ -29,8 +31,6 @@ from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.events import EventLog
 from heedful.training.loop import Trainer
 from heedful.training.parallel.process_group import SingleProcess
-from heedful.verbs import train
-from heedful.verbs.run_directory import RunDirectory
 
 PHASES: dict[CodeType, str] = {
     RunDirectory.start.__code__: "beginning",

@@ -22,12 +22,14 @@ LAYERS: dict[str, int] = {
     "storage": 3,
     **dict.fromkeys(("training", "decoding"), 4),
     **dict.fromkeys(("evaluation", "analysis", "interop", "documents"), 5),
-    "serving": 6,
-    "cli": 7,
-    "verbs": 8,
-    "api": 9,
-    "__init__": 10,
-    "__main__": 10,
+    "bulk": 6,
+    "runs": 7,
+    "serving": 7,
+    "cli": 8,
+    "verbs": 9,
+    "api": 10,
+    "__init__": 11,
+    "__main__": 11,
 }
 # What model/ may import: no kernel, no native library, nothing of the operating system.
 PAPER_IMPORTS = re.compile(
@@ -43,27 +45,10 @@ CODE_LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", 
 MESSAGES = "training/parallel/messages.py"  # which processes of a training exchange: they are no files
 HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors", "matplotlib", "pydantic"}
 # Parts of cli/ and verbs/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
-LAZY_PARTS = {"cli/progress.py"} | {
-    f"verbs/{name}.py"
-    for name in (
-        "card",
-        "corpus_shards",
-        "documents",
-        "inspect_text",
-        "loading",
-        "notices",
-        "output_checks",
-        "profiling",
-        "resumable",
-        "run_directory",
-        "shards",
-        "training_setup",
-        "translated_shards",
-    )
-}
+LAZY_PARTS = {"cli/progress.py", "verbs/documents.py"}
 # The one import upwards: a method of the model, for its users, calls the searches when it is called.
 UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
-LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
+LIGHT = re.compile(r"heedful\.(cli|data\.streams|errors|settings\.options|serving\.limits)\b.*")
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
 MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}
@@ -205,7 +190,7 @@ def the_paper_is_plain(source: Source) -> Iterator[str]:
 
 def only_the_command_line_prints(source: Source) -> Iterator[str]:
     is_verb = source.package == "verbs" and source.path not in LAZY_PARTS
-    if is_verb or source.package in {"cli", "__main__"}:
+    if is_verb or source.package in {"cli", "__main__"} or source.path == "data/streams.py":
         return
     for node in source.nodes:
         match node:

@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Self
@@ -217,6 +218,16 @@ def warn_of_cut(num_cut: int) -> None:
         "max_length_offset and max_length"
     )
     _log.warning(message, f"{num_cut:,}", extra={"num_cut": num_cut})
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Inside the block, searches log nothing."""
+    was, _log.disabled = _log.disabled, True
+    try:
+        yield
+    finally:
+        _log.disabled = was
 
 
 def _one_line(text: str) -> str:

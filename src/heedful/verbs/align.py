@@ -9,17 +9,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from heedful.cli.streams import (
-    Lines,
-    bar,
-    check_stdin_once,
-    count_pairs,
-    open_input,
-    open_output,
-    print_precision,
-    warnings_on_stderr,
-    write_line,
-)
+from heedful.cli.streams import bar, check_stdin_once, print_precision, warnings_on_stderr
+from heedful.data.streams import Lines, count_pairs, open_input, open_output, write_line
 from heedful.errors import CorpusError, InputError, OptionError
 from heedful.settings.options import OUTPUT, PAIR_TOKENS, Languages, Option, Run, Runtime
 
@@ -91,7 +82,7 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
     """
     from heedful.decoding.alignment import AlignmentMethod
     from heedful.decoding.backends.protocol import attention_layer
-    from heedful.verbs.loading import load_translator
+    from heedful.runs.loading import load_translator
 
     translator = load_translator(task.run, task.languages, task.runtime)
     if task.runtime.precision == "auto":
@@ -181,7 +172,7 @@ def command(task: Align) -> None:
             )
         return
     from heedful.data.files import parallel_lines
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.output_checks import check_output
 
     check_output(task.output, inputs=[task.src, task.tgt], models=[task.run])
     total = count_pairs(task.src, task.tgt)

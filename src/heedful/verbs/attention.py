@@ -62,8 +62,8 @@ def attention(task: Attention) -> "AttentionMaps":
     from heedful.analysis.attention_maps import MapChoice
     from heedful.analysis.plotting import FORMATS, check_picture
     from heedful.decoding.options import search_options
-    from heedful.verbs.loading import load_translator
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.loading import load_translator
+    from heedful.runs.output_checks import check_output
 
     check_output(task.output, models=[task.run], makes_folder=True)
     choice = MapChoice.parse(task.kind, layers=task.layer, heads=task.head)

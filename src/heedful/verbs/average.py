@@ -36,12 +36,12 @@ def average(task: Average, *, report: Callable[[str], None] = lambda _: None) ->
     """
     from heedful.decoding.aligner import ALIGNER_FILE
     from heedful.ops.lora import add_adapters, without_adapters
+    from heedful.runs.card import front_matter
+    from heedful.runs.directory import CHECKPOINTS, CONFIG
     from heedful.storage.bundle import bundle_file_names, load_bundle, save_bundle
     from heedful.storage.torch_weights import load_weights
     from heedful.training.averaging import average_weights
     from heedful.training.checkpoint import is_complete, list_checkpoints
-    from heedful.verbs.card import front_matter
-    from heedful.verbs.run_directory import CHECKPOINTS, CONFIG
 
     run, last = task.run, task.last
     if task.output.exists():

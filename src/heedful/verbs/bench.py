@@ -13,7 +13,8 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import Lines, bar, open_input
+from heedful.cli.streams import bar
+from heedful.data.streams import Lines, open_input
 from heedful.errors import ConfigError, InputError, TrainingError
 from heedful.settings.options import (
     PRESET,
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
+    from heedful.runs.setup import PreparedRun
     from heedful.runtime.memory import PeakMemory
     from heedful.settings.run import Config
     from heedful.training.parallel.process_group import ProcessGroup, StepPlan
+    from heedful.training.profiling import MatmulRate
     from heedful.training.step import StepMetrics
-    from heedful.verbs.profiling import MatmulRate
-    from heedful.verbs.training_setup import PreparedRun
 
 ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
@@ -178,9 +179,9 @@ def prepared_for_steps(config: "Config", directory: Path) -> "tuple[PreparedRun,
     Raises:
         ConfigError: settings that need real text, which is not given.
     """
-    from heedful.verbs.notices import Notices
-    from heedful.verbs.run_directory import RunDirectory
-    from heedful.verbs.training_setup import set_up_training
+    from heedful.runs.directory import RunDirectory
+    from heedful.runs.notices import Notices
+    from heedful.runs.setup import set_up_training
 
     config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
     batches = " and ".join(config.data.training_files)
@@ -260,7 +261,7 @@ class _TrainingBench:
 
     def run(self, batches: str) -> TrainingBenchmark:
         from heedful.runtime.native import native
-        from heedful.verbs.profiling import MatmulRate
+        from heedful.training.profiling import MatmulRate
 
         run = self._run
         rate = MatmulRate(
@@ -297,7 +298,7 @@ class _TrainingBench:
         from heedful.training.averaging import MovingAverage
         from heedful.training.optimizer import build_optimizer
         from heedful.training.parallel.choice import start_process_group
-        from heedful.verbs.profiling import finish
+        from heedful.training.profiling import finish
 
         run, decay = self._run, self._run.config.train.ema_decay
         optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.execution.precision)
@@ -333,7 +334,7 @@ class _TrainingBench:
 
     def _count_flops(self) -> int:
         from heedful.training.parallel.process_group import Rank
-        from heedful.verbs.profiling import count_flops
+        from heedful.training.profiling import count_flops
 
         run, size = self._run, self._processes
         ranks = [
@@ -437,10 +438,10 @@ def bench_decoding(
         InputError: settings are invalid, a line is too long for learned positions, or there is no text.
     """
     from heedful.decoding.options import search_options
+    from heedful.runs.loading import load_translator
     from heedful.runtime.memory import peak_memory
     from heedful.runtime.native import native
     from heedful.runtime.threads import num_threads
-    from heedful.verbs.loading import load_translator
 
     texts = [line for line in lines if line.strip()]
     if not texts:
@@ -488,7 +489,7 @@ def _faster(
 ) -> dict[str, float]:
     """Return how many times as fast other precisions of the native engine are, the fastest first."""
     from heedful.decoding.backends.engine import engine_precisions
-    from heedful.verbs.loading import load_translator
+    from heedful.runs.loading import load_translator
 
     if translator.engine_in_use != "native":
         return {}

@@ -18,9 +18,9 @@ from heedful.settings.options import OUTPUT, AsJson, Option, Overwrite
 if TYPE_CHECKING:
     from heedful.data.phrasebook import PhraseBook
     from heedful.decoding.translator import Translator
+    from heedful.runs.notices import Listener
     from heedful.settings.run import Config
     from heedful.training.events import EndEvent, Event
-    from heedful.verbs.notices import Listener
 
 _SHOWN = 6
 _TEXT = "data"  # in the run directory
@@ -203,13 +203,13 @@ def time_steps(config: "Config", pairs: Sequence[tuple[str, str]]) -> float:
         config: of the training; its data are not read.
         pairs: some of its sentence pairs, enough for its vocabulary.
     """
+    from heedful.runs.directory import RunDirectory
+    from heedful.runs.notices import Notices
+    from heedful.runs.setup import set_up_training
     from heedful.training.averaging import MovingAverage
     from heedful.training.optimizer import build_optimizer
     from heedful.training.parallel.choice import start_process_group
     from heedful.training.parallel.process_group import StepPlan
-    from heedful.verbs.notices import Notices
-    from heedful.verbs.run_directory import RunDirectory
-    from heedful.verbs.training_setup import set_up_training
 
     with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
         directory = Path(temporary)
@@ -244,11 +244,11 @@ def demo(task: Demo, *, listeners: "Sequence[Listener]" = ()) -> DemoReport:
     """
     from heedful.data.phrasebook import phrase_book
     from heedful.decoding.translator import Translator
+    from heedful.runs.directory import RunDirectory
+    from heedful.runs.notices import Notices
+    from heedful.runs.train import train
     from heedful.settings.loading import load_config
     from heedful.training.events import EndEvent
-    from heedful.verbs.notices import Notices
-    from heedful.verbs.run_directory import RunDirectory
-    from heedful.verbs.train import train
 
     started = time.monotonic()
     run = RunDirectory(task.output)

@@ -22,18 +22,9 @@ from typing import Any, BinaryIO
 
 from typing_extensions import override
 
-from heedful.cli.streams import DISK_FULL, open_output, translation_display, write_line
-from heedful.decoding.options import SearchOptions
-from heedful.decoding.translator import Translator
-from heedful.documents.document_file import read_document, translate_units, with_translator
-from heedful.documents.formats import SUPPORTED, TABLE, format_of
-from heedful.documents.template import Unit
-from heedful.documents.text_files import parse_columns
-from heedful.errors import HeedfulError, InputError
-from heedful.runtime.durable import is_replaceable
-from heedful.verbs.memories import MemoryLookup
-from heedful.verbs.resumable import open_resumable, settings_of
-from heedful.verbs.shards import (
+from heedful.bulk.resumable import open_resumable, settings_of
+from heedful.bulk.shards import (
+    Display,
     Folder,
     Outcome,
     Record,
@@ -43,13 +34,24 @@ from heedful.verbs.shards import (
     reason_of,
     work_on_shards,
 )
+from heedful.cli.streams import translation_display
+from heedful.data.streams import DISK_FULL, open_output, write_line
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translator import Translator
+from heedful.documents.document_file import read_document, translate_units, with_translator
+from heedful.documents.formats import SUPPORTED, TABLE, format_of
+from heedful.documents.template import Unit
+from heedful.documents.text_files import parse_columns
+from heedful.errors import HeedfulError, InputError
+from heedful.runtime.durable import is_replaceable
+from heedful.verbs.memories import MemoryLookup
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
 _NAMES_SHOWN = 3
 _NOT_UTF8 = "the file's name is not UTF-8; rename it"
 
 # Takes a function that returns the share that is done, and yields one of the texts and characters that are.
-Display = Callable[[Callable[[], float]], AbstractContextManager[Callable[[int, int], None]]]
+TextDisplay = Callable[[Callable[[], float]], AbstractContextManager[Callable[[int, int], None]]]
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class DocumentTranslation:
         *,
         columns: Sequence[str],
         stored: Path | None,
-        display: Display,
+        display: TextDisplay,
     ) -> int:
         """Translate a document, and return the number of its texts.
 
@@ -109,7 +111,7 @@ class DocumentTranslation:
 
     @contextmanager
     def _translated(
-        self, units: Sequence[Unit], stored: Path | None, display: Display
+        self, units: Sequence[Unit], stored: Path | None, display: TextDisplay
     ) -> Iterator[list[str]]:
         translate = with_translator(
             self.translator, self.options, known=self.lookup.translation, add=self.lookup.add
@@ -138,7 +140,9 @@ class DocumentTranslation:
             yield translations
 
 
-def translate_document(translation: DocumentTranslation, document: Path, output: Path) -> None:
+def translate_document(
+    translation: DocumentTranslation, document: Path, output: Path, *, display: Display = translation_display
+) -> None:
     """Translate a document into a file of the same format; a file is replaced when the new one is complete.
 
     Raises:
@@ -150,7 +154,7 @@ def translate_document(translation: DocumentTranslation, document: Path, output:
         open_output(output),
         columns=parse_columns([translation.column or ""]),
         stored=Path(f"{output}.translations") if is_file else None,
-        display=partial(translation_display, items="texts", size="characters"),
+        display=partial(display, items="texts", size="characters"),
     )
 
 
@@ -302,6 +306,7 @@ def translate_folder(
     resume: bool,
     overwrite: bool,
     notify: Callable[[str], None],
+    display: Display = translation_display,
 ) -> Outcome:
     """Translate the documents of a directory into another one, and copy its other files.
 
@@ -312,13 +317,16 @@ def translate_folder(
         resume: whether to go on with an output that is there.
         overwrite: whether the output may have other files; those of the same names are replaced.
         notify: called with why files could not be copied.
+        display: of the progress.
 
     Raises:
         RunError: an output that cannot be continued, or must not be overwritten.
         HeedfulError: the model or a memory cannot be used.
     """
     job = DocumentJob(source=str(files.path), output=str(Path(output).absolute()), load=load)
-    outcome = work_on_shards(DocumentTranslator, job, files.documents, resume=resume, overwrite=overwrite)
+    outcome = work_on_shards(
+        DocumentTranslator, job, files.documents, resume=resume, overwrite=overwrite, display=display
+    )
     target, failed = Folder.of(job.output), dict(files.failed)
     for name in files.others:
         with claimed(target, name, timeout=-1):

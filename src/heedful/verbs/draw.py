@@ -169,7 +169,7 @@ def _checked(
     output: Path | None, name: str, *, inputs: Sequence[Path] = (), models: Sequence[Path] = ()
 ) -> Path:
     from heedful.analysis.plotting import check_picture
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.output_checks import check_output
 
     path = output or Path(f"{name}.png")
     check_output(path, inputs=inputs, models=models, makes_folder=True)
@@ -203,7 +203,7 @@ def draw_heads(task: Heads) -> None:
 def _importance(task: Heads, on_progress: Callable[[str, float], None]) -> "HeadImportance":
     from heedful.analysis.head_importance import head_importance
     from heedful.data.files import read_parallel
-    from heedful.verbs.loading import load_translator
+    from heedful.runs.loading import load_translator
 
     text = read_parallel(task.src, task.tgt)
     translator = load_translator(task.run, task.languages, Runtime(device=task.device))

@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import (
-    check_stdin_once,
-    open_output,
-    print_precision,
-    suggest_auto_precision,
-    warnings_on_stderr,
-    write_line,
-)
+from heedful.cli.streams import check_stdin_once, print_precision, suggest_auto_precision, warnings_on_stderr
+from heedful.data.streams import open_output, write_line
 from heedful.errors import InputError
 from heedful.settings.options import (
     OUTPUT,
@@ -236,8 +230,8 @@ def _check_before_reading(task: Evaluate) -> None:
     """
     from heedful.evaluation.metrics import metric_of
     from heedful.evaluation.tokenization import check_tokenizer
-    from heedful.verbs.loading import hub_repo
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.loading import hub_repo
+    from heedful.runs.output_checks import check_output
 
     for path in task.runs:
         if not path.exists() and hub_repo(path) is None:
@@ -290,7 +284,7 @@ def _stdin_or(path: Path) -> Path:
 
 def _translated(run: Path, sources: Sequence[str], task: Evaluate) -> System:
     from heedful.decoding.options import search_options
-    from heedful.verbs.loading import load_translator
+    from heedful.runs.loading import load_translator
 
     translator = load_translator(run, task.languages, task.runtime, shortlist=task.shortlist)
     options = search_options(task.search, translator.bundle.config.decode)

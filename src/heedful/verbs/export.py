@@ -44,9 +44,9 @@ def export(task: Export) -> None:
         InputError: the model does not have that language.
         MissingExtraError: a library that the target needs is not installed.
     """
+    from heedful.runs.loading import local_bundle
     from heedful.storage.bundle import load_bundle
     from heedful.text.pair import choose_languages
-    from heedful.verbs.loading import local_bundle
 
     if task.to not in TARGETS:
         raise InteropError(f"--to {task.to!r} does not exist{suggestion(task.to, TARGETS)}")

@@ -122,8 +122,8 @@ def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> 
     """
     from heedful.interop.huggingface.adapters import ADAPTER_FILE, base_of
     from heedful.interop.layouts import DIRECTORY_LAYOUTS, PRETRAINED, check_layout, recognise
+    from heedful.runs.loading import local_source
     from heedful.storage.bundle import save_weights
-    from heedful.verbs.loading import local_source
 
     settings = _sections(task)
     if task.layout is not None:
@@ -264,9 +264,9 @@ def _padding(tokenizers: "TokenizerPair | None") -> dict[str, int]:
 
 def _card(task: Import, read: _Imported) -> str:
     from heedful.interop.layouts import DIRECTORY_LAYOUTS
+    from heedful.runs.card import front_matter, model_title
+    from heedful.runs.loading import hub_repo
     from heedful.storage.weights_file import weight_shapes
-    from heedful.verbs.card import front_matter, model_title
-    from heedful.verbs.loading import hub_repo
 
     config = read.config
     title = model_title(config)

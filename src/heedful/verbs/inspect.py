@@ -104,9 +104,9 @@ def inspect_run(path: Path) -> Inspection:
         HubError: the name is neither a path nor a model on the hub.
         RunError: the log cannot be read.
     """
+    from heedful.runs.loading import local_bundle
     from heedful.settings.loading import load_config
     from heedful.storage.bundle import read_bundle
-    from heedful.verbs.loading import local_bundle
 
     path = local_bundle(path)
     is_run = (path / _RUN_CONFIG).is_file()
@@ -261,7 +261,7 @@ def command(task: Inspect) -> None:
         result = machine = inspect_machine()
         lines = _machine_text(machine)
     elif is_text:
-        from heedful.verbs.inspect_text import inspect_text, report_lines
+        from heedful.data.inspection import inspect_text, report_lines
 
         with bar() as show:
             result = text = inspect_text(

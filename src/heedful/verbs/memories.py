@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.streams import Writable, open_output, write_line
+from heedful.data.streams import Writable, open_output, write_line
 from heedful.errors import MissingExtraError, install_hint
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class MemoryFiles:
             BadParameter: a report without a memory.
             InputError: naming the file.
         """
-        from heedful.verbs.output_checks import check_output
+        from heedful.runs.output_checks import check_output
 
         if not self.are_asked:
             return

@@ -40,8 +40,8 @@ def plot(task: Plot) -> Path:
     """
     from heedful.analysis.curves import draw_curves, read_curves
     from heedful.analysis.plotting import check_picture
-    from heedful.verbs.output_checks import check_output
-    from heedful.verbs.run_directory import LOG
+    from heedful.runs.directory import LOG
+    from heedful.runs.output_checks import check_output
 
     runs = list(dict.fromkeys(task.runs))
     if task.output is not None:

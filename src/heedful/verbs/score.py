@@ -14,16 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
 from heedful.cli.options import ScoreOverrides
-from heedful.cli.streams import (
-    Lines,
-    bar,
-    check_stdin_once,
-    count_pairs,
-    open_input,
-    print_precision,
-    warnings_on_stderr,
-    write_line,
-)
+from heedful.cli.streams import bar, check_stdin_once, print_precision, warnings_on_stderr
+from heedful.data.streams import Lines, count_pairs, open_input, write_line
 from heedful.errors import InputError
 from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
 
@@ -226,7 +218,7 @@ def score(
             one without a prefix.
     """
     from heedful.decoding.options import search_options
-    from heedful.verbs.loading import load_translator
+    from heedful.runs.loading import load_translator
 
     translator = load_translator(
         task.run, task.languages, task.runtime, shortlist=task.shortlist, ensemble=task.ensemble or ()
@@ -279,7 +271,7 @@ def command(task: Score) -> None:
     """Score files, and print their perplexity; earlier pairs come out where a later line is bad."""
     check_stdin_once(src=task.src, tgt=task.tgt, prefix=task.prefix)
     from heedful.data.files import parallel_lines
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.output_checks import check_output
 
     check_output(None, inputs=[task.src, task.tgt, task.prefix])
     flagged = None if task.flag is None else Flagged.parse(task.flag)

@@ -232,9 +232,9 @@ def _end_with_parent() -> None:
 def _serve_on_ray(
     task: Serve, keys: "Sequence[ApiKey] | None", options: "ServerOptions", report: Callable[[str], None]
 ) -> None:
+    from heedful.runs.loading import load_translator
     from heedful.serving import on_ray
     from heedful.serving.server import log_config
-    from heedful.verbs.loading import load_translator
 
     placement = on_ray.Placement(
         replicas=task.ray,
@@ -266,9 +266,9 @@ def application_on_ray(
         names: of the Ray Serve applications that have the models, by the paths of these.
         batches: of a model at a time.
     """
+    from heedful.runs.loading import local_bundle
     from heedful.serving.on_ray import RemoteModel
     from heedful.storage.bundle import load_bundle
-    from heedful.verbs.loading import local_bundle
 
     def remote(path: str) -> OpenedModel:
         return OpenedModel(
@@ -417,7 +417,7 @@ def load_models(
 
 
 def _open_here(task: Serve, path: str) -> OpenedModel:
-    from heedful.verbs.loading import load_translator
+    from heedful.runs.loading import load_translator
 
     translator = load_translator(Path(path), Languages(), task.runtime)
     return OpenedModel(

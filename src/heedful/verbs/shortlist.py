@@ -113,8 +113,8 @@ def learn_shortlist(
     """
     from heedful.data.files import read_lines
     from heedful.decoding.options import search_options
-    from heedful.verbs.loading import load_translator
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.loading import load_translator
+    from heedful.runs.output_checks import check_output
 
     if task.output is None and not task.run.is_dir():
         raise InputError(f"{task.run}: is not a local directory; name the shortlist with --output")
@@ -205,8 +205,8 @@ def _learn(task: LearnShortlist) -> "Shortlist":
 
     from heedful.data.files import read_parallel
     from heedful.decoding.shortlist import Shortlist
+    from heedful.runs.loading import local_bundle
     from heedful.storage.bundle import load_bundle
-    from heedful.verbs.loading import local_bundle
 
     bundle = load_bundle(local_bundle(task.run))
     text = read_parallel(task.src, task.tgt)

@@ -2,7 +2,7 @@
 
     RUN/synthetic/
       origin.json        what the text is made with; --resume with anything else is refused
-      translated.EXT     the translations, line by line (`verbs/resumable.py`)
+      translated.EXT     the translations, line by line (`bulk/resumable.py`)
       clean/             the pairs without the faulty ones, and removed.tsv, as `heedful inspect --fix` has it
     RUN/...              the run of `heedful train` on these pairs
 
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli.options import SamplingOverrides, SearchOverrides
-from heedful.cli.streams import bar, count_lines, count_pairs, open_input
+from heedful.cli.streams import bar
+from heedful.data.streams import count_lines, count_pairs, open_input
 from heedful.errors import CorpusError, RunError
 from heedful.settings.options import (
     OUTPUT,
@@ -191,7 +192,7 @@ class Synthesis:
             RunError: there is a run already, or files are in a directory that is renamed.
             CorpusError: texts that are missing, or not parallel.
         """
-        from heedful.verbs.run_directory import RunDirectory
+        from heedful.runs.directory import RunDirectory
 
         task, output = self.task, self.task.output
         for each in self.others:
@@ -235,9 +236,9 @@ class Synthesis:
             RunError: the earlier start had something else, or its file is damaged.
             HeedfulError: models that are not usable, or cannot translate together; impossible options.
         """
+        from heedful.bulk.resumable import settings_of
+        from heedful.runs.card import shared_name
         from heedful.storage.bundle import WEIGHTS_FILE, file_sha256
-        from heedful.verbs.card import shared_name
-        from heedful.verbs.resumable import settings_of
         from heedful.verbs.translate import load
 
         translator, options, _ = load(self.translation)
@@ -258,7 +259,7 @@ class Synthesis:
 
     def make(self) -> str:
         """Translate and filter, as far as that is not done; return what the filters have removed."""
-        from heedful.verbs.inspect_text import inspect_text
+        from heedful.data.inspection import inspect_text
         from heedful.verbs.translate import command
 
         if not self.translated.exists():
@@ -290,9 +291,9 @@ def _num_without_translation(text: Path, translated: Path) -> int:
 
 def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
     """Write the settings of the pairs, or compare them with those in the file."""
+    from heedful.bulk.resumable import check_settings
     from heedful.runtime.durable import put_file_in_place
     from heedful.settings.parsing import parse_json
-    from heedful.verbs.resumable import check_settings
 
     if not file.exists():
         entry = {"format_version": _FORMAT_VERSION, "settings": dict(settings)}
@@ -310,8 +311,8 @@ def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
 
 def _config(synthesis: Synthesis, provenance: str, *, vocabulary: Path | None) -> "Config":
     """Return the settings of the training, with the vocabulary of another model if there is one."""
+    from heedful.runs.prepare import with_vocabulary
     from heedful.settings.loading import load_config, parse_override
-    from heedful.verbs.corpus_shards import with_vocabulary
 
     task = synthesis.task
     text = {"valid_src": task.valid_src, "valid_tgt": task.valid_tgt, "tokenizer": vocabulary}
@@ -334,10 +335,11 @@ def train_on(synthesis: Synthesis, *, vocabulary: Path | None = None) -> None:
     Raises:
         HeedfulError: whatever `translate`, `inspect` and `train` cannot do.
     """
+    from heedful.bulk.resumable import locked
     from heedful.cli.progress import training_display
-    from heedful.verbs.resumable import locked
-    from heedful.verbs.run_directory import CONFIG
-    from heedful.verbs.train import command_line, print_result, train
+    from heedful.runs.directory import CONFIG
+    from heedful.runs.train import train
+    from heedful.verbs.train import command_line, print_result
 
     if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
         raise RunError(

@@ -17,16 +17,13 @@ import typer
 
 from heedful.cli.options import SamplingOverrides, SearchOverrides
 from heedful.cli.streams import (
-    Lines,
     check_stdin_once,
-    open_input,
-    open_output,
     print_precision,
     suggest_auto_precision,
     translation_display,
     warnings_on_stderr,
-    write_line,
 )
+from heedful.data.streams import Lines, open_input, open_output, write_line
 from heedful.errors import InputError
 from heedful.settings.options import (
     OUTPUT,
@@ -44,11 +41,11 @@ from heedful.settings.options import (
 )
 
 if TYPE_CHECKING:
+    from heedful.bulk.resumable import ResumableOutput
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.verbs.memories import MemoryFiles
-    from heedful.verbs.resumable import ResumableOutput
 
 _STDIN = Path("-")
 _CHUNK_LINES = 1024  # a power of two
@@ -214,7 +211,7 @@ def load(task: Translate) -> "tuple[Translator, SearchOptions, int]":
         InputError: settings that cannot be, or models that cannot translate together.
     """
     from heedful.decoding.options import search_options
-    from heedful.verbs.loading import load_translator
+    from heedful.runs.loading import load_translator
 
     overrides = {**task.search, **_sampling(task), "n_best": task.n_best}
     translator = load_translator(
@@ -290,7 +287,7 @@ def _translate_lines(task: Translate) -> None:
     source, output = Path(task.source or _STDIN), None if task.output is None else Path(task.output)
     _refuse_documents([str(source)])
     check_stdin_once(input=source, prefix=task.prefix)
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.output_checks import check_output
 
     started = time.monotonic()
     inputs = [source, task.prefix, task.shortlist, task.glossary]
@@ -314,7 +311,7 @@ def _translate_lines(task: Translate) -> None:
         translate = partial(translator.translate_lines, options=options, aligned=aligned)
         through = partial(task.memory_files.through, config=translator.bundle.config)
         if journaled is not None:
-            from heedful.verbs.resumable import open_resumable, settings_of
+            from heedful.bulk.resumable import open_resumable, settings_of
 
             texts: list[Iterable[str]] = [lines, *([] if prefixes is None else [prefixes])]
             settings = settings_of(translator, options, _output_settings(task))
@@ -404,7 +401,7 @@ def _check_documents(task: Translate, documents: Sequence[Path]) -> None:
         BadParameter: the output has another ending, or cannot be resumed.
         InputError: a file cannot be written.
     """
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.output_checks import check_output
 
     document, output = documents[0], Path(task.output or _STDIN)
     inputs, models = [*documents, task.shortlist, task.glossary], [task.run, *(task.ensemble or ())]
@@ -485,7 +482,7 @@ def _check_lines(task: Translate) -> None:
 
 def _check_report(task: Translate, report: Path) -> None:
     """Refuse a report of the terms that cannot be written, or what does not go with one."""
-    from heedful.verbs.output_checks import check_output
+    from heedful.runs.output_checks import check_output
 
     if task.glossary is None or task.resume:
         raise typer.BadParameter("--glossary-report needs --glossary, and a run that is not resumed")
@@ -515,8 +512,8 @@ def _translate_shards(task: Translate) -> None:
         raise typer.BadParameter(f"{excluded[0]} is for single files, not for shards")
     if task.on not in ("here", "ray"):
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
-    from heedful.verbs.shards import list_shards, work_on_shards
-    from heedful.verbs.translated_shards import ShardTranslator, TranslationJob
+    from heedful.bulk.lines import ShardTranslator, TranslationJob
+    from heedful.bulk.shards import list_shards, work_on_shards
 
     folder, sizes = list_shards(task.source)
     _refuse_documents([f"{folder.url}/{name}" for name in sizes])
@@ -545,6 +542,7 @@ def _translate_shards(task: Translate) -> None:
             overwrite=task.overwrite,
             ray_cpus=cpus,
             ray_gpus=gpus,
+            display=translation_display,
         )
     outcome.raise_if_failed()
     print(outcome, file=sys.stderr)

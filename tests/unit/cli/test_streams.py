@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from heedful.cli import streams
-from heedful.cli.streams import Lines, argument_text, bar, open_input, suggest_auto_precision, write_line
+from heedful.cli.streams import argument_text, bar, suggest_auto_precision
+from heedful.data.streams import Lines, open_input, write_line
 from heedful.errors import CorpusError, InputError
 
 

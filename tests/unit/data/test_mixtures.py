@@ -15,13 +15,13 @@ from heedful.data.batches import BatchSource, Mixture
 from heedful.data.files import ParallelText
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import ConfigError, TokenizerError
+from heedful.runs.card import shared_config
+from heedful.runs.directory import RunDirectory
+from heedful.runs.notices import Notices
+from heedful.runs.setup import PreparedRun, set_up_training
 from heedful.settings.loading import load_config, to_toml, validate
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
-from heedful.verbs.card import shared_config
-from heedful.verbs.notices import Notices
-from heedful.verbs.run_directory import RunDirectory
-from heedful.verbs.training_setup import PreparedRun, set_up_training
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 

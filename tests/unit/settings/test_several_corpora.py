@@ -6,10 +6,10 @@ import pytest
 from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError
+from heedful.runs.setup import _mixture
 from heedful.settings.loading import validate
 from heedful.settings.run import CorpusConfig, DataConfig
 from heedful.text import SpecialTokens
-from heedful.verbs.training_setup import _mixture
 
 CORPUS = {"pairs": "a.tsv"}
 TEMPLATE = SpecialTokens(src_suffix=(3,), tgt_suffix=(3,), start_id=2)

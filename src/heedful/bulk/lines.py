@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from heedful.cli.streams import Lines, compressed, decompressed, write_line
+from heedful.bulk.resumable import settings_of
+from heedful.bulk.shards import BUFFER, Record, ShardJob, ShardWorker
+from heedful.data.streams import Lines, compressed, decompressed, write_line
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.verbs.resumable import settings_of
-from heedful.verbs.shards import BUFFER, Record, ShardJob, ShardWorker
 
 TRANSLATION, SCORE = "translation", "score"  # columns that are added
 _ROW_GROUP = 65_536

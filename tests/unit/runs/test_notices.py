@@ -8,11 +8,11 @@ import pytest
 from command_line import heedful
 
 from heedful.errors import TokenizerError
+from heedful.runs.directory import RunDirectory
+from heedful.runs.notices import Notices
+from heedful.runs.setup import set_up_training
 from heedful.settings.run import Config
 from heedful.training import Event, NoticeEvent, WarningEvent
-from heedful.verbs.notices import Notices
-from heedful.verbs.run_directory import RunDirectory
-from heedful.verbs.training_setup import set_up_training
 
 
 def test_long_work_is_not_silent_and_its_reminders_are_not_logged() -> None:

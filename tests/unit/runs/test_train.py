@@ -6,8 +6,8 @@ import torch
 from process_state import changes, process_state
 from ten_pairs import write_pairs
 
+from heedful.runs.train import train
 from heedful.settings.loading import load_config, parse_override
-from heedful.verbs.train import train
 
 
 def test_a_program_that_trains_finds_its_process_as_it_was(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerances import FLOAT64, close
 
+from heedful.runs.card import front_matter
 from heedful.settings.run import Config
-from heedful.verbs.card import front_matter
 
 DATA = {"src": "a/train.en", "tgt": "a/train.de", "valid_src": "a/val.en", "valid_tgt": "a/val.de"}
 BLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"

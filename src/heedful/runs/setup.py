@@ -16,6 +16,26 @@ from heedful.data.files import PairFiles, ParallelText, Report, overlap, shared_
 from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer
+from heedful.runs.directory import RunDirectory
+from heedful.runs.loading import local_bundle
+from heedful.runs.notices import (
+    Notices,
+    note_changes,
+    note_held_out,
+    note_rewritten,
+    note_store,
+    note_unknown,
+    with_length_ratio,
+)
+from heedful.runs.prepare import (
+    OF_THE_VOCABULARY,
+    PreparedText,
+    check_section,
+    is_prepared,
+    longest_pair,
+    set_values,
+    with_vocabulary,
+)
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config, validate
 from heedful.settings.options import PAIR_TOKENS
@@ -27,26 +47,6 @@ from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
 from heedful.training.range_test import range_test
-from heedful.verbs.corpus_shards import (
-    OF_THE_VOCABULARY,
-    PreparedText,
-    check_section,
-    is_prepared,
-    longest_pair,
-    set_values,
-    with_vocabulary,
-)
-from heedful.verbs.loading import local_bundle
-from heedful.verbs.notices import (
-    Notices,
-    note_changes,
-    note_held_out,
-    note_rewritten,
-    note_store,
-    note_unknown,
-    with_length_ratio,
-)
-from heedful.verbs.run_directory import RunDirectory
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from heedful.cli.streams import compressed, new_file_beside, renamed_to
+from heedful.data.streams import compressed, new_file_beside, renamed_to
 from heedful.errors import RunError
 from heedful.runtime.durable import sync
 from heedful.settings.parsing import parse_json

@@ -8,10 +8,10 @@ from command_line import Outcome, heedful
 from ten_pairs import ENGLISH, GERMAN, write_pairs
 
 from heedful.errors import ConfigError
+from heedful.runs.directory import FIXED, check_resumable
 from heedful.settings.loading import load_config
 from heedful.settings.presets import preset
 from heedful.settings.run import Config
-from heedful.verbs.run_directory import FIXED, check_resumable
 
 pytestmark = pytest.mark.by_class
 

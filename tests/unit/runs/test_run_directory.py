@@ -12,14 +12,14 @@ import pytest
 from small_tokenizers import tagged_pair
 
 from heedful.errors import RunError
+from heedful.runs.directory import RunDirectory
 from heedful.runtime.durable import new_directory
 from heedful.settings.presets import preset
-from heedful.verbs.run_directory import RunDirectory
 
 HOLD = """
 import sys
 from pathlib import Path
-from heedful.verbs.run_directory import RunDirectory
+from heedful.runs.directory import RunDirectory
 with RunDirectory(Path(sys.argv[1])).locked(resume=True):
     print("locked", flush=True)
     sys.stdin.read()

@@ -22,16 +22,16 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import pyarrow.fs as pafs
 
-from heedful.cli.streams import DISK_FULL, translation_display
+from heedful.bulk.resumable import check_settings, locked
+from heedful.data.streams import DISK_FULL
 from heedful.decoding.translation import warn_of_cut
 from heedful.errors import HeedfulError, InputError, MissingExtraError, RunError, install_hint
 from heedful.runtime.durable import sync
 from heedful.settings.parsing import parse_json
-from heedful.verbs.resumable import check_settings, locked
 
 MANIFEST = "manifest.json"
 _FORMAT_VERSION = 1
@@ -40,6 +40,27 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
 
 Record = Mapping[str, Any]  # of a shard that is done, as in the manifest
+
+
+class Display(Protocol):
+    """Shows progress: the share that was read, which it asks for, and the items and sizes that it is told."""
+
+    def __call__(
+        self, share_read: Callable[[], float | None], *, items: str = "lines", size: str = "tokens"
+    ) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Return a context that yields the function to be told of progress."""
+        ...
+
+
+@contextmanager
+def no_display(
+    share_read: Callable[[], float | None],
+    *,
+    items: str = "lines",
+    size: str = "tokens",
+) -> Iterator[Callable[[int, int], None]]:
+    """Show nothing."""
+    yield lambda lines, tokens: None
 
 
 @dataclass(frozen=True)
@@ -397,6 +418,7 @@ def work_on_shards(
     overwrite: bool = False,
     ray_cpus: int = 0,
     ray_gpus: int = 0,
+    display: Display = no_display,
 ) -> Outcome:
     """Work on shards, here or on Ray; one that cannot be used leaves the others.
 
@@ -408,6 +430,7 @@ def work_on_shards(
         overwrite: whether the output may have other files, which are replaced where they have the same names.
         ray_cpus: CPUs of each worker on Ray; 0: work here.
         ray_gpus: GPUs of each worker on Ray.
+        display: of the progress.
 
     Raises:
         RunError: an output that cannot be continued.
@@ -424,9 +447,9 @@ def work_on_shards(
     job = replace(job, expected=started["settings"] if records else {}, num_left=len(to_do))
     failed: Mapping[str, str] = {}
     if to_do and ray_cpus:
-        failed = _work_on_ray(worker, job, to_do, manifest, cpus=ray_cpus, gpus=ray_gpus)
+        failed = _work_on_ray(worker, job, to_do, manifest, cpus=ray_cpus, gpus=ray_gpus, display=display)
     elif to_do:
-        failed = _work_here(worker(job), job, to_do, manifest)
+        failed = _work_here(worker(job), job, to_do, manifest, display)
     done = [name + job.suffix for name in sizes if name not in failed]
     with claimed(output, job.manifest, timeout=-1):
         output.delete_leftovers([*done, job.manifest])
@@ -455,7 +478,7 @@ def check_unchanged(
 
 
 def _work_here(
-    worker: ShardWorker, job: ShardJob, sizes: Mapping[str, int], manifest: Manifest
+    worker: ShardWorker, job: ShardJob, sizes: Mapping[str, int], manifest: Manifest, display: Display
 ) -> dict[str, str]:
     """Work on the shards that no other process is working on, then on those that it did not finish.
 
@@ -465,9 +488,7 @@ def _work_here(
     total, output, failed = sum(sizes.values()), Folder.of(job.output), dict[str, str]()
     items, size = job.counted
     manifest.set_settings(worker.settings)
-    with translation_display(
-        lambda: worker.bytes_read / max(total, 1), items=items, size=size
-    ) as worker.report:
+    with display(lambda: worker.bytes_read / max(total, 1), items=items, size=size) as worker.report:
         for timeout, name in itertools.product((0, -1), sizes):
             if name in failed:
                 continue
@@ -500,6 +521,7 @@ def _work_on_ray(
     *,
     cpus: int,
     gpus: int,
+    display: Display,
 ) -> dict[str, str]:
     """Work on shards by a pool of actors; Ray replaces those that die, and gives their shards to others.
 
@@ -528,7 +550,7 @@ def _work_on_ray(
     )
     total, failed = max(1, sum(sizes.values())), dict[str, str]()
     done = lines = tokens = num_cut = 0
-    with translation_display(lambda: done / total) as show, _one_line_of(ray.exceptions.RayError):
+    with display(lambda: done / total) as show, _one_line_of(ray.exceptions.RayError):
         for row in rows.iter_rows():
             if row["error"]:
                 failed[row["name"]] = row["error"]

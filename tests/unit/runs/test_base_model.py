@@ -7,9 +7,9 @@ import pytest
 from tiny_bundle import memorised, save_memorised
 
 from heedful.errors import ConfigError
+from heedful.runs.setup import BaseModel, continued_settings, load_base_model
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.run import Config
-from heedful.verbs.training_setup import BaseModel, continued_settings, load_base_model
 
 
 @pytest.fixture(scope="module")

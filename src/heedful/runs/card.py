@@ -9,9 +9,9 @@ from typing import Any
 
 from heedful.data.files import plain_name
 from heedful.data.store import ParallelStore
+from heedful.runs.loading import hub_repo
+from heedful.runs.setup import Origin
 from heedful.settings.run import Config, DataConfig
-from heedful.verbs.loading import hub_repo
-from heedful.verbs.training_setup import Origin
 
 # The hub's name and the display name of a metric; by default both are its own name.
 _METRICS = {

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from heedful.errors import InputError
+from heedful.runs.directory import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
 from heedful.runtime.durable import descriptor_of, is_same_file, status_of, why_not_written
 from heedful.storage.bundle import CONFIG_FILE, bundle_file_names
-from heedful.verbs.run_directory import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
 
 _STDIN, _STDOUT = 0, 1
 

@@ -19,8 +19,8 @@ from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import PlannedBatches, Rank, SingleProcess, StepPlan
+from heedful.training.profiling import MatmulRate, count_flops
 from heedful.verbs.bench import write_synthetic_text
-from heedful.verbs.profiling import MatmulRate, count_flops
 
 CPU = torch.device("cpu")
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks" / "training"

@@ -21,24 +21,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from heedful.data.corpora import chunks, open_text, writing_to
-from heedful.data.files import FilledPairs, PairFiles, ParallelText
-from heedful.data.store import ParallelStore, build_store, cache_directory
-from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
-from heedful.runtime.threads import check_workers, num_threads, using_threads
-from heedful.settings.loading import load_config, to_toml, validate
-from heedful.settings.run import Config, DataConfig
-from heedful.settings.section import Section
-from heedful.storage.bundle import load_bundle
-from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
-from heedful.text.round_trip import SAMPLE, RoundTrip
-from heedful.text.training import MAX_LINES
-from heedful.verbs.loading import local_bundle
-from heedful.verbs.notices import rewriting
-from heedful.verbs.resumable import check_settings
-from heedful.verbs.run_directory import CONFIG, TOKENIZER
-from heedful.verbs.shards import (
+from heedful.bulk.resumable import check_settings
+from heedful.bulk.shards import (
     MANIFEST,
+    Display,
     Folder,
     Manifest,
     Record,
@@ -47,8 +33,24 @@ from heedful.verbs.shards import (
     check_unchanged,
     claimed,
     list_shards,
+    no_display,
     work_on_shards,
 )
+from heedful.data.corpora import chunks, open_text, writing_to
+from heedful.data.files import FilledPairs, PairFiles, ParallelText
+from heedful.data.store import ParallelStore, build_store, cache_directory
+from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
+from heedful.runs.directory import CONFIG, TOKENIZER
+from heedful.runs.loading import local_bundle
+from heedful.runs.notices import rewriting
+from heedful.runtime.threads import check_workers, num_threads, using_threads
+from heedful.settings.loading import load_config, to_toml, validate
+from heedful.settings.run import Config, DataConfig
+from heedful.settings.section import Section
+from heedful.storage.bundle import load_bundle
+from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
+from heedful.text.round_trip import SAMPLE, RoundTrip
+from heedful.text.training import MAX_LINES
 
 # Settings that change neither the function of the model nor its vocabulary.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
@@ -255,7 +257,13 @@ def longest_pair(config: Config, *, least: int = 0) -> int:
 
 
 def prepare_shards(
-    config: Config, output: str, *, resume: bool, on_ray: bool, notify: Callable[[str], None]
+    config: Config,
+    output: str,
+    *,
+    resume: bool,
+    on_ray: bool,
+    notify: Callable[[str], None],
+    display: Display = no_display,
 ) -> str:
     """Turn shards of text into ids, and return what was done, in words.
 
@@ -265,6 +273,7 @@ def prepare_shards(
         resume: whether to go on with an output that is there.
         on_ray: on a Ray cluster, with `train.threads` CPUs for each worker; else here.
         notify: called with what takes long.
+        display: of the progress.
 
     Raises:
         ConfigError: there is not one text.
@@ -298,7 +307,7 @@ def prepare_shards(
         processes=1 if on_ray else threads,  # Ray starts the processes
     )
     cpus = threads if on_ray else 0
-    outcome = work_on_shards(ShardPreparer, job, text.sizes, resume=True, ray_cpus=cpus)
+    outcome = work_on_shards(ShardPreparer, job, text.sizes, resume=True, ray_cpus=cpus, display=display)
     outcome.raise_if_failed()
     with folder.complete(CONFIG) as file:
         file.write(to_toml(config).encode())

@@ -1,0 +1,1 @@
+"""Work on much text: shards and documents, resumable, here or on Ray."""

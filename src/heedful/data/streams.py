@@ -1,0 +1,245 @@
+r"""Read and write text: UTF-8, one sentence a line; only `\n` ends a line."""
+
+import errno
+import gzip
+import itertools
+import os
+import shutil
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from heedful.data.files import BYTE_ORDER_MARK, check_parallel, decode
+from heedful.errors import CorpusError, HeedfulError, InputError
+from heedful.runtime.durable import descriptor_of, opened_in_place
+
+_GZIP = b"\x1f\x8b"  # the first bytes of its files
+_LEVEL = 6  # that of gzip itself
+_STDOUT = 1
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
+
+
+class Lines:
+    """The lines of a stream, up to its end or the first bad line.
+
+    A bad line ends the iteration silently, so that the lines before it are processed; call `raise_if_bad`
+    afterwards.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._mistake: CorpusError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for number, raw in enumerate(self._stream, start=1):
+                if number == 1 and raw.startswith(_GZIP):  # a file is decompressed where it is opened
+                    raise CorpusError(f"{self._name}: is gzip; decompress it, as in zcat FILE | heedful ...")
+                line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
+                text = decode(line, self._name, line=number, offset=None)
+                yield text.removesuffix("\n").removesuffix("\r")
+        except CorpusError as mistake:
+            self._mistake = mistake
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            self._mistake = CorpusError(f"{self._name}: {_DAMAGED}")
+
+    def raise_if_bad(self) -> None:
+        """Raise the error that ended the iteration early.
+
+        Raises:
+            CorpusError: a NUL byte, invalid UTF-8, or a truncated gzip file.
+        """
+        if self._mistake is not None:
+            raise self._mistake
+
+    @property
+    def share_read(self) -> float | None:
+        """How much of a file, gzipped or not, was read, 0 to 1; None for what is no file."""
+        plain = getattr(self._stream, "fileobj", None) or self._stream  # that of a gzip file
+        try:
+            status = os.fstat(plain.fileno())
+        except OSError:
+            return None
+        return plain.tell() / status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
+
+    def strictly(self) -> Iterator[str]:
+        """Yield all lines; a bad one raises as `raise_if_bad`."""
+        yield from self
+        self.raise_if_bad()
+
+
+@contextmanager
+def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
+    """Open a file (gzip too), or stdin for None or `-`; gives the stream and its name for messages.
+
+    Raises:
+        CorpusError: a file that cannot be read.
+    """
+    if path is None or str(path) == "-":
+        if sys.__stdin__ is None:  # whoever started the program has closed it
+            raise CorpusError("stdin: is closed; give a file")
+        yield sys.stdin.buffer, "stdin"
+        return
+    try:
+        plain = path.open("rb")
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    with plain, decompressed(plain, str(path)) as stream:
+        yield stream, str(path)
+
+
+@contextmanager
+def decompressed(plain: BufferedReader, name: str) -> Iterator[BinaryIO]:
+    """Yield the text of a file, gzipped or not.
+
+    Raises:
+        CorpusError: the name ends in .gz, and the file is none.
+    """
+    is_gzip = plain.peek(2)[:2] == _GZIP
+    if name.lower().endswith(".gz") and not is_gzip and plain.peek(1):
+        raise CorpusError(f"{name}: not a gzip file, although its name ends in .gz; rename or compress it")
+    with gzip.open(plain) if is_gzip else plain as file:
+        yield cast(BinaryIO, file)
+
+
+def count_lines(path: Path) -> int | None:
+    """Return the number of lines of a file (`.gz` too); None for streams.
+
+    Raises:
+        CorpusError: the file cannot be read, or its gzip is truncated.
+    """
+    if str(path) == "-" or (path.exists() and not path.is_file()):
+        return None
+    with open_input(path) as (stream, name):
+        try:
+            return sum(1 for _ in stream)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise CorpusError(f"{name}: {_DAMAGED}") from None
+
+
+def count_pairs(src: Path, tgt: Path) -> int | None:
+    """Return the number of pairs of two files, where it is known before they are read; None for two streams.
+
+    Raises:
+        CorpusError: files that are not parallel, before anything is computed, or that cannot be read.
+    """
+    num_src, num_tgt = count_lines(src), count_lines(tgt)
+    if num_src is not None and num_tgt is not None:
+        check_parallel(str(src), range(num_src), str(tgt), range(num_tgt))
+    return num_src if num_tgt is None else num_tgt
+
+
+@contextmanager
+def open_output(path: Path | None, *, at_once: bool = False, keep: bool = True) -> Iterator[BinaryIO]:
+    """Open a file for writing, compressed where its name ends in .gz, or stdout for None or `-`.
+
+    The file is written under a temporary name and renamed when it is complete. After an error, the part
+    written so far stays as NAME.unfinished, and the message says so. If that name exists, it is
+    NAME.unfinished-2, and so on.
+
+    Args:
+        path: of the file; a pipe, a device or an open descriptor (/dev/stdout) is written directly.
+        at_once: whether to write under the final name, for programs that read along.
+        keep: whether the part written so far stays after an error; else it is removed.
+    """
+    is_stdout = path is None or str(path) == "-" or descriptor_of(path) == _STDOUT
+    if is_stdout and sys.__stdout__ is None:
+        raise InputError("stdout: is closed; give a file with --output")
+    if path is None or str(path) == "-":
+        yield sys.stdout.buffer
+        return
+    for each in (sys.stdout, sys.stderr):  # what was written before comes first
+        each.flush()
+    in_place = opened_in_place(path)
+    if in_place is None and not at_once:
+        with _complete_or_beside(Path(os.path.realpath(path)), name=path.name, keep=keep) as stream:
+            yield stream
+        return
+    with in_place or path.open("wb") as file, compressed(file, path.name) as stream:
+        yield stream
+
+
+@contextmanager
+def _complete_or_beside(path: Path, *, name: str, keep: bool) -> Iterator[BinaryIO]:
+    unfinished, file = new_file_beside(path)
+    is_empty = False
+    with renamed_to(path, unfinished, is_empty=lambda: is_empty or not keep), file:
+        with compressed(file, name) as stream:
+            try:
+                yield stream
+            finally:
+                is_empty = not stream.tell()  # of the text; a compressed file has a head
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def renamed_to(
+    path: Path | None, unfinished: Path, *, is_empty: Callable[[], bool], remedy: Callable[[], str] = str
+) -> Iterator[None]:
+    """Rename a file that the block writes; after an error it stays, unless it is empty.
+
+    Args:
+        path: the final name; an existing file is replaced, and its mode copied. None: the file is removed.
+        unfinished: the name that the file has until then.
+        is_empty: whether nothing was written.
+        remedy: returns the end of the message about the file that stays.
+    """
+    try:
+        yield
+        if path is None:
+            unfinished.unlink()
+            return
+        if path.exists():
+            shutil.copymode(path, unfinished)
+        unfinished.replace(path)
+    except BaseException as error:
+        if is_empty() or not unfinished.exists() or not unfinished.stat().st_size:
+            unfinished.unlink(missing_ok=True)
+        elif isinstance(error, OSError) and error.errno in DISK_FULL:
+            error.filename = error.filename or str(unfinished)  # not set for a full disk
+        elif isinstance(error, HeedfulError):
+            raise type(error)(f"{error} (what was done before is in {unfinished}{remedy()})") from error
+        raise
+
+
+@contextmanager
+def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """Yield a stream into a file, which compresses if the name ends in .gz; the same text, the same bytes."""
+    if not name.lower().endswith(".gz"):
+        yield file
+        return
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0) as packed:
+        yield cast(BinaryIO, packed)
+
+
+def new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
+    """Create the temporary file for `path`, under an unused name."""
+    for number in itertools.count(1):
+        suffix = ".unfinished" if number == 1 else f".unfinished-{number}"
+        unfinished = path.with_name(path.name + suffix)
+        try:
+            return unfinished, unfinished.open("xb")
+        except FileExistsError:
+            continue
+    raise AssertionError("there is always another name")
+
+
+class Writable(Protocol):
+    """Whatever bytes can be written to."""
+
+    def write(self, text: bytes, /) -> object:
+        """Write some bytes."""
+        ...
+
+
+def write_line(stream: Writable, text: str) -> None:
+    """Write one line; line breaks inside the text become spaces."""
+    stream.write((text.replace("\n", " ") + "\n").encode("utf-8", errors="replace"))

@@ -1,0 +1,1 @@
+"""A run of training on disk and what it needs: set-up, directory, model card, prepared text."""
