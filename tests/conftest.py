@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from heedful.settings.options import Precision
 
-# The same examples every time; what searches for new ones says so (tests/property, HEEDFUL_FUZZ_CASES).
-settings.register_profile("the same every time", derandomize=True)
+# The same examples every time, with no limit of time; what searches for new ones says so (tests/property,
+# HEEDFUL_FUZZ_CASES).
+settings.register_profile("the same every time", derandomize=True, deadline=None)
 settings.load_profile("the same every time")
 
 ROOT = Path(__file__).resolve().parent.parent

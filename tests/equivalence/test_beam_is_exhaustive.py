@@ -48,7 +48,7 @@ def test_a_wide_beam_equals_exhaustive_search(
     check(11, vocab_size=vocab_size, limit=limit, options=options, num_sentences=2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(4, 6),
@@ -95,7 +95,7 @@ def tokens_of(hypothesis: Hypothesis) -> tuple[int, ...]:
     return (*hypothesis.ids, EOS) if hypothesis.finished else hypothesis.ids
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     limit=st.integers(1, 4),
@@ -128,7 +128,7 @@ def test_a_wide_beam_is_exhaustive_under_every_constraint(
             assert hypothesis.score == hypothesis.log_prob / options.penalty(len(tokens))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     limit=st.integers(1, 6),
@@ -186,7 +186,7 @@ class CoveringTableStep(TableStep):
         return np.asarray([equation_14(self.attention, b, (*ids, EOS), 1.0) for b, ids in self.prefixes])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(4, 6),

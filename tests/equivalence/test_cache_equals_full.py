@@ -162,7 +162,7 @@ def some(key: str) -> Any:  # noqa: ANN401
     return st.sampled_from(get_args(ModelConfig.model_fields[key].annotation))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     positions=some("positions"), norm=some("norm"), norm_kind=some("norm_kind"),
     activation=some("activation"), gated=st.booleans(), final_norm=st.booleans(),

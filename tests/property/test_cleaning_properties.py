@@ -15,7 +15,7 @@ from heedful.settings.options import Filtering
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\n\0")
 LINES = st.one_of(st.sampled_from((*ENGLISH, *GERMAN)), st.text(CHARACTERS, max_size=30))
 PAIRS = st.lists(st.tuples(LINES, LINES), min_size=1, max_size=12)
-SOME = {"deadline": None, "max_examples": 40}
+SOME = {"max_examples": 40}
 
 
 def as_bytes(lines: list[str]) -> bytes:

@@ -42,7 +42,7 @@ def search(step: TableStep, limits: list[int], options: SearchOptions) -> list[l
     return searched_by_beam(step, task_of(limits, options))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(table=TABLES, limits=LIMITS, options=search_options())
 def test_every_hypothesis_is_what_it_says(table: Table, limits: list[int], options: SearchOptions) -> None:
     found = search(TableStep(table, len(limits)), limits, options)
@@ -65,7 +65,7 @@ def test_every_hypothesis_is_what_it_says(table: Table, limits: list[int], optio
             assert hypothesis.log_prob > -math.inf
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(table=TABLES, limits=LIMITS, options=search_options())
 def test_a_sentence_does_not_depend_on_its_neighbours(
     table: Table, limits: list[int], options: SearchOptions
@@ -76,7 +76,7 @@ def test_a_sentence_does_not_depend_on_its_neighbours(
         assert search(alone, [limit], options) == [together[sentence]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(table=TABLES, limits=LIMITS, options=search_options())
 def test_a_beam_of_one_is_greedy(table: Table, limits: list[int], options: SearchOptions) -> None:
     options = dataclasses.replace(options, strategy=BeamSearch(beam_size=1), n_best=1)
@@ -84,7 +84,7 @@ def test_a_beam_of_one_is_greedy(table: Table, limits: list[int], options: Searc
     assert search(TableStep(table, len(limits)), limits, options) == greedy
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(table=TABLES, limits=LIMITS, options=search_options())
 def test_stopping_early_never_finds_better_than_stopping_provably(
     table: Table, limits: list[int], options: SearchOptions
@@ -102,7 +102,7 @@ def test_stopping_early_never_finds_better_than_stopping_provably(
             assert all(a >= b - 1e-12 for a, b in zip(one, other, strict=False))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(table=TABLES, limits=LIMITS, options=search_options())
 def test_a_provable_end_changes_nothing_that_comes_before_it_in_the_list(
     table: Table, limits: list[int], options: SearchOptions

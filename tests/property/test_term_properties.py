@@ -88,7 +88,7 @@ def needed(terms: Sequence[Term], options: SearchOptions) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(table=TABLES, sentences=SENTENCES, options=beams())
 def test_every_output_has_its_terms_where_they_fit(
     table: Table, sentences: list[tuple[int, list[Term]]], options: SearchOptions
@@ -101,7 +101,7 @@ def test_every_output_has_its_terms_where_they_fit(
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(table=TABLES, sentences=SENTENCES, options=beams())
 def test_terms_of_a_sentence_change_no_other_one(
     table: Table, sentences: list[tuple[int, list[Term]]], options: SearchOptions

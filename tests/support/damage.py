@@ -188,7 +188,6 @@ def read_many(cases: int, damage: st.SearchStrategy[Any], read: Callable[[Any], 
     several = settings(
         max_examples=cases,
         derandomize="HEEDFUL_FUZZ_CASES" not in os.environ,
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],

@@ -70,7 +70,7 @@ def written_out(
     return sorted(((score(tokens), tokens) for tokens in outputs), reverse=True)[: options.n_best]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(5, 8),

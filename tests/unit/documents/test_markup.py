@@ -43,7 +43,6 @@ def sentences(segments: Segments) -> list[str]:
 
 
 @given(SCRAPS, st.booleans())
-@settings(deadline=None)
 def test_tokens_are_the_document(document: str, xml: bool) -> None:
     assert "".join(token.raw for token in tokenize(document, xml=xml)) == document
 
@@ -52,7 +51,7 @@ LINKS = st.none() | st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), ma
 
 
 @given(SCRAPS, st.lists(st.sampled_from(["rot", "Hund", ".", "auf"]), max_size=8), st.booleans(), LINKS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_tag_is_there_once_whatever_the_translation_is(
     document: str, output: list[str], xml: bool, links: Links | None
 ) -> None:
@@ -100,7 +99,7 @@ ELEMENTS = st.recursive(
     st.sampled_from(["der rote Hund", "Hund", "", "a b c d e f"]),
     LINKS,
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_is_well_nested_stays_so(document: str, output: str, links: Links | None) -> None:
     segments = segment(document, html_rules())
     escape = segments.document.escape
@@ -466,7 +465,6 @@ def test_placeholders_are_found(text: str, found: str) -> None:
 
 
 @given(TEXTS)
-@settings(deadline=None)
 def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
     segments = segment(text + " x %1$s and %s y", None)
     for sentence in segments.sentences:

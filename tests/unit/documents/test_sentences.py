@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.documents.segments import split_long_sentence, split_sentences
@@ -10,7 +10,6 @@ TEXTS = st.text(alphabet=st.sampled_from("aB .!?。\n\r\t\u2028\u200b'\"(1"), ma
 
 
 @given(TEXTS, st.booleans())
-@settings(deadline=None)
 def test_sentences_and_what_is_between_them_are_the_text(text: str, within_lines: bool) -> None:
     found = split_sentences(text, within_lines=within_lines)
     assert "".join(each.space + each.text for each in found) == text

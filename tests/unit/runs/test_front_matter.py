@@ -72,7 +72,7 @@ def test_without_scores_there_is_no_table_of_them() -> None:
 
 
 @given(value=st.floats(allow_nan=False, allow_infinity=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_finite_score_stays_a_number(value: float) -> None:
     found = read(front_matter(config(data=DATA), title="x", scores={"bleu": value}))
     [model] = found["model-index"]
@@ -80,7 +80,7 @@ def test_every_finite_score_stays_a_number(value: float) -> None:
 
 
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0")))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_text_comes_back_as_it_was(text: str) -> None:
     made = front_matter(
         config(data={"valid_pairs": f"folder/{text.replace('/', '')}x"}),

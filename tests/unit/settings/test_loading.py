@@ -169,7 +169,7 @@ def test_every_preset_survives_the_round_trip(tmp_path: Path, name: str) -> None
     assert load_config(write(tmp_path, to_toml(config)), preset="base") == config
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @example(path='\x7f\x01\\"ü\u2028\r\n', rate=5e-324, steps=None, minutes=None)
 @given(
     path=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),

@@ -100,7 +100,7 @@ def test_no_suppressed_ids_and_the_usual_ones_are_two_things(tmp_path: Path) -> 
         assert loaded(tmp_path, written).decode.suppressed_ids == given_ids
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     ids=st.none() | st.lists(st.integers(0, 10**6), max_size=4).map(tuple),
     prefixes=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=3).map(tuple),
