@@ -11,7 +11,7 @@ from heedful.data.files import ParallelText, Report
 from heedful.data.store import ParallelStore
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
-from heedful.settings.run import Config, TokenizerConfig
+from heedful.settings.run import Config
 from heedful.storage.torch_weights import unique_weights
 from heedful.text import TokenizerPair
 from heedful.text.round_trip import RoundTrip
@@ -133,7 +133,7 @@ def note_rewritten(
 ) -> None:
     """Warn of target lines that the model cannot write as they are; of a prepared text only ids are known."""
     changed = RoundTrip.of(joined(texts).tgt if texts else valid.tgt, tokenizers.tgt)
-    if message := rewriting(changed, config.tokenizer):
+    if message := changed.warning(config.tokenizer.normalization):
         notices.add(message, warning=True)
 
 
@@ -160,16 +160,3 @@ def note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notices: Notic
         f"unknown to its tokenizers: {src_share:.2%} of the source tokens, {tgt_share:.2%} of the target's",
         warning=max(src_share, tgt_share) > _MUCH_UNKNOWN,
     )
-
-
-def rewriting(changed: RoundTrip, config: TokenizerConfig) -> str:
-    """Return a warning of the target lines that a tokenizer rewrites, with a remedy; empty if there are none.
-
-    Args:
-        changed: the lines of the text.
-        config: the settings of the tokenizer.
-    """
-    if not changed.num_changed:
-        return ""
-    remedy = "; tokenizer.normalization=identity keeps them" if config.normalization != "identity" else ""
-    return f"the tokenizer rewrites {changed}, which the model cannot write as they are{remedy}"

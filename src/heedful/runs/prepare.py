@@ -42,7 +42,6 @@ from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
 from heedful.runs.directory import CONFIG, TOKENIZER
 from heedful.runs.loading import local_bundle
-from heedful.runs.notices import rewriting
 from heedful.runtime.threads import check_workers, num_threads, using_threads
 from heedful.settings.loading import load_config, to_toml, validate
 from heedful.settings.run import Config, DataConfig
@@ -292,7 +291,7 @@ def prepare_shards(
     config, tokenizers = _vocabulary(config, text, folder, cache, notify)
     first = replace(text, sizes=dict([*text.sizes.items()][:1]))
     changed = RoundTrip.of(first.sample(SAMPLE, cache).tgt, tokenizers.tgt)
-    if message := rewriting(changed, config.tokenizer):
+    if message := changed.warning(config.tokenizer.normalization):
         notify(f"warning: {message}")
     _delete_damaged(folder, {name: records[name] for name in records.keys() & text.sizes.keys()})
     with suppress(FileNotFoundError):

@@ -61,6 +61,17 @@ class RoundTrip:
         which = f" ({' '.join(shown)})" if shown else ""
         return f"{self.num_changed / max(1, self.num_lines):.2%} of the target lines{which}"
 
+    def warning(self, normalization: str) -> str:
+        """Return a warning of the lines that a tokenizer rewrites, with a remedy; empty if there are none.
+
+        Args:
+            normalization: of the tokenizer, as `tokenizer.normalization`.
+        """
+        if not self.num_changed:
+            return ""
+        remedy = "; tokenizer.normalization=identity keeps them" if normalization != "identity" else ""
+        return f"the tokenizer rewrites {self}, which the model cannot write as they are{remedy}"
+
 
 def nmt_nfkc(line: str) -> str:
     """Return a line after SentencePiece's usual normalisation, which `tokenizer.normalization` may be."""
