@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, InputError, suggestion
-from heedful.evaluation.metrics import EvaluationReport, compare_systems
+from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names
+from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
 from heedful.runs.directory import CONFIG, check_preset
 from heedful.runs.loading import local_bundle
@@ -21,7 +22,6 @@ from heedful.runs.train import train as train_run
 from heedful.settings.loading import load_config
 from heedful.settings.options import Languages, TrainingRequest
 from heedful.settings.run import Config
-from heedful.verbs.evaluate import translate_distinct
 from heedful.verbs.export import Export, export
 from heedful.verbs.import_ import Import, import_
 
@@ -157,7 +157,7 @@ def evaluate(
         sources,
         [outputs],
         [references],
-        [name.strip() for name in metric.split(",")],
+        metric_names(metric),
         lowercase=lowercase,
         num_resamples=resamples,
         tokenize=tokenize,

@@ -15,7 +15,7 @@ from command_line import Outcome, assert_one_clear_line, heedful, text
 from tiny_bundle import SOURCES, TARGETS
 
 from heedful.decoding.translator import Translator
-from heedful.evaluation import metrics
+from heedful.runs import evaluate
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_evaluate_keeps_its_outputs_whatever_becomes_of_the_scores(
     def failing(*_: object, **__: object) -> None:
         raise OSError("no score")
 
-    monkeypatch.setattr(metrics, "compare_systems", failing)
+    monkeypatch.setattr(evaluate, "compare_systems", failing)
     args = ["evaluate", run, "--src", files / "s", "--ref", files / "r", "--output", files / "out"]
     assert heedful(*args).code == 1
     assert (files / "out").read_bytes() == text(TARGETS)

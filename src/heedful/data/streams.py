@@ -75,6 +75,17 @@ class Lines:
         self.raise_if_bad()
 
 
+def stdin_or(path: Path) -> Path:
+    """Return a path, or for `-` the file that stdin is."""
+    return Path("/dev/stdin") if str(path) == "-" else path
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a path names lines, in a file or a pipe, and not a directory, such as a run."""
+    path = stdin_or(path)
+    return path.exists() and not path.is_dir()
+
+
 @contextmanager
 def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
     """Open a file (gzip too), or stdin for None or `-`; gives the stream and its name for messages.

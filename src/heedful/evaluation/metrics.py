@@ -266,6 +266,11 @@ def compare_systems(
     return reports
 
 
+def metric_names(text: str) -> list[str]:
+    """Return the names of metrics between commas, without repetitions."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def metric_of(name: str) -> "Metric":
     """Return the metric of this name: one of heedful's, or of an entry point, as `name` or `name=text`.
 

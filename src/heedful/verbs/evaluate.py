@@ -5,11 +5,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import check_stdin_once, print_precision, suggest_auto_precision, warnings_on_stderr
-from heedful.data.streams import open_output, write_line
+from heedful.data.streams import is_text
 from heedful.errors import InputError
 from heedful.settings.options import (
     OUTPUT,
@@ -24,12 +24,8 @@ from heedful.settings.options import (
 )
 
 if TYPE_CHECKING:
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translation import Translation
-    from heedful.decoding.translator import Translator
-    from heedful.evaluation.calibration import CalibrationReport
     from heedful.evaluation.metrics import EvaluationReport
-    from heedful.storage.bundle import Bundle
+    from heedful.evaluation.systems import System
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,25 +113,9 @@ class Evaluate:
             raise InputError("--calibrate is for RUN, and there is none")
         if self.run is None and self.output is not None:
             raise InputError("--output is for the outputs of RUN, and there is none")
-        if not self.runs:
+        if self.run is None and all(map(is_text, self.compare or ())):
             for name in self._for_translating():
                 raise InputError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
-
-    @property
-    def runs(self) -> list[Path]:
-        """The runs and bundles that translate, RUN first."""
-        others = [path for path in self.compare or () if not _is_file(path)]
-        return [*([] if self.run is None else [self.run]), *others]
-
-    @property
-    def files(self) -> list[Path]:
-        """The files of outputs: those of --hyp, then those of --compare."""
-        return [*(self.hyp or ()), *filter(_is_file, self.compare or ())]
-
-    @property
-    def metrics(self) -> list[str]:
-        """The names of the metrics, without repetitions."""
-        return list(dict.fromkeys(name.strip() for name in self.metric.split(",") if name.strip()))
 
     def _for_translating(self) -> list[str]:
         """Return the names of the settings that only translating uses and that are set."""
@@ -146,207 +126,30 @@ class Evaluate:
         return [*self.search, *(["shortlist"] if self.shortlist else []), *(each.name for each in changed)]
 
 
-@dataclass(frozen=True)
-class System:
-    """The outputs of a system.
-
-    Attributes:
-        name: of its run or file.
-        outputs: a line for each source.
-        precision: of the computation; None for a file.
-        bundle: the model; None for a file.
-        translations: that the outputs are from; none for a file.
-        calibration: how well its confidence is calibrated; None where it has none.
-    """
-
-    name: str
-    outputs: Sequence[str]
-    precision: str | None = None
-    bundle: "Bundle | None" = None
-    translations: "Sequence[Translation]" = ()
-    calibration: "CalibrationReport | None" = None
-
-    @property
-    def num_cut(self) -> int:
-        """How many outputs the length limit has cut."""
-        return sum(not each.finished for each in self.translations)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return how many outputs of a model its length limit has cut, and its calibration if it has one."""
-        values: dict[str, Any] = {}
-        if self.bundle is not None:
-            values["cut_outputs"] = self.num_cut
-        if self.calibration is not None:
-            values["calibration"] = self.calibration.as_dict()
-        return values
-
-
-def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
-    """Read everything, check it, translate, write the outputs, score.
-
-    Returns:
-        The systems, RUN first, then those of --hyp, then those of --compare; and a report for each.
-
-    Raises:
-        BundleError: no usable bundle.
-        ConfigError: a metric that does not exist.
-        CorpusError: files that cannot be read or are not parallel, or that cannot calibrate a model.
-        InputError: settings that cannot be, or an output that cannot be written.
-        MissingExtraError: scikit-learn would be needed, and is not installed.
-    """
-    from heedful.data.files import check_parallel, read_lines
-    from heedful.evaluation.metrics import compare_systems
-
-    _check_before_reading(task)
-    references = [read_lines(_stdin_or(path)) for path in task.ref]
-    sources = None if task.src is None else read_lines(_stdin_or(task.src))
-    written = {path: read_lines(_stdin_or(path)) for path in task.files}
-    first, lines = task.src or task.ref[0], sources or references[0]
-    for path, others in (*zip(task.ref, references, strict=True), *written.items()):
-        check_parallel(str(first), lines, str(path), others)
-    systems = _systems(task, lines, written)
-    systems = [
-        _with_calibration(system, references, fit=task.calibrate and number == 0)
-        for number, system in enumerate(systems)
-    ]
-    reports = compare_systems(
-        sources,
-        [system.outputs for system in systems],
-        references,
-        task.metrics,
-        lowercase=task.lowercase,
-        num_resamples=task.resamples,
-        tokenize=task.tokenize,
-        language=_target_language(task, systems, references),
-    )
-    return systems, reports
-
-
-def _check_before_reading(task: Evaluate) -> None:
-    """Refuse what cannot be, before anything is read, translated or written.
-
-    Raises:
-        BundleError, ConfigError, InputError, MissingExtraError: as `evaluate`.
-    """
-    from heedful.evaluation.metrics import metric_of
-    from heedful.evaluation.tokenization import check_tokenizer
-    from heedful.runs.loading import hub_repo
-    from heedful.runs.output_checks import check_output
-
-    for path in task.runs:
-        if not path.exists() and hub_repo(path) is None:
-            raise InputError(f"{path}: no such run, bundle or file")
-    if task.runs and task.src is None:
-        raise InputError(f"the sources are needed to translate them by {task.runs[0]}: give --src")
-    if task.output is not None:
-        inputs = [task.src, *task.ref, *task.files, task.shortlist]
-        check_output(task.output, inputs=inputs, models=task.runs)
-    if task.calibrate and task.run is not None:
-        _check_can_calibrate(task.run)
-    for name in task.metrics:
-        metric_of(name)
-    check_tokenizer(task.tokenize)
-
-
-def _systems(task: Evaluate, sources: Sequence[str], written: dict[Path, list[str]]) -> list[System]:
-    """Translate, and write the outputs of RUN before they are scored, to keep them whatever comes."""
-    systems = [] if task.run is None else [_translated(task.run, sources, task)]
-    if task.output is not None:
-        with open_output(task.output) as file:
-            for text in systems[0].outputs:
-                write_line(file, text)
-    return systems + [
-        System(str(path), written[path]) if path in written else _translated(path, sources, task)
-        for path in (*(task.hyp or ()), *(task.compare or ()))
-    ]
-
-
-def _target_language(
-    task: Evaluate, systems: Sequence[System], references: Sequence[Sequence[str]]
-) -> str | None:
-    """Return the target language that an option, a bundle or the name of a file states."""
-    from heedful.evaluation.tokenization import language_of_files
-
-    bundles = [system.bundle for system in systems if system.bundle is not None]
-    stated = [task.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]
-    return next(filter(None, stated), None) or language_of_files(task.ref, references)
-
-
-def _is_file(path: Path) -> bool:
-    """Return whether a path is that of outputs, in a file or a pipe, and not of a run."""
-    path = _stdin_or(path)
-    return path.exists() and not path.is_dir()
-
-
-def _stdin_or(path: Path) -> Path:
-    return Path("/dev/stdin") if str(path) == "-" else path
-
-
-def _translated(run: Path, sources: Sequence[str], task: Evaluate) -> System:
-    from heedful.decoding.options import search_options
-    from heedful.runs.loading import load_translator
-
-    translator = load_translator(run, task.languages, task.runtime, shortlist=task.shortlist)
-    options = search_options(task.search, translator.bundle.config.decode)
-    translations = translate_distinct(translator, sources, options)
-    outputs = [each.text for each in translations]
-    return System(str(run), outputs, translator.precision_in_use, translator.bundle, translations)
-
-
-def translate_distinct(
-    translator: "Translator",
-    sources: Sequence[str],
-    options: "SearchOptions | None" = None,
-    **search: Any,  # noqa: ANN401
-) -> "list[Translation]":
-    """Translate each distinct line once: a pronunciation dictionary, say, has a line for each reference."""
-    first = {source: i for i, source in reversed([*enumerate(sources)])}
-    # Empty lines cost nothing, and the numbers of lines in messages stay right.
-    texts = [source if first[source] == i else "" for i, source in enumerate(sources)]
-    translations = translator.translations(texts, options=options, **search)
-    return [translations[first[source]] for source in sources]
-
-
-def _check_can_calibrate(run: Path) -> None:
-    """Refuse what a calibration cannot be stored in, before anything is translated.
-
-    Raises:
-        BundleError: it is no bundle.
-        MissingExtraError: scikit-learn is not installed.
-    """
-    from heedful.evaluation.calibration import check_scikit_learn
-    from heedful.storage.bundle import bundle_file_names, resolve_bundle
-
-    bundle_file_names(resolve_bundle(run))
-    check_scikit_learn()
-
-
-def _with_calibration(system: System, references: Sequence[Sequence[str]], *, fit: bool) -> System:
-    """Return a system with how well its confidence is calibrated, which may be fitted and stored first."""
-    from heedful.evaluation.calibration import calibrate, measure_calibration
-    from heedful.storage.bundle import store_calibration
-
-    bundle = system.bundle
-    if bundle is None:
-        return system
-    tgt, of_languages = bundle.tokenizers.tgt, bundle.config.languages
-    if fit and bundle.path is not None:
-        tags = of_languages.src_tag, of_languages.tgt_tag
-        calibration, report = calibrate(system.translations, references, tgt, tags=tags)
-        store_calibration(bundle.path, calibration)
-    elif (known := bundle.calibration_in_use) is not None:
-        report = measure_calibration(system.translations, references, tgt, level=known.level)
-    else:
-        return system
-    return replace(system, calibration=report)
-
-
 def command(task: Evaluate) -> None:
     """Evaluate, and print the scores."""
+    from heedful.runs.evaluate import evaluate
+
     started = time.monotonic()
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
-        systems, reports = evaluate(task)
+        systems, reports = evaluate(
+            task.run,
+            ref=task.ref,
+            src=task.src,
+            hyp=task.hyp or (),
+            compare=task.compare or (),
+            metric=task.metric,
+            tokenize=task.tokenize,
+            lowercase=task.lowercase,
+            resamples=task.resamples,
+            calibrate=task.calibrate,
+            output=task.output,
+            languages=task.languages,
+            search=task.search,
+            shortlist=task.shortlist,
+            runtime=task.runtime,
+        )
     precision, report = systems[0].precision, reports[0]
     if task.runtime.precision == "auto" and precision is not None:
         print_precision(precision)
@@ -373,7 +176,7 @@ def command(task: Evaluate) -> None:
 
 
 def _as_dict(
-    systems: Sequence[System], reports: "Sequence[EvaluationReport]", seconds: float
+    systems: "Sequence[System]", reports: "Sequence[EvaluationReport]", seconds: float
 ) -> dict[str, object]:
     """Return what --json prints: the report, or, of several systems, a list of theirs."""
     rows = [report.as_dict() | system.as_dict() for system, report in zip(systems, reports, strict=True)]
@@ -391,7 +194,7 @@ def _shown(report: "EvaluationReport", name: str) -> str:
 
 
 def _print_table(
-    systems: Sequence[System], reports: "Sequence[EvaluationReport]", num_resamples: int
+    systems: "Sequence[System]", reports: "Sequence[EvaluationReport]", num_resamples: int
 ) -> None:
     names = list(reports[0].scores)
     rows = [["system", *names]]
