@@ -9,11 +9,11 @@ from tolerances import FLOAT32, close
 from heedful.data.batches import BatchSource
 from heedful.data.files import ParallelText, parallel_lines
 from heedful.data.store import build_store
+from heedful.decoding.options import search_options
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError
-from heedful.settings.options import Runtime
+from heedful.evaluation.scoring import Perplexity, ScoredPair, ScoredToken, score_pairs
 from heedful.training import measure_nll
-from heedful.verbs.score import Perplexity, Score, ScoredPair, ScoredToken, score
 
 pytestmark = pytest.mark.by_class
 
@@ -26,15 +26,10 @@ def pair(target: str, *log_probs: float) -> ScoredPair:
 def scored(
     path: Path, sources: list[str], targets: list[str], overrides: dict[str, object] | None = None
 ) -> list[ScoredPair]:
-    task = Score(
-        run=path,
-        src=Path(),
-        tgt=Path(),
-        search=overrides or {},
-        runtime=Runtime(device="cpu", precision="float32"),
-    )
+    translator = Translator.load(path, precision="float32")
+    options = search_options(overrides or {}, translator.bundle.config.decode)
     pairs = parallel_lines(sources, targets, src_name="sources", tgt_name="targets")
-    return list(score(task, pairs))
+    return list(score_pairs(translator, pairs, options=options))
 
 
 def test_it_is_that_of_validation_on_the_same_pairs(tmp_path: Path) -> None:
