@@ -1,26 +1,17 @@
 """`heedful align`: which source words the words of given translations come from."""
 
 import sys
-import time
-from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from itertools import count, islice
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from heedful.cli.streams import bar, check_stdin_once, print_precision, warnings_on_stderr
 from heedful.data.streams import Lines, count_pairs, open_input, open_output, write_line
-from heedful.errors import CorpusError, InputError, OptionError
+from heedful.errors import OptionError
 from heedful.settings.options import OUTPUT, PAIR_TOKENS, Languages, Option, Run, Runtime
 
-if TYPE_CHECKING:
-    from heedful.decoding.alignment import Alignment
-
-_CHUNK_LINES = 1024
-_MOST_PAIRS = 200_000  # that an aligner is learned from
 _ENOUGH_PAIRS = 10_000
-_LEAST_PAIRS = 2
 _PAIRS_SHOWN = 64  # between two movements of the bar
 
 
@@ -73,107 +64,17 @@ class Align:
     runtime: Runtime = field(default_factory=Runtime)
 
 
-def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]":
-    """Load a model, then align pair by pair, in order, empty lines kept.
-
-    Raises:
-        BundleError: no usable bundle.
-        InputError: a layer that the model does not have.
-    """
-    from heedful.decoding.alignment import AlignmentMethod
-    from heedful.decoding.backends.protocol import attention_layer
-    from heedful.runs.loading import load_translator
-
-    translator = load_translator(task.run, task.languages, task.runtime)
-    if task.runtime.precision == "auto":
-        print_precision(translator.precision_in_use)
-    attention_layer(translator.bundle.config.model.num_decoder_layers, task.layer)
-    is_chosen = task.layer is not None or task.shift
-    method = AlignmentMethod(layer=task.layer, shift=task.shift) if is_chosen else None
-    pairs = iter(pairs)
-
-    def alignments() -> "Iterator[Alignment]":
-        for first_line in count(1, _CHUNK_LINES):
-            chunk = list(islice(pairs, _CHUNK_LINES))
-            if not chunk:
-                break
-            sources, targets = zip(*chunk, strict=True)
-            yield from translator.align(
-                sources,
-                targets,
-                method=method,
-                max_source_tokens=task.max_source_tokens,
-                first_line=first_line,
-            )
-
-    return alignments()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedAligner:
-    """Results of learning an aligner: its file, the pairs that it was learned from, and the time it took."""
-
-    path: str
-    pairs: int
-    seconds: float
-
-
-def learn_aligner(task: Align) -> LearnedAligner:
-    """Learn an aligner from the pairs of a task, and add it to the bundle.
-
-    Raises:
-        BundleError: no usable bundle, or one that cannot be written to.
-        CorpusError: files that cannot be read or are not parallel, or fewer than two pairs with text.
-        InputError: an option that is for aligning, a language that the model does not have, or a bundle that
-            is not in a local directory.
-    """
-    from heedful.data.files import read_parallel
-    from heedful.decoding import aligner
-    from heedful.storage.bundle import load_bundle, resolve_bundle
-    from heedful.text.pair import choose_languages
-
-    for name in ("layer", "shift", "output", "max_source_tokens"):
-        if getattr(task, name):
-            raise OptionError(f"--{name.replace('_', '-')} is for aligning; leave it out, or --learn")
-    if not task.run.is_dir():
-        raise InputError(f"{task.run}: is not a local directory, where an aligner could be added")
-    start, path = time.monotonic(), resolve_bundle(task.run)
-    bundle = load_bundle(path)
-    choose_languages(bundle.config, bundle.tokenizers, **asdict(task.languages))
-    text = read_parallel(task.src, task.tgt)
-    some = range(0, len(text), -(-len(text) // _MOST_PAIRS))  # spread over the text
-    encoded = (
-        each.encode_batch([lines[i] for i in some])
-        for each, lines in ((bundle.tokenizers.src, text.src), (bundle.tokenizers.tgt, text.tgt))
-    )
-    pairs = [pair for pair in zip(*encoded, strict=True) if all(pair)]
-    if len(pairs) < _LEAST_PAIRS:
-        raise CorpusError(
-            f"{text.name}: pairs with tokens in both source and target: {len(pairs)}; an aligner is learned "
-            f"from words that come again, so give {_LEAST_PAIRS} at least"
-        )
-    src, tgt = zip(*pairs, strict=True)
-    record = {"text": [Path(name).name for name in text.sources], "pairs": len(pairs)}
-    file = aligner.learn_aligner(src, tgt, bundle, record=record).add_to(path)
-    return LearnedAligner(path=str(file), pairs=len(pairs), seconds=round(time.monotonic() - start, 3))
-
-
 def command(task: Align) -> None:
     """Align files; earlier pairs come out where a later line is bad."""
-    check_stdin_once(src=task.src, tgt=task.tgt)
-    if task.learn:
-        learned = learn_aligner(task)
-        print(f"{learned.path}\n  learned   from {learned.pairs:,} pairs in {learned.seconds:,.1f} s")
-        if learned.pairs < _ENOUGH_PAIRS:
-            print(
-                f"warning: {learned.pairs:,} pairs are few: an aligner of fewer than {_ENOUGH_PAIRS:,} is "
-                "often worse than the attention of the model; give more, such as the training text",
-                file=sys.stderr,
-            )
-        return
+    from heedful.bulk.alignments import align_pairs
     from heedful.data.files import parallel_lines
+    from heedful.runs.loading import load_translator
     from heedful.runs.output_checks import check_output
 
+    check_stdin_once(src=task.src, tgt=task.tgt)
+    if task.learn:
+        _learn(task)
+        return
     check_output(task.output, inputs=[task.src, task.tgt], models=[task.run])
     total = count_pairs(task.src, task.tgt)
     with ExitStack() as stack:
@@ -181,7 +82,16 @@ def command(task: Align) -> None:
         src, src_name = stack.enter_context(open_input(task.src))
         tgt, tgt_name = stack.enter_context(open_input(task.tgt))
         sources, targets = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly()
-        alignments = align(task, parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name))
+        translator = load_translator(task.run, task.languages, task.runtime)
+        if task.runtime.precision == "auto":
+            print_precision(translator.precision_in_use)
+        alignments = align_pairs(
+            translator,
+            parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name),
+            layer=task.layer,
+            shift=task.shift,
+            max_source_tokens=task.max_source_tokens,
+        )
         file = stack.enter_context(open_output(task.output))
         to_terminal = task.output is None and sys.stdout.isatty()  # the lines themselves show the progress
         show = stack.enter_context(bar()) if total and not to_terminal else None
@@ -191,3 +101,19 @@ def command(task: Align) -> None:
                 show(f"{number:,} of {total:,} pairs", number / total)
     if task.output is None:
         sys.stdout.flush()
+
+
+def _learn(task: Align) -> None:
+    from heedful.bulk.alignments import add_aligner
+
+    for name in ("layer", "shift", "output", "max_source_tokens"):
+        if getattr(task, name):
+            raise OptionError(f"--{name.replace('_', '-')} is for aligning; leave it out, or --learn")
+    learned = add_aligner(task.run, task.src, task.tgt, languages=task.languages)
+    print(f"{learned.path}\n  learned   from {learned.pairs:,} pairs in {learned.seconds:,.1f} s")
+    if learned.pairs < _ENOUGH_PAIRS:
+        print(
+            f"warning: {learned.pairs:,} pairs are few: an aligner of fewer than {_ENOUGH_PAIRS:,} is "
+            "often worse than the attention of the model; give more, such as the training text",
+            file=sys.stderr,
+        )
