@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from heedful.errors import BundleError, ConfigError, CorpusError, HeedfulError, InputError
 
 if TYPE_CHECKING:
+    from heedful.analysis.attention_maps import attention_of
     from heedful.api import evaluate, export_model, import_model, train
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from heedful.settings.model import ModelConfig
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
-    from heedful.verbs.attention import attention_of
 
     __version__: str
 
@@ -72,6 +72,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "analysis.attention_maps": ("attention_of",),
     "api": ("evaluate", "export_model", "import_model", "train"),
     "decoding.glossary": ("Glossary",),
     "decoding.options": ("SearchOptions",),
@@ -86,7 +87,6 @@ _NAMES = {
     "settings.model": ("ModelConfig",),
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
-    "verbs.attention": ("attention_of",),
     "runs.train": ("TrainResult",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from heedful.analysis import AttentionKind
 from heedful.analysis.plotting import readable_tokens
 from heedful.decoding.backends.choice import choose_backend
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.texts import check_unsplit
+from heedful.decoding.translator import Translator
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
 from heedful.runtime.durable import put_file_in_place
@@ -205,6 +208,38 @@ def attention_maps(
             for layer, of_layer in enumerate(getattr(weights, kind), start=1)
         ),
     )
+
+
+def attention_of(
+    translator: Translator,
+    source: str,
+    *,
+    target: str | None = None,
+    options: SearchOptions | None = None,
+) -> AttentionMaps:
+    """Record the attention of a loaded model for one sentence, and its translation or a given one.
+
+    >>> maps = attention_of(translator, "The house is small.")
+    >>> maps.target
+    'Das Haus ist klein.'
+
+    Raises:
+        InputError: no sentence, or a text that is too long.
+    """
+    bundle = translator.bundle
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    options = options or SearchOptions.from_config(bundle.config.decode)
+    limit = options.source_limit(bundle.config)
+    check_unsplit("attention: TEXT", special_tokens.source(bundle.tokenizers.src.encode(source)), limit)
+    if target is not None:
+        written = [*special_tokens.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
+        check_unsplit("attention: --target", written, limit)
+        return attention_maps(bundle, source, written, backend=translator.generator.backend)
+    [translation] = translator.translations([source], options=options)
+    if not translation.hypotheses:
+        raise InputError("attention: the sentence is empty; give one")
+    ids = translation.hypotheses[0].ids
+    return attention_maps(bundle, source, ids, backend=translator.generator.backend)
 
 
 def write_attention_json(maps: AttentionMaps, path: Path) -> None:

@@ -17,9 +17,11 @@ from heedful.analysis.attention_maps import (
     Head,
     LayerAttention,
     MapChoice,
+    write_attention_json,
 )
 from heedful.analysis.plotting import (
     FAINT,
+    FORMATS,
     INK,
     check_picture,
     fonts,
@@ -29,6 +31,7 @@ from heedful.analysis.plotting import (
     style_bar,
     weight_colours,
 )
+from heedful.errors import InputError
 from heedful.runtime.durable import put_file_in_place
 
 if TYPE_CHECKING:
@@ -50,6 +53,39 @@ _ROWS_AND_COLUMNS: dict[AttentionKind, str] = {
     "encoder": "row: token that attends\ncolumn: token attended to",
     "decoder": "row: token that is written next\ncolumn: token already written",
 }
+
+
+def check_attention_file(path: Path) -> None:
+    """Check, before the work, that `write_attention` can write a file of this name.
+
+    Raises:
+        InputError: an unknown format.
+        MissingExtraError: an image needs matplotlib, which is not installed.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in (known := (*FORMATS, ".html", ".json")):
+        raise InputError(f"{path}: unknown kind of file; end the name in {', '.join(known)}")
+    if suffix in FORMATS:
+        check_picture(path)
+
+
+def write_attention(maps: AttentionMaps, output: Path, *, choice: MapChoice = LAST_CROSS) -> None:
+    """Write maps in the format of the file's suffix.
+
+    Args:
+        maps: of a sentence.
+        output: `.png` or `.svg` for an image of the chosen maps, `.html` or `.json` for all maps.
+        choice: the maps of the image, and the one that a page shows first; by default the last
+            layer's cross-attention.
+    """
+    match output.suffix.lower():
+        case ".html":
+            write_attention_page(maps, output, choice=choice)
+        case ".json":
+            maps.select(choice)  # a layer that does not exist is an error in every format
+            write_attention_json(maps, output)
+        case _:
+            draw_attention(maps, output, choice=choice)
 
 
 def draw_attention(maps: AttentionMaps, path: Path, *, choice: MapChoice = LAST_CROSS) -> None:

@@ -320,7 +320,8 @@ def _draw_attention(translator: "Translator", source: str, directory: Path) -> P
 
     Returns None if neither can be written.
     """
-    from heedful.verbs.attention import attention_of, write_attention
+    from heedful.analysis.attention_maps import attention_of
+    from heedful.analysis.attention_pictures import write_attention
 
     maps = attention_of(translator, source)
     for name in ("attention.png", "attention.html"):

@@ -11,6 +11,7 @@ from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 from tolerances import FLOAT32, close
 
+from heedful.analysis.attention_maps import attention_of
 from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.backends.torch import ModelStep
 from heedful.decoding.options import SearchOptions
@@ -21,7 +22,6 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.storage.bundle import load_bundle, save_bundle
-from heedful.verbs.attention import attention_of
 
 pytestmark = pytest.mark.by_class
 
