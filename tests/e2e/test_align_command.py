@@ -13,8 +13,8 @@ from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
 from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.translator import Translator
+from heedful.runs.shortlist import learn_shortlist
 from heedful.storage.bundle import load_bundle
-from heedful.verbs.shortlist import LearnShortlist, learn_shortlist
 
 pytestmark = pytest.mark.by_class
 
@@ -169,8 +169,14 @@ def learn(run_with_text: Path, output: Path, *settings: object) -> list[object]:
 def test_the_progress_of_a_check_is_that_of_its_translations(run_with_text: Path, tmp_path: Path) -> None:
     src, tgt = (run_with_text / f"train.{side}" for side in ("en", "de"))
     shown: list[tuple[str, float]] = []
-    task = LearnShortlist(run=run_with_text, src=src, tgt=tgt, output=tmp_path / "list", check=src)
-    report = learn_shortlist(task, on_progress=lambda what, done: shown.append((what, done)))
+    report = learn_shortlist(
+        run_with_text,
+        src,
+        tgt,
+        tmp_path / "list",
+        check=src,
+        on_progress=lambda what, done: shown.append((what, done)),
+    )
     assert report.effect is not None
     shares = [number / 6 for number in range(1, 7)]
     assert shown == [

@@ -1,0 +1,193 @@
+"""Learn the shortlist of a model, and measure its effect on translations."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heedful.data.files import read_lines, read_parallel
+from heedful.decoding.options import SearchOptions, search_options
+from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.translation import Translation
+from heedful.decoding.translator import Translator
+from heedful.errors import CorpusError, RunError
+from heedful.runs.loading import load_translator, local_bundle
+from heedful.runs.output_checks import check_output
+from heedful.settings.options import Languages, Runtime
+from heedful.storage.bundle import load_bundle
+from heedful.text.special_tokens import SpecialTokens
+
+_CHUNK = 128  # lines translated between two calls of the progress
+ProgressCallback = Callable[[str, float], None]  # the current phase, and its progress: 0 to 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistEffect:
+    """Effect of a shortlist on the translations of some sentences.
+
+    Attributes:
+        sentences: that were translated, empty ones left out.
+        mean_size: target tokens that a sentence may be written with.
+        tokens: that the search without the shortlist wrote.
+        tokens_outside: of them, those that it could not have written with it.
+        texts_changed: translations that are others.
+    """
+
+    sentences: int
+    mean_size: float
+    tokens: int
+    tokens_outside: int
+    texts_changed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistReport:
+    """Results of learning a shortlist.
+
+    Attributes:
+        path: of the file.
+        pairs: of lines that it was learned from.
+        seconds: that learning took.
+        vocab_size: target tokens there are.
+        effect: on the sentences that were given for it.
+    """
+
+    path: str
+    pairs: int
+    seconds: float
+    vocab_size: int
+    effect: ShortlistEffect | None
+
+
+def learn_shortlist(  # noqa: PLR0913
+    run: Path,
+    src: Path,
+    tgt: Path,
+    output: Path,
+    *,
+    candidates: int = 100,
+    frequent: int = 100,
+    pairs: int = 200_000,
+    check: Path | None = None,
+    search: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    on_progress: ProgressCallback = lambda what, done: None,
+) -> ShortlistReport:
+    """Learn a shortlist, write it, and translate some sentences with and without it if there are any.
+
+    Args:
+        run: a run or bundle.
+        src: source lines.
+        tgt: their translations.
+        output: the file to write.
+        candidates: likely target tokens of each source token.
+        frequent: frequent target tokens in each shortlist.
+        pairs: lines to learn from at most, spread over the text.
+        check: sentences to translate with and without the shortlist.
+        search: options of that search, such as {"beam_size": 1}.
+        runtime: how to compute it.
+        on_progress: called with the current phase and the share (0 to 1) of it that is done.
+
+    Raises:
+        BundleError: no usable bundle.
+        CorpusError: files that cannot be read or are not parallel.
+        InputError: settings that cannot be, or a file that cannot be written.
+        RunError: the output exists.
+    """
+    if output.exists():
+        raise RunError(f"{output}: already exists; give another --output, or remove it")
+    check_output(output, inputs=[src, tgt, check])
+    checked = [] if check is None else [line for line in read_lines(check) if line.strip()]
+    start = time.monotonic()
+    on_progress("learning", 0.0)
+    shortlist = _learned(run, src, tgt, candidates=candidates, frequent=frequent, num_pairs=pairs)
+    seconds = time.monotonic() - start
+    shortlist.save(output)
+    effect = None
+    if checked:
+        translator = load_translator(run, Languages(), runtime or Runtime())
+        options = search_options(search or {}, translator.bundle.config.decode)
+        effect = effect_of(shortlist, translator, checked, options, on_progress=on_progress)
+    return ShortlistReport(
+        path=str(output),
+        pairs=int(shortlist.record["pairs"]),
+        seconds=round(seconds, 3),
+        vocab_size=shortlist.tgt_vocab_size,
+        effect=effect,
+    )
+
+
+def effect_of(
+    shortlist: Shortlist,
+    translator: Translator,
+    texts: Sequence[str],
+    options: SearchOptions,
+    *,
+    on_progress: ProgressCallback = lambda what, done: None,
+) -> ShortlistEffect:
+    """Translate texts, none of them empty, without a shortlist and with it.
+
+    Args:
+        shortlist: of the model.
+        translator: without one.
+        texts: one sentence each.
+        options: of the search.
+        on_progress: called with the current phase and the share (0 to 1) of it that is done.
+    """
+    bundle = translator.bundle
+    restricted = Translator(
+        bundle,
+        batch_tokens=translator.generator.batch_tokens,
+        batch_size=translator.generator.batch_size,
+        engine=translator.generator.backend,
+        shortlist=shortlist,
+    )
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    sources = [special_tokens.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
+
+    def translated(chosen: Translator, phase: str) -> list[Translation]:
+        translations = []
+        for translation in chosen.translate_lines(texts, options=options, chunk_lines=_CHUNK):
+            translations.append(translation)
+            on_progress(phase, len(translations) / len(texts))
+        return translations
+
+    without = translated(translator, "translating without it")
+    within = translated(restricted, "translating with it")
+    sizes, tokens, outside = [], 0, 0
+    for source, translation in zip(sources, without, strict=True):
+        allowed = shortlist.ids(source)
+        written = [token for each in translation.hypotheses[:1] for token in each.written_ids]
+        sizes.append(len(allowed))
+        tokens += len(written)
+        outside += int((~np.isin(written, allowed)).sum())
+    return ShortlistEffect(
+        sentences=len(texts),
+        mean_size=float(np.mean(sizes)),
+        tokens=tokens,
+        tokens_outside=outside,
+        texts_changed=sum(a.text != b.text for a, b in zip(without, within, strict=True)),
+    )
+
+
+def _learned(run: Path, src: Path, tgt: Path, *, candidates: int, frequent: int, num_pairs: int) -> Shortlist:
+    bundle = load_bundle(local_bundle(run))
+    text = read_parallel(src, tgt)
+    some = np.unique(np.linspace(0, len(text) - 1, min(num_pairs, len(text))).round().astype(int))
+    tokenizers = bundle.tokenizers
+    src_ids = tokenizers.src.encode_batch([text.src[i] for i in some])
+    tgt_ids = tokenizers.tgt.encode_batch([text.tgt[i] for i in some])
+    pairs = [each for each in zip(src_ids, tgt_ids, strict=True) if all(each)]
+    if not pairs:
+        raise CorpusError(f"{text.name}: no pair has tokens in both source and target; give other text")
+    return Shortlist.learn(
+        [source for source, _ in pairs],
+        [target for _, target in pairs],
+        bundle,
+        candidates=candidates,
+        frequent=frequent,
+        record={"text": [Path(name).name for name in text.sources]},
+    )
