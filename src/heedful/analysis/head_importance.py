@@ -17,9 +17,15 @@ from torch import nn
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import KINDS
 from heedful.analysis.plotting import INK, new_figure, signed_colours, style_bar, title_axes
-from heedful.data.batches import Batch
+from heedful.data.batches import Batch, collate
+from heedful.data.files import ParallelText
+from heedful.decoding.generator import plan_batches
+from heedful.decoding.translator import Translator
+from heedful.errors import CorpusError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.transformer import Transformer
+from heedful.storage.bundle import Bundle
+from heedful.text import SpecialTokens
 from heedful.training import measure_nll
 
 if TYPE_CHECKING:
@@ -77,6 +83,60 @@ def head_importance(
         increases[kind][layer, head] = without - nll
         on_progress(f"{number:,} of {len(todo):,} heads", number / len(todo))
     return HeadImportance(nll, increases)
+
+
+def importance_on_text(
+    translator: Translator,
+    text: ParallelText,
+    *,
+    pairs: int = 200,
+    on_progress: Callable[[str, float], None] = lambda what, done: None,
+) -> HeadImportance:
+    """Measure how much the loss of a model on parallel text rises without each of its heads.
+
+    Args:
+        translator: the model.
+        text: to measure on.
+        pairs: how many of its pairs count, from the first on.
+        on_progress: called with the current phase and the share (0 to 1) that is done.
+
+    Raises:
+        CorpusError: no pair that the model can take.
+    """
+    batches = list(_batches(translator.bundle, text, pairs, translator.batch_tokens))
+    return head_importance(translator.bundle.model, batches, on_progress=on_progress)
+
+
+def _batches(bundle: Bundle, text: ParallelText, num_pairs: int, batch_tokens: int) -> Iterator[Batch]:
+    """Yield batches of the first pairs that are no longer than learned positions allow, by length.
+
+    Raises:
+        CorpusError: there is none.
+    """
+    tokenizers, sizes = bundle.tokenizers, bundle.config.model
+    special_tokens = SpecialTokens.of(bundle.config, tokenizers)
+    encoded = zip(
+        tokenizers.src.encode_batch(text.src[:num_pairs]),
+        tokenizers.tgt.encode_batch(text.tgt[:num_pairs]),
+        strict=True,
+    )
+    pairs = [
+        (special_tokens.source(source), special_tokens.target(target))
+        for source, target in encoded
+        if source and target
+    ]
+    longest = sizes.max_positions if sizes.positions == "learned" else None
+    pairs = [pair for pair in pairs if longest is None or max(map(len, pair)) <= longest]
+    if not pairs:
+        raise CorpusError(f"{text.name}: no pair that the model can take; check the files")
+    arrays = [(np.array(src, dtype=np.int32), np.array(tgt, dtype=np.int32)) for src, tgt in pairs]
+    for batch in plan_batches([max(map(len, pair)) for pair in pairs], tokens=batch_tokens):
+        yield collate(
+            [arrays[i] for i in batch],
+            src_pad_id=sizes.src_pad_id,
+            tgt_pad_id=sizes.tgt_pad_id,
+            start_id=special_tokens.start_id,
+        )
 
 
 @contextmanager

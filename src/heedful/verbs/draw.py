@@ -1,13 +1,12 @@
 """`heedful draw ...`: pictures of parts of the paper, of parallel text, and of a model's heads."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.streams import bar
-from heedful.errors import CorpusError
 from heedful.settings.options import (
     DEVICE,
     OUTPUT,
@@ -22,11 +21,7 @@ from heedful.settings.options import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.analysis.head_importance import HeadImportance
-    from heedful.data.batches import Batch
-    from heedful.data.files import ParallelText
     from heedful.settings.run import Config
-    from heedful.storage.bundle import Bundle
 
 _Output = Annotated[
     Path | None, Option("A .png or .svg file.", default="NAME.png", flags=OUTPUT, is_file=True)
@@ -186,67 +181,22 @@ def draw_heads(task: Heads) -> None:
         InputError: a name that is not that of a picture.
         MissingExtraError: matplotlib is not installed.
     """
-    from heedful.analysis.head_importance import importance_figure
+    from heedful.analysis.head_importance import importance_figure, importance_on_text
     from heedful.analysis.plotting import save_figure
+    from heedful.data.files import read_parallel
+    from heedful.runs.loading import load_translator
 
     path = _checked(task.output, "heads", inputs=[task.src, task.tgt], models=[task.run])
     with bar() as show:
-        importance = _importance(task, show)
+        text = read_parallel(task.src, task.tgt)
+        translator = load_translator(task.run, task.languages, Runtime(device=task.device))
+        importance = importance_on_text(translator, text, pairs=task.pairs, on_progress=show)
     save_figure(importance_figure(importance), path)
     for kind, increases in importance.increases.items():
         for layer, row in enumerate(increases, start=1):
             for head, increase in enumerate(row, start=1):
                 print(f"{kind}\t{layer}\t{head}\t{increase:.6f}")
     print(f"wrote {path}", file=sys.stderr)
-
-
-def _importance(task: Heads, on_progress: Callable[[str, float], None]) -> "HeadImportance":
-    from heedful.analysis.head_importance import head_importance
-    from heedful.data.files import read_parallel
-    from heedful.runs.loading import load_translator
-
-    text = read_parallel(task.src, task.tgt)
-    translator = load_translator(task.run, task.languages, Runtime(device=task.device))
-    batches = list(_batches(translator.bundle, text, task.pairs, translator.batch_tokens))
-    return head_importance(translator.bundle.model, batches, on_progress=on_progress)
-
-
-def _batches(bundle: "Bundle", text: "ParallelText", num_pairs: int, batch_tokens: int) -> "Iterator[Batch]":
-    """Yield batches of the first pairs that are no longer than learned positions allow, by length.
-
-    Raises:
-        CorpusError: there is none.
-    """
-    import numpy as np
-
-    from heedful.data.batches import collate
-    from heedful.decoding.generator import plan_batches
-    from heedful.text import SpecialTokens
-
-    tokenizers, sizes = bundle.tokenizers, bundle.config.model
-    special_tokens = SpecialTokens.of(bundle.config, tokenizers)
-    encoded = zip(
-        tokenizers.src.encode_batch(text.src[:num_pairs]),
-        tokenizers.tgt.encode_batch(text.tgt[:num_pairs]),
-        strict=True,
-    )
-    pairs = [
-        (special_tokens.source(source), special_tokens.target(target))
-        for source, target in encoded
-        if source and target
-    ]
-    longest = sizes.max_positions if sizes.positions == "learned" else None
-    pairs = [pair for pair in pairs if longest is None or max(map(len, pair)) <= longest]
-    if not pairs:
-        raise CorpusError(f"{text.name}: no pair that the model can take; check the files")
-    arrays = [(np.array(src, dtype=np.int32), np.array(tgt, dtype=np.int32)) for src, tgt in pairs]
-    for batch in plan_batches([max(map(len, pair)) for pair in pairs], tokens=batch_tokens):
-        yield collate(
-            [arrays[i] for i in batch],
-            src_pad_id=sizes.src_pad_id,
-            tgt_pad_id=sizes.tgt_pad_id,
-            start_id=special_tokens.start_id,
-        )
 
 
 COMMANDS = {
