@@ -24,8 +24,8 @@ import json, os, signal, sys
 from heedful.cli.main import main
 from heedful.runs import loading
 from heedful.bulk import resumable
-from heedful.verbs import translate
-translate._CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
+from heedful.bulk import lines
+lines.CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
 def run(name, left, arguments):
     original = getattr(os, name)
     def struck(*arguments, **options):
@@ -60,7 +60,7 @@ LINES = [*SOURCES, "", "the dog", "sees the cat", *SOURCES[::-1], "the cat ?"] *
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heedful.verbs.translate._CHUNK_LINES", 4)
+    monkeypatch.setattr("heedful.bulk.lines.CHUNK_LINES", 4)
     monkeypatch.setattr(resumable, "_SYNC_SHARE", 1e9)  # an entry after every chunk
 
 
@@ -227,7 +227,7 @@ import json, os, pathlib, random, signal, sys, time
 from heedful.cli.main import main
 from heedful.runs import loading
 from heedful.bulk import resumable
-from heedful.verbs import translate
+from heedful.bulk import lines
 def start(*arguments):
     child = os.fork()
     if not child:

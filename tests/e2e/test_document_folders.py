@@ -266,7 +266,7 @@ import json, os, signal, sys
 from heedful.cli.main import main
 from heedful.documents import document_file
 from heedful.bulk import resumable
-from heedful.verbs import documents
+from heedful.bulk import documents
 document_file._CHUNK, resumable._SYNC_SHARE = 2, 1e9
 def run(left, arguments):
     original = os.fsync

@@ -43,8 +43,9 @@ import json, os, signal, sys
 from heedful.cli.main import main
 from heedful.bulk import resumable
 from heedful.runs import setup as training_setup
-from heedful.verbs import synthetic, train, translate
-translate._CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
+from heedful.bulk import lines
+from heedful.verbs import synthetic, train
+lines.CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
 def run(name, left, arguments):
     original = getattr(os, name)
     def struck(*arguments, **options):
@@ -71,7 +72,7 @@ MOMENTS = {"chunk": ("fsync", 5), "clean": ("rename", 1), "start": ("fsync", 12)
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory, with models and texts."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("heedful.verbs.translate._CHUNK_LINES", 4)
+    monkeypatch.setattr("heedful.bulk.lines.CHUNK_LINES", 4)
     save_memorised(tmp_path / "teacher" / "best")
     save_memorised(tmp_path / "reverse" / "best", tuple((tgt, src) for src, tgt in PAIRS))
     for name, src, tgt in (

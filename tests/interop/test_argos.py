@@ -25,8 +25,9 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.interop.ctranslate2.argos import is_package
 from heedful.runs.loading import local_bundle
-from heedful.serving.languages import Catalogue, Pair
+from heedful.serving.languages import Catalogue
 from heedful.storage.bundle import load_bundle
+from heedful.text.languages import Pair
 from heedful.verbs.import_ import Import, import_
 from heedful.verbs.serve import Serve, load_models
 

@@ -8,11 +8,11 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import InputError
-from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.service import TranslationService
+from heedful.text.languages import Pair
 
 
 class RuleTranslator:

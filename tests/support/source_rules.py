@@ -45,7 +45,7 @@ CODE_LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", 
 MESSAGES = "training/parallel/messages.py"  # which processes of a training exchange: they are no files
 HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors", "matplotlib", "pydantic"}
 # Parts of cli/ and verbs/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
-LAZY_PARTS = {"cli/progress.py", "verbs/documents.py"}
+LAZY_PARTS = {"cli/progress.py"}
 # The one import upwards: a method of the model, for its users, calls the searches when it is called.
 UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
 LIGHT = re.compile(r"heedful\.(cli|data\.streams|errors|settings\.options|serving\.limits)\b.*")
@@ -56,7 +56,7 @@ MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket"
 FOLDER_OF_PACKAGE = {
     **dict.fromkeys(("cachetools", "fastapi", "starlette", "uvicorn", "h11", "prometheus_client"), "serving"),
     **dict.fromkeys(("markdown_it", "syntok"), "documents"),
-    "langcodes": "serving",
+    "langcodes": "text",
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "onnxruntime", "huggingface_hub"), "interop"),
     "transformers": "interop",
     "matplotlib": "analysis",

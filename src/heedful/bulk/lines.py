@@ -1,157 +1,220 @@
-"""The translation of shards: texts, gzipped or not, and Parquet files, which get a column `translation`."""
+"""The translation of lines: how each is written, and files of them, resumable."""
 
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
 from typing import BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from typing_extensions import override
-
-from heedful.bulk.resumable import settings_of
-from heedful.bulk.shards import BUFFER, Record, ShardJob, ShardWorker
-from heedful.data.streams import Lines, compressed, decompressed, write_line
+from heedful.bulk.memories import MemoryLookup, TermReport
+from heedful.bulk.resumable import (
+    Display,
+    ResumableOutput,
+    is_resumable,
+    no_display,
+    open_resumable,
+    settings_of,
+)
+from heedful.data.streams import Lines, open_output, write_line
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import Translation
+from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 
-TRANSLATION, SCORE = "translation", "score"  # columns that are added
-_ROW_GROUP = 65_536
-_PARQUET = ".parquet"
+CHUNK_LINES = 1024  # a power of two
+_HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationJob(ShardJob):
-    """Whatever a process needs to translate shards.
+class LineLayout:
+    """How translations are written as lines.
 
     Attributes:
-        load: returns the translator, the search, and how many lines to translate at a time.
-        shown: returns the output lines of a translation; its arguments are that and the number of the line.
-        layout: settings of the output lines, for the manifest.
-        column: of Parquet files, with the text.
-        with_scores: whether Parquet files get a column of scores.
+        json: an object for each line.
+        scores: the score, a tab and the text.
+        n_best: outputs for each line, as `number ||| text ||| score` if there are several.
+        terms: whether an object has the terms of the glossary.
+        memory: whether an object has the match of the memory.
+        only_finished: whether an output that its length limit has cut becomes an empty line.
     """
 
-    load: Callable[[], tuple[Translator, SearchOptions, int]]
-    shown: Callable[[Translation, int], Iterable[str]]
-    layout: Mapping[str, object]
-    column: str = "text"
-    with_scores: bool = False
+    json: bool = False
+    scores: bool = False
+    n_best: int = 1
+    terms: bool = False
+    memory: bool = False
+    only_finished: bool = False
 
+    def lines(self, translation: Translation, number: int) -> Iterator[str]:
+        """Yield the output lines of a translation; `number` input lines are before it."""
+        if self.only_finished and not translation.finished:
+            yield ""
+        elif self.json:
+            yield self._object(translation)
+        elif self.n_best > 1:
+            n_best = translation.hypotheses or (translation,)
+            yield from (f"{number} ||| {each.text} ||| {each.score:.6f}" for each in n_best)
+        elif self.scores:
+            yield f"{translation.score:.6f}\t{translation.text}"
+        else:
+            yield translation.text
 
-class ShardTranslator(ShardWorker):
-    """Translates shards; the model is loaded with the first of them."""
-
-    def __init__(self, job: TranslationJob) -> None:
-        super().__init__(job)
-        self._job = job
-        self._num_cut = 0
-
-    @override
-    def work(self, name: str) -> Record:
-        """Translate a shard, and return its entry of the manifest.
-
-        Raises:
-            CorpusError: a text that is damaged or not UTF-8.
-            InputError: a Parquet file without the column.
-            RunError: other settings than those of the shards before.
-        """
-        settings, before, tokens_before = self.settings, self.bytes_read, self._tokens
-        cut_before = self._num_cut
-        source = self._source.fingerprint(name)
-        write = self._write_parquet if name.endswith(_PARQUET) else self._write_text
-        with (
-            self._source.files.open_input_file(self._source.of_file(name)) as file,
-            self._output.complete(name) as out,
-        ):
-            lines = write(f"{self._source.url}/{name}", file, out)
-        self.bytes_read = before + source["bytes"]
-        return {
-            "settings": settings,
-            "lines": lines,
-            "tokens": self._tokens - tokens_before,
-            "num_cut": self._num_cut - cut_before,
-            "source": source,
-            "output": self._output.fingerprint(name),
+    def _object(self, translation: Translation) -> str:
+        values = {
+            "source": translation.source,
+            "text": translation.text,
+            "score": translation.score,
+            "confidence": translation.confidence and translation.confidence.sentence,
+            "hypotheses": [_hypothesis(each) for each in translation.hypotheses],
         }
+        if self.terms:
+            values["terms"] = [asdict(each) for each in translation.terms]
+        if self.memory:
+            values["memory"] = translation.match and asdict(translation.match)
+        return json.dumps(values, ensure_ascii=False)
 
-    def _write_text(self, name: str, file: pa.NativeFile, out: BinaryIO) -> int:
-        """Write the translation of a text, and return the number of its lines."""
-        before, number = self.bytes_read, -1
-        translator, options, chunk_lines = self._loaded
-        stream = io.BufferedReader(file, BUFFER)
-        with decompressed(stream, name) as plain, compressed(out, name) as target:
-            lines = Lines(plain, name)
-            translations = translator.translate_lines(lines, options=options, chunk_lines=chunk_lines)
-            for number, translation in enumerate(translations):
-                for line in self._job.shown(translation, number):
-                    write_line(target, line)
-                self._count(translation, bytes_read=before + file.tell())
-            lines.raise_if_bad()
-        return number + 1
 
-    def _write_parquet(self, name: str, file: pa.NativeFile, out: BinaryIO) -> int:
-        """Write the rows of a Parquet file with their translations, and return the number of rows."""
-        before, number = self.bytes_read, 0
-        translator, options, chunk_lines = self._loaded
-        source = pq.ParquetFile(file)
-        added = [pa.field(TRANSLATION, pa.string()), *[pa.field(SCORE, pa.float64())] * self._job.with_scores]
-        check_column(name, source.schema_arrow, self._job.column, added=added)
-        schema = pa.schema([*source.schema_arrow, *added], source.schema_arrow.metadata)
-        with pq.ParquetWriter(out, schema) as writer:
-            for batch in source.iter_batches(_ROW_GROUP):
-                texts = batch.column(self._job.column).to_pylist()
-                translations = translator.translate_lines(
-                    (text or "" for text in texts),
-                    options=options,
-                    chunk_lines=chunk_lines,
-                    first_line=number + 1,
-                )
-                rows: list[tuple[str | None, float]] = []
-                for text, translation in zip(texts, translations, strict=True):
-                    rows.append((None if text is None else translation.text, translation.score))
-                    number += 1
-                    share = number / source.metadata.num_rows
-                    self._count(translation, bytes_read=before + int(share * file.size()))
-                new = [pa.array([row[i] for row in rows], each.type) for i, each in enumerate(added)]
-                writer.write_batch(pa.record_batch([*batch.columns, *new], schema=schema))
-        return number
+def _hypothesis(hypothesis: TextHypothesis) -> dict[str, object]:
+    values = {name: getattr(hypothesis, name) for name in ("text", "score", "log_prob")}
+    values |= {"ids": hypothesis.written_ids, "finished": hypothesis.finished}
+    values["confidence"] = hypothesis.confidence and asdict(hypothesis.confidence)
+    if hypothesis.alignment is not None:
+        values["alignment"] = hypothesis.alignment.links
+    return values
 
-    def _count(self, translation: Translation, *, bytes_read: int) -> None:
-        self._lines += 1
-        self._tokens += translation.num_tokens
-        self._num_cut += not translation.finished
-        if self._lines % self._loaded[2] == 0:
-            self.bytes_read = bytes_read
-            self.report(self._lines, self._tokens)
+
+@dataclass(frozen=True, kw_only=True)
+class LineTranslation:
+    """How lines are translated and written.
+
+    >>> translation = LineTranslation(translator=translator, options=SearchOptions(beam_size=1))
+    >>> with open_input(Path("test.en")) as opened:
+    ...     translation.write(Lines(*opened), Path("out.de"), resume=True)
+
+    Attributes:
+        translator: the models.
+        options: of the search.
+        layout: of the output lines.
+        lookup: in memories; a line with an exact match is not searched.
+        terms: counts and reports the terms of the glossary.
+        further: what else changes the output, by name; an output is continued only with the same settings.
+    """
+
+    translator: Translator
+    options: SearchOptions
+    layout: LineLayout = field(default_factory=LineLayout)
+    lookup: MemoryLookup = field(default_factory=MemoryLookup)
+    terms: TermReport = field(default_factory=TermReport)
+    further: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
-    def _loaded(self) -> tuple[Translator, SearchOptions, int]:
-        return self._job.load()
+    def settings(self) -> dict[str, str]:
+        """All settings that change the output, by name, as text."""
+        shown = {"json": self.layout.json, "scores": self.layout.scores, **self.further}
+        return settings_of(self.translator, self.options, shown)
 
-    @override
-    def _read_settings(self) -> dict[str, str]:
-        translator, options, _ = self._loaded
-        return settings_of(translator, options, self._job.layout)
+    @property
+    def chunk_lines(self) -> int:
+        """How many lines to translate together: a power of two, fewer if each has hundreds of hypotheses."""
+        at_once = max(1, _HYPOTHESES_AT_ONCE // self.options.strategy.num_hypotheses(self.options.n_best))
+        return min(CHUNK_LINES, 1 << at_once.bit_length() - 1)
+
+    def translations(
+        self,
+        lines: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        *,
+        chunk_lines: int | None = None,
+        first_line: int = 1,
+    ) -> Iterator[Translation]:
+        """Yield the translation of each line: that of an exact match in the memories, or a new one.
+
+        Args:
+            lines: to translate.
+            prefixes: for each line, what its translations begin with.
+            chunk_lines: how many lines to translate together; None: see the property.
+            first_line: the number of the first line, for messages and reports.
+
+        Raises:
+            InputError: a line without a prefix, or one with a prefix that is too long.
+        """
+        translate = partial(
+            self.translator.translate_lines,
+            options=self.options,
+            prefixes=prefixes,
+            chunk_lines=chunk_lines or self.chunk_lines,
+            first_line=first_line,
+            aligned=self.layout.json and self.translator.generator.backend.records_attention,
+        )
+        return self.terms.through(self.lookup.translate(lines, translate), first_line=first_line)
+
+    def write(
+        self,
+        lines: Lines,
+        output: Path | None,
+        *,
+        prefixes: Lines | None = None,
+        resume: bool = False,
+        line_buffered: bool = False,
+        notify: Callable[[str], None] = lambda message: None,
+        display: Display = no_display,
+    ) -> None:
+        """Translate lines into a file; those before a bad line come out.
+
+        A file has its name when it is complete, and a journal until then, so that another run can go on.
+
+        Args:
+            lines: to translate.
+            output: the file; None: stdout. A pipe or a device is written directly.
+            prefixes: for each line, what its translations begin with.
+            resume: go on with the output that an earlier run has left.
+            line_buffered: translate, write and flush each line at once, without a journal.
+            notify: called with a line about an earlier run.
+            display: of the progress of a file.
+
+        Raises:
+            CorpusError: a bad line, after those before it are written.
+            InputError: more prefixes than lines, or fewer.
+            RunError: the earlier output has other settings or inputs, is in use, or damaged.
+        """
+        texts = [iter(lines), *([] if prefixes is None else [prefixes.strictly()])]
+        with ExitStack() as stack:
+            out: BinaryIO | ResumableOutput
+            if line_buffered or output is None or not is_resumable(output):
+                out = stack.enter_context(open_output(output, at_once=line_buffered))
+                chunk_lines = 1 if line_buffered else None
+                translations, done = self.translations(*texts, chunk_lines=chunk_lines), 0
+            else:
+                out = stack.enter_context(open_resumable(output, texts, self.settings, resume=resume))
+                if out.notice:
+                    notify(out.notice)
+                texts, done = out.inputs.lines, out.start.lines
+                translations = self.translations(*texts, first_line=done + 1)
+                translations = _with_checkpoints(translations, out, display(lambda: lines.share_read))
+            for number, translation in enumerate(translations, start=done):
+                for line in self.layout.lines(translation, number):
+                    write_line(out, line)
+                if line_buffered:
+                    out.flush()
+            out.flush()
+            lines.raise_if_bad()
+            if prefixes is not None and next(texts[1], None) is not None:
+                raise InputError(f"{prefixes.name}: has more lines than the input; give one for each line")
 
 
-def check_column(name: str, schema: pa.Schema, column: str, *, added: Sequence[pa.Field]) -> None:
-    """Check that a table has a column of texts, and none of those that are added.
-
-    Raises:
-        InputError: naming the column.
-    """
-    if column not in schema.names:
-        names = ", ".join(schema.names)
-        raise InputError(f"{name}: has no column {column!r} (it has {names}); choose with --column")
-    if schema.names.count(column) > 1:
-        raise InputError(f"{name}: has the column {column!r} twice; rename one of them")
-    kind = schema.field(column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(f"{name}: the column {column!r} is {kind}, not string; choose another with --column")
-    taken = [each.name for each in added if each.name in schema.names]
-    if taken:
-        raise InputError(f"{name}: has a column {taken[0]!r} already; rename it")
+def _with_checkpoints(
+    translations: Iterable[Translation],
+    output: ResumableOutput,
+    display: AbstractContextManager[Callable[[int, int], None]],
+) -> Iterator[Translation]:
+    """Yield translations; once a chunk of them is written, it is safe, and the progress is shown."""
+    tokens = 0
+    with display as show:
+        for number, translation in enumerate(translations, start=output.start.lines + 1):
+            yield translation
+            tokens += translation.num_tokens
+            if number % CHUNK_LINES == 0:
+                output.checkpoint(number)
+                show(number, tokens)

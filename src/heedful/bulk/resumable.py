@@ -7,19 +7,20 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO, Protocol
+
+import filelock
 
 from heedful.data.streams import compressed, new_file_beside, renamed_to
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translator import Translator
 from heedful.errors import RunError
-from heedful.runtime.durable import sync
+from heedful.runtime.durable import is_replaceable, sync
 from heedful.settings.parsing import parse_json
-
-if TYPE_CHECKING:
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translator import Translator
+from heedful.storage.bundle import CONFIG_FILE, file_sha256
 
 _FORMAT_VERSION = 1
 _JOURNAL, _LOCK = ".journal", ".lock"
@@ -28,6 +29,27 @@ _LARGEST_BLOCK = 2**24  # bytes
 _LEAVE_OUT = "or leave --resume out to start again"
 
 Settings = Mapping[str, str]
+
+
+class Display(Protocol):
+    """Shows progress: the share that was read, which it asks for, and the items and sizes that it is told."""
+
+    def __call__(
+        self, share_read: Callable[[], float | None], *, items: str = "lines", size: str = "tokens"
+    ) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Return a context that yields the function to be told of progress."""
+        ...
+
+
+@contextmanager
+def no_display(
+    share_read: Callable[[], float | None],
+    *,
+    items: str = "lines",
+    size: str = "tokens",
+) -> Iterator[Callable[[int, int], None]]:
+    """Show nothing."""
+    yield lambda lines, tokens: None
 
 
 @dataclass(frozen=True)
@@ -46,7 +68,7 @@ class Progress:
 
 
 def settings_of(
-    translator: "Translator", options: "SearchOptions", shown: Mapping[str, object]
+    translator: Translator, options: SearchOptions, shown: Mapping[str, object]
 ) -> dict[str, str]:
     """Return whatever changes translations besides their input, by name.
 
@@ -57,8 +79,6 @@ def settings_of(
         options: of the search.
         shown: how the translations are written.
     """
-    from heedful.storage.bundle import CONFIG_FILE, file_sha256
-
     bundles = [translator.bundle, *translator.ensemble]
     generator = translator.generator
     computing = {
@@ -72,6 +92,20 @@ def settings_of(
     }
     search = {each.name: getattr(options, each.name) for each in fields(options) if each.compare}
     return {name: str(value) for name, value in {**computing, **search, **shown}.items()}
+
+
+def further_settings(
+    *, prefix: Path | None = None, shortlist: Path | None = None, memories: Sequence[Path] = ()
+) -> dict[str, object]:
+    """Return what other inputs than the lines change in an output: whether there is one, or its checksum."""
+    checksum = None if shortlist is None else file_sha256(shortlist)
+    further: dict[str, object] = {"prefix": prefix is not None, "shortlist": checksum}
+    return {**further, "memory": [file_sha256(each) for each in memories]} if memories else further
+
+
+def is_resumable(output: Path | None) -> bool:
+    """Return whether an output is a file that is replaced when it is complete: no stream, pipe or device."""
+    return output is not None and str(output) != "-" and is_replaceable(output)
 
 
 def check_settings(where: str, before: Settings, now: Settings, *, remedy: str = _LEAVE_OUT) -> None:
@@ -345,8 +379,6 @@ def locked(path: Path, *, timeout: float = 0.0) -> Iterator[bool]:
         path: of the file; the lock is NAME.lock.
         timeout: how long to wait for another process, in seconds; -1: until it is done.
     """
-    import filelock
-
     file = path.with_name(path.name + _LOCK)
     lock = filelock.FileLock(file)
     try:

@@ -4,8 +4,8 @@
       manifest.json     format_version, the settings, and for each shard that is done: lines, bytes, checksums
       NAME              what was made of the shard NAME, written under a temporary name and renamed
 
-What a shard is and what is made of it, a worker knows: `translated_shards.py`, `documents.py`,
-`corpus_shards.py`. A path is of the local file system, a URL of one of fsspec's.
+What a shard is and what is made of it, a worker knows: `text_shards.py`, `documents.py`,
+`runs/prepare.py`. A path is of the local file system, a URL of one of fsspec's.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow.fs as pafs
 
-from heedful.bulk.resumable import check_settings, locked
+from heedful.bulk.resumable import Display, check_settings, locked, no_display
 from heedful.data.streams import DISK_FULL
 from heedful.decoding.translation import warn_of_cut
 from heedful.errors import HeedfulError, InputError, MissingExtraError, RunError, install_hint
@@ -40,27 +40,6 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
 
 Record = Mapping[str, Any]  # of a shard that is done, as in the manifest
-
-
-class Display(Protocol):
-    """Shows progress: the share that was read, which it asks for, and the items and sizes that it is told."""
-
-    def __call__(
-        self, share_read: Callable[[], float | None], *, items: str = "lines", size: str = "tokens"
-    ) -> AbstractContextManager[Callable[[int, int], None]]:
-        """Return a context that yields the function to be told of progress."""
-        ...
-
-
-@contextmanager
-def no_display(
-    share_read: Callable[[], float | None],
-    *,
-    items: str = "lines",
-    size: str = "tokens",
-) -> Iterator[Callable[[int, int], None]]:
-    """Show nothing."""
-    yield lambda lines, tokens: None
 
 
 @dataclass(frozen=True)

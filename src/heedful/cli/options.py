@@ -62,6 +62,45 @@ BeamOverrides = Annotated[
 ]
 
 
+def sampling_overrides(
+    search: Mapping[str, Any],
+    sampling: Mapping[str, Any],
+    *,
+    sample: bool = False,
+    strategy: str | None = None,
+) -> dict[str, Any]:
+    """Return the strategy in place of beam search and its settings; nothing where none is asked for.
+
+    Raises:
+        BadParameter: contradictory options.
+    """
+    from heedful.decoding.strategies.beam import DiverseBeamSearch
+    from heedful.decoding.strategies.sampling import Sampling
+
+    has_beam = not options_of(DiverseBeamSearch).keys().isdisjoint(search)
+    if strategy is not None:
+        if sampling or sample or has_beam:
+            raise typer.BadParameter(
+                "--strategy excludes the options of other searches; its settings follow its name, as in "
+                "--strategy beam:beam_size=8"
+            )
+        return {"strategy": strategy}
+    if not sample and "samples" not in sampling:
+        if sampling:
+            raise typer.BadParameter(f"{', '.join(_flags(Sampling))} need --sample or --mbr")
+        return {}
+    if has_beam:
+        *others, last = _flags(DiverseBeamSearch)
+        raise typer.BadParameter(
+            f"--sample and --mbr exclude {', '.join(others)} and {last}; sampling needs no beam"
+        )
+    return {"sample": True, **sampling}
+
+
+def _flags(strategy: type) -> list[str]:
+    return [flag for name, option in options_of(strategy).items() for flag in option.flags_of(name)]
+
+
 def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Callable[..., None]:
     """Return the function that typer makes a command of: with a parameter for each option of a task.
 

@@ -30,25 +30,28 @@ class Lines:
 
     A bad line ends the iteration silently, so that the lines before it are processed; call `raise_if_bad`
     afterwards.
+
+    Attributes:
+        name: of the stream, for messages.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
-        self._name = name
+        self.name = name
         self._mistake: CorpusError | None = None
 
     def __iter__(self) -> Iterator[str]:
         try:
             for number, raw in enumerate(self._stream, start=1):
                 if number == 1 and raw.startswith(_GZIP):  # a file is decompressed where it is opened
-                    raise CorpusError(f"{self._name}: is gzip; decompress it, as in zcat FILE | heedful ...")
+                    raise CorpusError(f"{self.name}: is gzip; decompress it, as in zcat FILE | heedful ...")
                 line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
-                text = decode(line, self._name, line=number, offset=None)
+                text = decode(line, self.name, line=number, offset=None)
                 yield text.removesuffix("\n").removesuffix("\r")
         except CorpusError as mistake:
             self._mistake = mistake
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            self._mistake = CorpusError(f"{self._name}: {_DAMAGED}")
+            self._mistake = CorpusError(f"{self.name}: {_DAMAGED}")
 
     def raise_if_bad(self) -> None:
         """Raise the error that ended the iteration early.

@@ -1,7 +1,9 @@
 """The formats of documents, and the ends of the names of their files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
+
+from heedful.errors import InputError
 
 TEXT, MARKDOWN, TABLE = "text", "Markdown", "csv"
 FORMATS: Mapping[str, tuple[str, ...]] = {
@@ -36,3 +38,15 @@ def format_of(name: str) -> str | None:
     """
     suffix = PurePath(name).suffix.lower()
     return next((each for each, ends in FORMATS.items() if suffix in ends), None)
+
+
+def refuse_documents(names: Iterable[str]) -> None:
+    """Refuse files that are no lines, by their names: lines would lose the structure of a document.
+
+    Raises:
+        InputError: naming the first document.
+    """
+    for name in names:
+        kind = format_of(name[:-3] if name.lower().endswith(".gz") else name)
+        if kind not in (None, TEXT):
+            raise InputError(f"{name}: is {kind}, not lines of text; translate it with --document")

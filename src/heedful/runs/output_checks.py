@@ -2,10 +2,10 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from heedful.errors import InputError
+from heedful.errors import InputError, OptionError
 from heedful.runs.directory import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
 from heedful.runtime.durable import descriptor_of, is_same_file, status_of, why_not_written
 from heedful.storage.bundle import CONFIG_FILE, bundle_file_names
@@ -57,6 +57,26 @@ def check_output(
     needed = [output] if is_special else [folder, *([output] if output.exists() else [])]
     if not all(os.access(path, os.W_OK) for path in needed):
         raise InputError(f"{output}: cannot be written: permission denied; give another --output")
+
+
+def check_outputs_differ(outputs: Mapping[str, Path | None]) -> None:
+    """Refuse an output in the place of another, or of its parts until it is complete.
+
+    Args:
+        outputs: files by their options; None is stdout, or nothing.
+
+    Raises:
+        OptionError: naming the file and both options.
+    """
+    options: dict[str, str] = {}
+    for option, file in outputs.items():
+        if file is None:
+            continue
+        real = os.path.realpath(file)
+        for other, name in options.items():
+            if real == other or real.startswith((f"{other}.unfinished", f"{other}.translations")):
+                raise OptionError(f"{file}: is {name} too; give {option} another name")
+        options[real] = option
 
 
 def _check_descriptor(output: Path, number: int) -> None:

@@ -21,10 +21,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from heedful.bulk.resumable import check_settings
+from heedful.bulk.resumable import Display, check_settings, no_display
 from heedful.bulk.shards import (
     MANIFEST,
-    Display,
     Folder,
     Manifest,
     Record,
@@ -33,7 +32,6 @@ from heedful.bulk.shards import (
     check_unchanged,
     claimed,
     list_shards,
-    no_display,
     work_on_shards,
 )
 from heedful.data.corpora import chunks, open_text, writing_to

@@ -19,9 +19,9 @@ from heedful.serving.gateway import (
     schema_of_texts,
     validated,
 )
-from heedful.serving.languages import Pair, language_name
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import TranslationRequest
+from heedful.text.languages import Pair, language_name
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LISTS = (

@@ -24,8 +24,8 @@ from heedful.serving.glossaries import (
     parse_entries,
     tsv_of,
 )
-from heedful.serving.languages import language_code
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
+from heedful.text.languages import language_code
 
 _BODY_BYTES = 10 * 2**20  # of a glossary, as DeepL's
 _MOST = 1000  # glossaries of a client

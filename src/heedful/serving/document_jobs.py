@@ -33,7 +33,6 @@ from heedful.documents.projection import Output, Outputs
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import fingerprint
-from heedful.serving.languages import Pair
 from heedful.serving.model_queue import Turn
 from heedful.serving.refusals import (
     NoSuchDocumentError,
@@ -45,6 +44,7 @@ from heedful.serving.refusals import (
 )
 from heedful.serving.service import Job, TranslationService
 from heedful.settings.parsing import parse_json
+from heedful.text.languages import Pair
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"

@@ -15,7 +15,6 @@ from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.alignment import cut, texts_of_tokens
 from heedful.documents.segments import segment
 from heedful.errors import HeedfulError, MissingExtraError
-from heedful.serving.languages import Pair
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import (
     InvalidError,
@@ -23,6 +22,7 @@ from heedful.serving.refusals import (
     NotImplementedHereError,
     TextTooLongError,
 )
+from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
     import numpy as np

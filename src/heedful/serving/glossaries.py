@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from heedful.decoding.glossary import Glossary
 from heedful.errors import InputError
 from heedful.runtime.durable import put_file_in_place, why_not_written
-from heedful.serving.languages import Pair
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
 from heedful.settings.parsing import parse_json
+from heedful.text.languages import Pair
 
 T = TypeVar("T")
 _LOCK_SECONDS = 5.0  # that a change waits for another process

@@ -1,73 +1,15 @@
-"""Languages: their codes, the pairs that are served, routes between them, and the language of a text."""
+"""Languages: the pairs that are served, routes between them, and the language of a text."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from heedful.data.cleaning.pair import MIN_LETTERS, language_identifier
 from heedful.errors import MissingExtraError, install_hint
 from heedful.serving.refusals import LanguageError
-
-_PLAIN = re.compile(r"[a-z]{2,3}")
-_TAG = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8}){0,3}")
-_DECORATION = re.compile(r"^(>>|__|<2)|(<<|__|>)$")  # of tags in vocabularies: >>fra<<, __fr__, <2fr>
-
-
-@lru_cache(maxsize=4096)
-def language_code(name: str) -> str | None:
-    """Return a language's tag in its usual form; None for what is no language.
-
-    >>> language_code("DE"), language_code("zho_Hans"), language_code("__fr__"), language_code("zz")
-    ('de', 'zh-Hans', 'fr', None)
-    """
-    import langcodes
-
-    bare = _DECORATION.sub("", name).removesuffix("_XX")  # mBART's tags: fr_XX
-    if not _TAG.fullmatch(bare):
-        return None
-    try:
-        code = langcodes.standardize_tag(bare, macro=False)
-        return code if langcodes.tag_is_valid(code) and _PLAIN.fullmatch(code.split("-")[0]) else None
-    except ValueError:
-        return None
-
-
-@lru_cache(maxsize=4096)
-def language_name(code: str) -> str:
-    """Return the English name of a language: "German" for "de"."""
-    import langcodes
-
-    return langcodes.Language.get(code).display_name()
-
-
-def closest_code(code: str, known: Iterable[str]) -> str | None:
-    """Return which of the known tags a client's tag means: itself, or one of the same language.
-
-    >>> closest_code("en-US", ["de", "en"]), closest_code("pt", ["pt-BR"]), closest_code("fr", ["de"])
-    ('en', 'pt-BR', None)
-    """
-    codes = sorted(known)
-    if code in codes:
-        return code
-    base = code.split("-")[0]
-    if base in codes:
-        return base
-    return next((each for each in codes if each.split("-")[0] == base), None)
-
+from heedful.text.languages import Pair, closest_code, language_code
 
 _FIRST_PIVOT = "en"
-
-
-@dataclass(frozen=True, order=True)
-class Pair:
-    """A source and a target language, as BCP 47 tags."""
-
-    src: str
-    tgt: str
-
-    def __str__(self) -> str:
-        return f"{self.src}-{self.tgt}"
 
 
 @dataclass(frozen=True)

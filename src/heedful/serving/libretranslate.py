@@ -26,9 +26,9 @@ from heedful.serving.gateway import (
     schema_of_texts,
     validated,
 )
-from heedful.serving.languages import Pair, closest_code, language_name
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import Answer, TranslationRequest
+from heedful.text.languages import Pair, closest_code, language_name
 
 
 class Translation(BaseModel):

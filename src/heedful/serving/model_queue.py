@@ -24,9 +24,9 @@ from cachetools import LRUCache
 from heedful.decoding.backends.choice import choose_backend
 from heedful.documents.projection import Output, Outputs, PairTranslator, aligned_outputs
 from heedful.errors import HeedfulError, SearchCancelledError
-from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
+from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
     from heedful.decoding.backends.protocol import Backend

@@ -15,11 +15,12 @@ from heedful.documents.marked_text import MarkedText, is_faithful
 from heedful.documents.markup import TagRules, parse_document
 from heedful.documents.projection import Output, Outputs, text_to_translate, translated, words
 from heedful.documents.segments import Segments, Sentence, has_letters, segment, split_long_sentence
-from heedful.serving.languages import Catalogue, Detector, Pair, Route
+from heedful.serving.languages import Catalogue, Detector, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
+from heedful.text.languages import Pair
 
 T = TypeVar("T")
 

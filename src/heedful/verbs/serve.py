@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from heedful.documents.memory import TranslationMemory
     from heedful.documents.projection import PairTranslator
     from heedful.serving.access import ApiKey
-    from heedful.serving.languages import Pair
     from heedful.serving.model_queue import ServedModel
     from heedful.serving.server import ServerOptions
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle
+    from heedful.text.languages import Pair
     from heedful.text.tokenizer import Tokenizer
 
 _ACCESS, _LOG = "Access", "Log"
@@ -437,10 +437,10 @@ def load_served(
         InputError: the languages it translates are not known, it has others, or the engine does not have
             its search.
     """
+    from heedful.bulk.memories import pair_of
     from heedful.decoding.options import search_options
     from heedful.serving.model_queue import ServedModel, ServedPair
     from heedful.text.pair import TAGS_OF_TARGET, choose_languages
-    from heedful.verbs.memories import pair_of
 
     said, path = _parse(argument)
     opened = _open_here(task, path) if open_model is None else open_model(path)
@@ -508,7 +508,7 @@ def _parse(argument: str) -> "tuple[list[Pair], str]":
 
 
 def _parse_pair(text: str) -> "Pair":
-    from heedful.serving.languages import Pair, language_code
+    from heedful.text.languages import Pair, language_code
 
     parts = text.split("-")
     for at in range(1, len(parts)):
@@ -531,7 +531,7 @@ def _tags(
         return {}  # its source language has no tag: the command line must say it
     if src_tag is None or tgt_tag is None:
         return {}
-    from heedful.serving.languages import Pair
+    from heedful.text.languages import Pair
 
     sources, targets = _languages(src), _languages(tgt)
     return {
@@ -544,7 +544,7 @@ def _tags(
 
 def _languages(tokenizer: "Tokenizer", *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
     """Return the tags of languages by code, of those with one of these starts."""
-    from heedful.serving.languages import language_code
+    from heedful.text.languages import language_code
 
     tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
     return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))

@@ -1,8 +1,6 @@
 """`heedful train`: train a model on parallel text."""
 
-import json
 import os
-import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +23,6 @@ from heedful.settings.options import (
 )
 
 if TYPE_CHECKING:
-    from heedful.runs.train import TrainResult
     from heedful.settings.run import Config
 
 
@@ -124,7 +121,7 @@ def _continues(output: Path) -> bool:
 
 def command(task: Train) -> None:
     """Train, and print the best bundle."""
-    from heedful.cli.progress import training_display
+    from heedful.cli.progress import command_line, print_result, training_display
     from heedful.runs.directory import CONFIG, check_preset
     from heedful.runs.train import train
     from heedful.settings.loading import load_config, parse_override
@@ -186,27 +183,3 @@ def prepare_text(task: Prepare) -> None:
 
 
 COMMANDS = {"prepare": prepare_text}
-
-
-def print_result(result: "TrainResult", *, as_json: bool) -> None:
-    """Print the best bundle, or a summary as JSON."""
-    summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
-    print(json.dumps(summary) if as_json else result.best)
-
-
-def command_line() -> str:
-    """Return the command as it was typed, for a model card; of each file its name alone."""
-    from heedful.runs.card import without_directories
-
-    return " ".join(_quoted(without_directories(argument)) for argument in ("heedful", *sys.argv[1:]))
-
-
-def _quoted(argument: str) -> str:
-    r"""Quote an argument for a shell; bytes that are not UTF-8 are written as $'\\xff'."""
-    try:
-        argument.encode("utf-8")
-    except UnicodeEncodeError:
-        plain = {byte: chr(byte) for byte in range(32, 127) if byte not in b"'\\"}
-        letters = (plain.get(byte, f"\\x{byte:02x}") for byte in os.fsencode(argument))
-        return f"$'{''.join(letters)}'"
-    return shlex.quote(argument)

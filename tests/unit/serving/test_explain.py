@@ -27,7 +27,6 @@ from heedful.errors import install_hint
 from heedful.model.transformer import Transformer
 from heedful.serving import explain
 from heedful.serving.explain import Explainer, ExplainRequest
-from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ServedModel, ServedPair
@@ -39,6 +38,7 @@ from heedful.serving.refusals import (
     TooManyRequestsError,
 )
 from heedful.serving.service import TranslationService
+from heedful.text.languages import Pair
 
 ENGLISH, GERMAN = PAIRS[0]
 TRANSLATOR = Translator(memorised())

@@ -12,8 +12,8 @@ import pytest
 from heedful.errors import InputError
 from heedful.serving import glossaries
 from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, parse_entries
-from heedful.serving.languages import Pair
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
+from heedful.text.languages import Pair
 
 PAIR = ("en", "de")
 

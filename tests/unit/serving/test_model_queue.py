@@ -13,10 +13,10 @@ from heedful import Translator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.protocol import Greedy
 from heedful.documents.projection import Output
-from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, ServedPair, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError
+from heedful.text.languages import Pair
 
 PAIR = Pair("en", "de")
 

@@ -1,6 +1,6 @@
 from heedful.documents.projection import Output
-from heedful.serving.languages import Pair
 from heedful.serving.model_queue import SentenceCache, SentenceKey
+from heedful.text.languages import Pair
 
 
 def key(text: str, *, alternatives: int = 0) -> SentenceKey:

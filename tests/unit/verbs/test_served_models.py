@@ -13,11 +13,11 @@ from tiny_bundle import PAIRS, memorised
 from heedful.decoding.translator import Translator
 from heedful.documents.projection import Output, words
 from heedful.errors import InputError
-from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.service import TranslationService
 from heedful.storage.bundle import Bundle, load_bundle, save_bundle
+from heedful.text.languages import Pair
 from heedful.verbs.serve import Serve, load_models, load_served
 
 pytestmark = [

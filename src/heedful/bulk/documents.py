@@ -1,4 +1,4 @@
-"""Documents of `heedful translate`: one, or all documents of a directory by one load of the model.
+"""The translation of documents: one, or all documents of a directory by one load of the model.
 
     OUTPUT/
       .manifest.json    the documents that are done, as in shards.py
@@ -12,7 +12,7 @@ done are beside its output (resumable.py), so that `--resume` goes on within it.
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 
 from typing_extensions import override
 
-from heedful.bulk.resumable import open_resumable, settings_of
+from heedful.bulk.lines import LineTranslation
+from heedful.bulk.resumable import Display, is_resumable, no_display, open_resumable, settings_of
 from heedful.bulk.shards import (
-    Display,
     Folder,
     Outcome,
     Record,
@@ -34,17 +34,12 @@ from heedful.bulk.shards import (
     reason_of,
     work_on_shards,
 )
-from heedful.cli.streams import translation_display
 from heedful.data.streams import DISK_FULL, open_output, write_line
-from heedful.decoding.options import SearchOptions
-from heedful.decoding.translator import Translator
 from heedful.documents.document_file import read_document, translate_units, with_translator
 from heedful.documents.formats import SUPPORTED, TABLE, format_of
 from heedful.documents.template import Unit
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
-from heedful.runtime.durable import is_replaceable
-from heedful.verbs.memories import MemoryLookup
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
 _NAMES_SHOWN = 3
@@ -59,27 +54,23 @@ class DocumentTranslation:
     """What the translations of documents depend on besides the documents.
 
     Attributes:
-        translator: with the model.
-        options: of the search.
-        lookup: in the memories.
+        lines: how lines are translated; texts are by the same models, search and memories.
         column: the names or numbers of the columns of tables that hold text, separated by commas.
-        layout: further settings, by name.
         resume: whether to go on with the translations that an earlier run has stored.
         notify: called with lines about the progress.
     """
 
-    translator: Translator
-    options: SearchOptions
-    lookup: MemoryLookup
-    column: str | None
-    layout: Mapping[str, object]
-    resume: bool
-    notify: Callable[[str], None]
+    lines: LineTranslation
+    column: str | None = None
+    resume: bool = False
+    notify: Callable[[str], None] = lambda message: None
 
     @cached_property
     def settings(self) -> dict[str, str]:
         """All settings by name, as text."""
-        return settings_of(self.translator, self.options, self.layout)
+        return settings_of(
+            self.lines.translator, self.lines.options, {"document": True, **self.lines.further}
+        )
 
     def write(
         self,
@@ -103,7 +94,7 @@ class DocumentTranslation:
         Raises:
             InputError: the document cannot be read.
         """
-        language = self.translator.bundle.config.languages.tgt
+        language = self.lines.translator.bundle.config.languages.tgt
         opened = read_document(document, columns=columns, language=language)
         with self._translated(opened.units, stored, display) as translations, output as stream:
             opened.write(translations, stream)
@@ -113,8 +104,9 @@ class DocumentTranslation:
     def _translated(
         self, units: Sequence[Unit], stored: Path | None, display: TextDisplay
     ) -> Iterator[list[str]]:
+        lookup = self.lines.lookup
         translate = with_translator(
-            self.translator, self.options, known=self.lookup.translation, add=self.lookup.add
+            self.lines.translator, self.lines.options, known=lookup.translation, add=lookup.add
         )
         translations: list[str] = []
         with ExitStack() as stack:
@@ -141,19 +133,18 @@ class DocumentTranslation:
 
 
 def translate_document(
-    translation: DocumentTranslation, document: Path, output: Path, *, display: Display = translation_display
+    translation: DocumentTranslation, document: Path, output: Path, *, display: Display = no_display
 ) -> None:
     """Translate a document into a file of the same format; a file is replaced when the new one is complete.
 
     Raises:
         InputError: the document cannot be read, or the output cannot be written.
     """
-    is_file = str(output) != "-" and is_replaceable(output)
     translation.write(
         document,
         open_output(output),
         columns=parse_columns([translation.column or ""]),
-        stored=Path(f"{output}.translations") if is_file else None,
+        stored=Path(f"{output}.translations") if is_resumable(output) else None,
         display=partial(display, items="texts", size="characters"),
     )
 
@@ -306,7 +297,7 @@ def translate_folder(
     resume: bool,
     overwrite: bool,
     notify: Callable[[str], None],
-    display: Display = translation_display,
+    display: Display = no_display,
 ) -> Outcome:
     """Translate the documents of a directory into another one, and copy its other files.
 

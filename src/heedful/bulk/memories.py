@@ -1,0 +1,212 @@
+"""Translation memories and glossaries beside a translation: texts that are looked up, and reports."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.data.files import plain_name
+from heedful.data.streams import Writable, open_output, write_line
+from heedful.decoding.texts import without_line_ends
+from heedful.decoding.translation import MemoryMatch, Translation
+from heedful.errors import MissingExtraError, install_hint
+from heedful.settings.run import Config
+from heedful.text.languages import Pair, language_code
+
+if TYPE_CHECKING:
+    from heedful.documents.memory import TmxWriter, TranslationMemory
+
+_UNKNOWN = ("x-source", "x-target")  # the tags of languages that a model does not name
+TranslateLines = Callable[[Iterable[str]], Iterable[Translation]]
+Notify = Callable[[str], None]
+
+
+def _say_nothing(message: str) -> None:
+    pass
+
+
+def pair_of(config: Config) -> Pair | None:
+    """Return the pair that a bundle names, else that of the training files' names: train.en and train.de.
+
+    Raises:
+        MissingExtraError: langcodes is not installed.
+    """
+    try:
+        codes = [
+            None if name is None else language_code(name)
+            for name in (config.languages.src, config.languages.tgt)
+        ]
+        endings = [None if name is None else _ending(name) for name in config.data.first_text]
+    except ModuleNotFoundError:
+        raise MissingExtraError(f"tags of languages need langcodes: {install_hint('memories')}") from None
+    return next((Pair(src, tgt) for src, tgt in (codes, endings) if src and tgt and src != tgt), None)
+
+
+def _ending(name: str) -> str | None:
+    ending = plain_name(Path(name)).suffix[1:]
+    return language_code(ending) if len(ending) <= 3 else None
+
+
+class TermReport:
+    """Counts the terms of a glossary in the lines that they apply to, and reports them.
+
+    Attributes:
+        num_terms: how many terms applied to a line.
+        num_met: how many of them the translation has.
+    """
+
+    def __init__(self, report: Writable | None = None) -> None:
+        """Count from 0.
+
+        Args:
+            report: receives a line for each term: the line's number, met or missed, and the term.
+        """
+        self._report = report
+        self.num_terms = self.num_met = 0
+
+    def through(self, translations: Iterable[Translation], *, first_line: int) -> Iterator[Translation]:
+        """Yield translations after their terms are reported; `first_line` is the number of the first."""
+        for number, translation in enumerate(translations, start=first_line):
+            for term in translation.terms:
+                self.num_terms += 1
+                self.num_met += term.target is not None
+                status = "missed" if term.target is None else "met"
+                if self._report is not None:
+                    write_line(self._report, f"{number}\t{status}\t{term.source}\t{term.target or ''}")
+            yield translation
+
+
+@contextmanager
+def open_term_report(path: Path | None, *, notify: Notify = _say_nothing) -> Iterator[TermReport]:
+    """Yield a report of terms into a file; at the end, `notify` is called with their numbers."""
+    with ExitStack() as stack:
+        terms = TermReport(None if path is None else stack.enter_context(open_output(path, keep=False)))
+        yield terms
+    if terms.num_terms:
+        notify(f"glossary: {terms.num_met:,} of {terms.num_terms:,} terms met")
+
+
+@contextmanager
+def open_lookup(
+    memories: Sequence[Path],
+    config: Config,
+    *,
+    report: Path | None = None,
+    written: Path | None = None,
+    notify: Notify = _say_nothing,
+) -> Iterator["MemoryLookup"]:
+    """Read memories, and open what is written; an error removes it.
+
+    Args:
+        memories: TMX files that are read.
+        config: of the model, for the languages.
+        report: a file for the matches of each text.
+        written: a TMX file for all texts with their translations.
+        notify: called at the end, with how many texts had matches.
+
+    Raises:
+        InputError: a memory that cannot be read.
+        MissingExtraError: what is needed for it is not installed.
+    """
+    memory, writer = None, None
+    with ExitStack() as stack:
+        if memories or written is not None:
+            from heedful.documents.memory import TmxWriter, TranslationMemory  # 30 ms of starting otherwise
+
+            pair = pair_of(config)
+            src, tgt = (pair.src, pair.tgt) if pair else (None, None)
+            if memories:
+                memory = TranslationMemory.load(memories, src=src, tgt=tgt)
+            if written is not None:
+                file = stack.enter_context(open_output(written, keep=False))
+                writer = TmxWriter(file, src=src or _UNKNOWN[0], tgt=tgt or _UNKNOWN[1])
+        lines = None if report is None else stack.enter_context(open_output(report, keep=False))
+        lookup = MemoryLookup(memory=memory, writer=writer, report=lines)
+        yield lookup
+        if writer is not None:
+            writer.finish()
+    for line in lookup.summary():
+        notify(line)
+
+
+class MemoryLookup:
+    """Looks texts up in a memory, counts and reports matches, and writes translations as another one."""
+
+    def __init__(
+        self,
+        *,
+        memory: "TranslationMemory | None" = None,
+        writer: "TmxWriter | None" = None,
+        report: Writable | None = None,
+    ) -> None:
+        """Use what there is.
+
+        Args:
+            memory: where texts are looked up.
+            writer: of a memory with all translations.
+            report: receives a line for each text; then fuzzy matches are looked up too.
+        """
+        self._memory, self._writer, self._report = memory, writer, report
+        self._num_texts = self._num_exact = self._num_fuzzy = 0
+
+    def find(self, text: str, *, number: int | None = None) -> MemoryMatch | None:
+        """Return the unit of the memory for a text: an exact match, or for the report a fuzzy one.
+
+        Args:
+            text: to look up.
+            number: of its line, for the report; None: of the texts that were looked up.
+        """
+        if self._memory is None or not text.strip():
+            return None
+        match = self._memory.exact(text) if self._report is None else self._memory.match(text)
+        is_exact = match is not None and match.is_exact
+        self._num_texts += 1
+        self._num_exact += is_exact
+        self._num_fuzzy += match is not None and not is_exact
+        if self._report is not None:
+            kind = "none" if match is None else "exact" if is_exact else "fuzzy"
+            unit = () if match is None else (f"{match.share:.3f}", match.source, match.target)
+            write_line(self._report, "\t".join([str(number or self._num_texts), kind, *unit]))
+        return match
+
+    def translation(self, text: str) -> str | None:
+        """Return the translation of an exact match; None: there is none."""
+        match = self.find(text)
+        return match.target if match is not None and match.is_exact else None
+
+    def add(self, source: str, target: str) -> None:
+        """Write a translation into the new memory, if there is one."""
+        if self._writer is not None:
+            self._writer.write(source, target)
+
+    def translate(self, lines: Iterable[str], translate: TranslateLines) -> Iterator[Translation]:
+        """Yield the translation of each line: that of an exact match, else what `translate` yields."""
+        waiting: deque[tuple[str, MemoryMatch | None]] = deque()
+
+        def left() -> Iterator[str]:
+            for number, line in enumerate(without_line_ends(lines), 1):
+                match = self.find(line, number=number)
+                waiting.append((line, match))
+                yield "" if match is not None and match.is_exact else line  # an empty line costs nothing
+
+        for searched in translate(left()):
+            line, match = waiting.popleft()
+            translation = searched
+            if match is not None and match.is_exact:
+                translation = Translation(line, match.target, 0.0, ())
+            self.add(line, translation.text)
+            yield replace(translation, match=match)
+
+    def summary(self) -> list[str]:
+        """Return lines that say how many texts had matches, and what could not be written."""
+        lines = []
+        if self._memory is not None:
+            parts = [f"{self._num_exact:,} exact"]
+            parts += [f"{self._num_fuzzy:,} fuzzy"] if self._report is not None else []
+            parts.append(f"{self._num_texts - self._num_exact - self._num_fuzzy:,} none")
+            lines.append(f"memory: {', '.join(parts)}, of {len(self._memory):,} units")
+        if self._writer is not None and (num_removed := self._writer.num_removed):
+            lines.append(f"--to-tmx: left out {num_removed:,} control characters, which XML cannot hold")
+        return lines
