@@ -44,8 +44,8 @@ def mib(key):
     return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
 
 before = mib("VmRSS:")
-from heedful.verbs.import_ import Import, import_
-import_(Import(source=Path(sys.argv[1]), layout=sys.argv[2], output=Path(sys.argv[3])))
+from heedful.runs.exchange import import_model
+import_model(Path(sys.argv[1]), layout=sys.argv[2], output=Path(sys.argv[3]))
 print(mib("VmHWM:") - before)
 """
 SIZES: dict[str, Any] = {

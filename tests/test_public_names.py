@@ -233,8 +233,6 @@ def test_an_imported_model_translates_as_the_exported_one(folder: Path) -> None:
     exported = heedful.export_model("runs/demo", to="ctranslate2", output="en-de-ct2")
     translator = heedful.Translator(heedful.import_model(exported, output="back", layout="ctranslate2"))
     assert translator.translate(SOURCES) == TARGETS
-    with pytest.raises(heedful.InputError, match="layout"):
-        heedful.import_model(exported, output="again", layot="ctranslate2")
 
 
 SMALL = {

@@ -19,7 +19,7 @@ from heedful.errors import BundleError, ConfigError, CorpusError, HeedfulError, 
 
 if TYPE_CHECKING:
     from heedful.analysis.attention_maps import attention_of
-    from heedful.api import evaluate, export_model, import_model, train
+    from heedful.api import evaluate, train
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from heedful.model.attention import causal_mask, padding_mask
     from heedful.model.transformer import Transformer
     from heedful.ops.attention import record_attention
+    from heedful.runs.exchange import export_model, import_model
     from heedful.runs.train import TrainResult
     from heedful.settings.loading import load_config
     from heedful.settings.model import ModelConfig
@@ -73,7 +74,7 @@ __all__ = [
 
 _NAMES = {
     "analysis.attention_maps": ("attention_of",),
-    "api": ("evaluate", "export_model", "import_model", "train"),
+    "api": ("evaluate", "train"),
     "decoding.glossary": ("Glossary",),
     "decoding.options": ("SearchOptions",),
     "decoding.translation": ("Translation",),
@@ -87,6 +88,7 @@ _NAMES = {
     "settings.model": ("ModelConfig",),
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
+    "runs.exchange": ("export_model", "import_model"),
     "runs.train": ("TrainResult",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}

@@ -1,7 +1,6 @@
 """The functions of `import heedful` that do what a command does, with its names and defaults."""
 
 import json
-import logging
 import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,10 +19,8 @@ from heedful.runs.loading import local_bundle
 from heedful.runs.train import TrainResult
 from heedful.runs.train import train as train_run
 from heedful.settings.loading import load_config
-from heedful.settings.options import Languages, TrainingRequest
+from heedful.settings.options import TrainingRequest
 from heedful.settings.run import Config
-from heedful.verbs.export import Export, export
-from heedful.verbs.import_ import Import, import_
 
 if TYPE_CHECKING:
     from heedful.runs.notices import Listener
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from heedful.training.step import LossFunction
 
 Lines = str | Path | Sequence[str]
-_log = logging.getLogger("heedful")
 
 
 def train(  # noqa: PLR0913
@@ -164,77 +160,6 @@ def evaluate(
         language=language or language_of_files(names, [references]),
     )
     return report
-
-
-def import_model(
-    source: str | Path,
-    *,
-    output: str | Path,
-    settings: Mapping[str, Any] | None = None,
-    **options: Any,  # noqa: ANN401
-) -> Path:
-    """Import a model of another implementation as a bundle: `heedful import`; return the bundle's path.
-
-    >>> heedful.import_model("opus-ct2", output="opus")
-    PosixPath('opus')
-
-    What the files do not say is logged by the logger "heedful".
-
-    Args:
-        source: a file, a directory, or the id of a model on the hub.
-        output: the bundle to write.
-        settings: settings that are not in the weights, such as {"model.num_heads": 8}.
-        options: other options of the command: layout, src_vocab, tgt_vocab, src_lang, tgt_lang, task, base,
-            lang_dict, ignore.
-
-    Raises:
-        RunError: the output exists.
-        InteropError: the source cannot be read or is not of the layout.
-        HeedfulError: other faults of the source or the options: see `heedful.errors`.
-    """
-    known = [each.name for each in fields(Import) if each.name not in ("source", "output", "settings")]
-    for name in options.keys() - set(known):
-        raise InputError(f"unknown option {name!r}{suggestion(name, known)}")
-    paths = ("src_vocab", "tgt_vocab", "base", "lang_dict")
-    options |= {name: Path(options[name]) for name in paths if options.get(name) is not None}
-    task = Import(source=Path(source), output=Path(output), settings=_as_set(settings or {}), **options)
-    import_(task, report=lambda note: _log.warning("%s", note))
-    return task.output
-
-
-def export_model(
-    bundle: str | Path,
-    *,
-    to: str,
-    output: str | Path,
-    quantization: str | None = None,
-    src_lang: str | None = None,
-    tgt_lang: str | None = None,
-) -> Path:
-    """Export a model for another system: `heedful export`; return the path of its directory.
-
-    >>> heedful.export_model("runs/demo", to="ctranslate2", output="en-de-ct2")
-    PosixPath('en-de-ct2')
-
-    Args:
-        bundle: a run or a bundle.
-        to: "ctranslate2", "marian" or "onnx".
-        output: the directory to create.
-        quantization: type of the weights, for ctranslate2, such as "int8"; None: float32.
-        src_lang: the source language of a model that has many.
-        tgt_lang: the language to translate into.
-
-    Raises:
-        RunError: the output exists.
-        InteropError: there is no such target, or it does not support the model.
-        BundleError: no usable bundle.
-    """
-    languages = Languages(src_lang=src_lang, tgt_lang=tgt_lang)
-    task = Export(
-        bundle=Path(bundle), to=to, output=Path(output), quantization=quantization, languages=languages
-    )
-    export(task)
-    return task.output
 
 
 def _key(name: str) -> str:

@@ -13,7 +13,7 @@ from tolerances import FLOAT32, assert_close, largest
 
 from heedful import load_bundle
 from heedful.errors import InteropError
-from heedful.verbs.import_ import Import, import_
+from heedful.runs.exchange import import_model
 
 # As PEFT 0.21 writes it, without the keys that are null.
 CONFIG: dict[str, Any] = {
@@ -59,7 +59,7 @@ def test_logits_are_those_of_merged_weights(root: bool, named: bool, tmp_path: P
         tmp_path / "adapter", base, parts, use_rslora=root, alpha_pattern={"encoder_attn.v_proj": 5}
     )
     output, own = tmp_path / "bundle", None if named else tmp_path / "base"
-    import_(Import(source=tmp_path / "adapter", output=output, base=own))
+    import_model(tmp_path / "adapter", output=output, base=own)
     weights = theirs.state_dict()
     with torch.no_grad():
         for module, alpha in ((LINEAR, 7), (RANKED, 5)):
@@ -96,7 +96,7 @@ def test_what_is_not_lora_or_of_another_base_is_named(
     plain = {f"{LINEAR}.lora_A.weight": torch.ones(2, 12), f"{LINEAR}.lora_B.weight": torch.ones(12, 2)}
     write_adapter(tmp_path / "adapter", tmp_path / "base", plain | tensors, **config)
     with pytest.raises(InteropError, match=named):
-        import_(Import(source=tmp_path / "adapter", output=tmp_path / "bundle"))
+        import_model(tmp_path / "adapter", output=tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
 
 

@@ -23,9 +23,8 @@ from heedful.errors import InteropError
 from heedful.interop import marian
 from heedful.interop.huggingface import fairseq_families, other_families, t5
 from heedful.interop.huggingface.pretrained import PretrainedDirectory, read_pretrained
+from heedful.runs.exchange import export_model, import_model
 from heedful.text import Tokenizer, TokenizerPair
-from heedful.verbs.export import Export, export
-from heedful.verbs.import_ import Import, import_
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
@@ -231,15 +230,15 @@ def test_a_model_with_added_tokens_is_exported_with_them(
     theirs.resize_token_embeddings(len(tokenizer))
     theirs.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    import_(Import(source=tmp_path / "model", output=tmp_path / "bundle"))
+    import_model(tmp_path / "model", output=tmp_path / "bundle")
     translator = Translator(load_bundle(tmp_path / "bundle"))
     lines = [line for line in LINES if "<" in line or "[L]" in line]
     term = tokenizer.convert_tokens_to_ids("<term>")
     assert term not in (translator.codec.default.suppressed_ids or ())
-    export(Export(bundle=tmp_path / "bundle", to="marian", output=tmp_path / "marian"))
+    export_model(tmp_path / "bundle", to="marian", output=tmp_path / "marian")
     exported = transformers.MarianTokenizer.from_pretrained(tmp_path / "marian")
     assert exported(lines).input_ids == tokenizer(lines).input_ids
-    export(Export(bundle=tmp_path / "bundle", to="ctranslate2", output=tmp_path / "ct2"))
+    export_model(tmp_path / "bundle", to="ctranslate2", output=tmp_path / "ct2")
     code = (
         (tmp_path / "ct2" / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     )

@@ -24,11 +24,11 @@ from translation_server import translation_server
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.interop.ctranslate2.argos import is_package
+from heedful.runs.exchange import import_model
 from heedful.runs.loading import local_bundle
 from heedful.serving.languages import Catalogue
 from heedful.storage.bundle import load_bundle
 from heedful.text.languages import Pair
-from heedful.verbs.import_ import Import, import_
 from heedful.verbs.serve import Serve, load_models
 
 
@@ -51,7 +51,7 @@ def test_texts_and_scores_are_those_of_argos(quantization: str | None, tmp_path:
     assert len({*texts}) > 6
     assert any(" " in each for each in texts)
     for source in (package, packed(package)):
-        import_(Import(source=source, output=tmp_path / f"bundle-of-{source.name}"))
+        import_model(source, output=tmp_path / f"bundle-of-{source.name}")
         bundle = load_bundle(tmp_path / f"bundle-of-{source.name}")
         assert not bundle.config.tokenizer.source_eos
         found = Translator(bundle).translations(
@@ -63,7 +63,7 @@ def test_texts_and_scores_are_those_of_argos(quantization: str | None, tmp_path:
 
 
 def test_the_settings_of_the_search_and_the_languages_are_the_packages(package: Path, tmp_path: Path) -> None:
-    config = import_(Import(source=package, output=tmp_path / "bundle"))
+    config = load_bundle(import_model(package, output=tmp_path / "bundle")).config
     assert (config.languages.src, config.languages.tgt) == ("en", "de")
     decode = config.decode
     assert (decode.beam_size, decode.length_penalty, decode.length_normalization) == (4, 0.2, "power")
@@ -72,7 +72,7 @@ def test_the_settings_of_the_search_and_the_languages_are_the_packages(package: 
 
 
 def test_underscores_of_the_output_are_spaces(package: Path, tmp_path: Path) -> None:
-    import_(Import(source=package, output=tmp_path / "bundle"))
+    import_model(package, output=tmp_path / "bundle")
     tokenizer = load_bundle(tmp_path / "bundle").tokenizers.tgt
     size = tokenizer.vocab_size
     assert tokenizer.tokens([size - 2, size - 1]) == ["a_b", "▁__x__"]
@@ -83,7 +83,7 @@ def test_a_target_prefix_is_written_first_and_left_out_of_the_text(tmp_path: Pat
     """Greedily: in the score of a beam, the probability of a prefix is 1 here, but the model's there."""
     package = make_package(tmp_path, "en", "pb", target_prefix="▁__x__")
     texts, _ = translated_by_argos(package, sentences(), prefix="▁__x__", beam_size=1)
-    config = import_(Import(source=package, output=tmp_path / "bundle"))
+    config = load_bundle(import_model(package, output=tmp_path / "bundle")).config
     assert (config.languages.tgt, config.languages.tgt_tag) == ("pt-BR", "▁__x__")
     found = Translator(load_bundle(tmp_path / "bundle")).translations(
         sentences(), options=SearchOptions.from_config(config.decode.replace(beam_size=1))
@@ -233,7 +233,7 @@ def test_byte_pair_codes_come_after_moses_rules(tmp_path: Path) -> None:
     (package / "sentencepiece.model").unlink()
     text_of_codes = "".join(f"{one} {other}\n" for one, other in [*codes, codes[0]])
     (package / "bpe.model").write_text(f"#version: 0.2\n{text_of_codes}", encoding="utf-8")
-    import_(Import(source=packed(package), output=tmp_path / "bundle"))
+    import_model(packed(package), output=tmp_path / "bundle")
     bundle = load_bundle(tmp_path / "bundle")
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     nasty = ["", "  ", "Don't & <b> «x» ... 3,000.50 Mr. Smith's", "a\u00a0b|c [d]", "日本語。", "the@@ @@"]

@@ -34,9 +34,9 @@ from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.ctranslate2.reading import read_ctranslate2
 from heedful.interop.huggingface.pretrained import ImportOptions
+from heedful.runs.exchange import import_model
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model
-from heedful.verbs.import_ import Import, import_
 
 AREN = Path(__file__).parent.parent / "golden" / "aren-transliteration"
 ATZMON, AZZA = ["آ", "ت", "ز", "م", "و", "ن"], ["آ", "ز", "ا"]
@@ -45,10 +45,12 @@ ENGINES = pytest.mark.parametrize("engine", ["torch", "native"])
 TYPES = pytest.mark.parametrize("weights", ["float32", "int16", "int8"])
 
 
-def imported(directory: Path, tmp_path: Path, *settings: str) -> Bundle:
+def imported(directory: Path, tmp_path: Path, **settings: Any) -> Bundle:  # noqa: ANN401
     """As `heedful import` writes it."""
     output = tmp_path / f"bundle-{len(list(tmp_path.iterdir()))}"
-    import_(Import(source=directory, output=output, settings=[*settings]))
+    import_model(
+        directory, output=output, settings={f"model.{key}": value for key, value in settings.items()}
+    )
     return load_bundle(output)
 
 
@@ -266,7 +268,7 @@ def test_weights_are_read_a_few_rows_at_a_time(
     spec.decoder.start_from_zero_embedding = True
     spec.config.decoder_start_token = "</s>"
     directory = save(spec, tmp_path / "model", quantization)
-    import_(Import(source=directory, output=tmp_path / "whole"))
+    import_model(directory, output=tmp_path / "whole")
     in_float32, sizes = ModelFile.rows, []
 
     def noted(model: ModelFile, name: str, rows: slice) -> Any:  # noqa: ANN401
@@ -276,7 +278,7 @@ def test_weights_are_read_a_few_rows_at_a_time(
 
     monkeypatch.setattr(ModelFile, "rows", noted)
     monkeypatch.setattr("heedful.storage.bundle._BLOCK", 100)
-    import_(Import(source=directory, output=tmp_path / "in-blocks"))
+    import_model(directory, output=tmp_path / "in-blocks")
     files = [tmp_path / each / "model.safetensors" for each in ("whole", "in-blocks")]
     assert files[0].read_bytes() == files[1].read_bytes()
     assert sum(sizes) >= sum(each.size for each in load_file(files[0]).values()) - 5 * D_MODEL
@@ -456,7 +458,7 @@ def test_a_conversion_of_marian_from_transformers_is_equal(tmp_path: Path) -> No
     converter = TransformersConverter(str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"])
     converter.convert(str(tmp_path / "ct2"))
     notes: list[str] = []
-    import_(Import(source=tmp_path / "ct2", output=tmp_path / "bundle"), report=notes.append)
+    import_model(tmp_path / "ct2", output=tmp_path / "bundle", notify=notes.append)
     assert "a conversion from transformers, whose tokenizers add one, and so does this bundle" in notes[0]
     bundle = load_bundle(tmp_path / "bundle")
     assert bundle.config.model.positions == "concatenated"
@@ -506,5 +508,5 @@ def test_damaged_files_and_contradictions_are_one_line(tmp_path: Path) -> None:
 def test_the_formula_of_a_conversion_can_be_put_right(tmp_path: Path) -> None:
     """CTranslate2's conversions of Marian's models have other sinusoids and epsilons than Marian."""
     directory = save(random_spec(pre_norm=False), tmp_path / "model")
-    bundle = imported(directory, tmp_path, "model.positions=marian", "model.layer_norm_eps=1e-6")
+    bundle = imported(directory, tmp_path, positions="marian", layer_norm_eps=1e-6)
     assert (bundle.config.model.positions, bundle.config.model.layer_norm_eps) == ("marian", 1e-6)

@@ -22,7 +22,7 @@ from heedful.interop.fairseq_dictionaries import read_dictionary
 from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import read_directory, read_layout, recognise
 from heedful.interop.vocabulary import read_tokenizers, read_words
-from heedful.verbs.import_ import Import, import_
+from heedful.runs.exchange import import_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 LAYOUTS = {"marian": "marian", "nllb": "m2m100", "mbart": "bart"}
@@ -230,7 +230,7 @@ def test_a_truncated_archive_is_named_as_what_it_is(name: str, tmp_path: Path) -
     (tmp_path / name).write_bytes(b"PK\3\4 and no end")
     assert recognise(tmp_path / name) == ("argos" if name.endswith("argosmodel") else "marian-native")
     with pytest.raises(InteropError, match=r"not a usable package|not a model of Marian|cannot be unpacked"):
-        import_(Import(source=tmp_path / name, output=tmp_path / "bundle"))
+        import_model(tmp_path / name, output=tmp_path / "bundle")
 
 
 @pytest.mark.parametrize(

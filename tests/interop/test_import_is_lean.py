@@ -15,16 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from heedful.interop.conversion import DeferredTensor
-from heedful.verbs.import_ import Import, import_
+from heedful.runs.exchange import import_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 IMPORT = """
 import sys
 import weakref
 from pathlib import Path
-from heedful.verbs.import_ import Import, import_
+from heedful.runs.exchange import import_model
 
-import_(Import(source=Path(sys.argv[1]), layout="marian", output=Path(sys.argv[2])))
+import_model(Path(sys.argv[1]), layout="marian", output=Path(sys.argv[2]))
 print(*sorted({name.split(".")[0] for name in sys.modules}))
 """
 
@@ -93,7 +93,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_marian_is_imported_without_a_copy_of_its_weights(model: Path, tmp_path: Path) -> None:
     with NewNumbers() as made:
-        import_(Import(source=model, layout="marian", output=tmp_path / "bundle"))
+        import_model(model, layout="marian", output=tmp_path / "bundle")
     assert made.operations == []
     with NewNumbers() as made:
         torch.zeros(3).float().clone()
@@ -104,7 +104,7 @@ def test_marian_is_imported_without_a_copy_of_its_weights(model: Path, tmp_path:
 def test_half_precision_becomes_float32_one_weight_at_a_time(name: str, tmp_path: Path) -> None:
     FAMILIES[name].save(tmp_path / "model").half().save_pretrained(tmp_path / "model")
     with LiveNumbers() as numbers:
-        import_(Import(source=tmp_path / "model", layout=FAMILIES[name].layout, output=tmp_path / "bundle"))
+        import_model(tmp_path / "model", layout=FAMILIES[name].layout, output=tmp_path / "bundle")
     weights = load_file(tmp_path / "bundle" / "model.safetensors").values()
     largest, every = (how(each.nbytes for each in weights) for how in (max, sum))
     assert len(numbers.operations) >= len(weights) - 1
@@ -123,10 +123,10 @@ def test_large_weights_are_written_a_few_rows_at_a_time(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Path(__file__).parent.parent / "golden" / "marian" / name
-    import_(Import(source=source, output=tmp_path / "whole"))
+    import_model(source, output=tmp_path / "whole")
     monkeypatch.setattr("heedful.storage.bundle._BLOCK", 100)
     with LiveNumbers() as numbers:
-        import_(Import(source=source, output=tmp_path / "in-blocks"))
+        import_model(source, output=tmp_path / "in-blocks")
     files = [tmp_path / each / "model.safetensors" for each in ("whole", "in-blocks")]
     assert files[0].read_bytes() == files[1].read_bytes()
     largest = max(each.nbytes for each in load_file(files[0]).values())

@@ -14,8 +14,8 @@ from small_tokenizers import phrases
 
 from heedful import Translator, load_bundle
 from heedful.errors import InteropError, TokenizerError
+from heedful.runs.exchange import import_model
 from heedful.text.special_tokens import SpecialTokens
-from heedful.verbs.import_ import Import, import_
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Using the model-agnostic default `max_length`"),
@@ -45,7 +45,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any]
 
 def imported(directory: Path, output: Path, **options: Any) -> tuple[Translator, list[str]]:  # noqa: ANN401
     notes: list[str] = []
-    import_(Import(source=directory, output=output, **options), report=notes.append)
+    import_model(directory, output=output, **options, notify=notes.append)
     return Translator(load_bundle(output)), notes
 
 

@@ -13,8 +13,8 @@ from ctranslate2_files import translator
 from pretrained_models import imported
 
 from heedful import Translator, load_bundle
+from heedful.runs.exchange import import_model
 from heedful.text import Tokenizer
-from heedful.verbs.import_ import Import, import_
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 # No-break, ideographic and zero-width spaces, a next line, a tab, and separators of lines and of files.
@@ -84,7 +84,7 @@ def _assert_words(tokenizer: Tokenizer) -> None:
 
 def test_ctranslate2_writes_the_same_for_such_lines(tmp_path: Path) -> None:
     _ctranslate2(tmp_path / "model")
-    import_(Import(source=tmp_path / "model", output=tmp_path / "bundle"))
+    import_model(tmp_path / "model", output=tmp_path / "bundle")
     source = (tmp_path / "model" / "source_vocabulary.txt").read_text(encoding="utf-8").split("\n")
     lines = [f"{source[20]} {word} {source[21]} x</s>x" for word in WORDS if "\n" not in word]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

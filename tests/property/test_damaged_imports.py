@@ -46,11 +46,11 @@ from heedful.interop.fairseq_dictionaries import read_dictionaries
 from heedful.interop.layouts import read_layout, recognise
 from heedful.interop.marian_files import MODEL_OPTIONS, parse_options
 from heedful.interop.vocabulary import read_tokenizers
+from heedful.runs.exchange import import_model
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import Bundle, load_tokenizers, read_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, read_pickled
 from heedful.text import TokenizerPair
-from heedful.verbs.import_ import Import, import_
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -94,7 +94,7 @@ def import_and_use(layout: str, source: Path) -> None:
         output = Path(folder) / "bundle"
         refusal = None
         try:
-            import_(Import(source=source, layout=layout, output=output))
+            import_model(source, layout=layout, output=output)
         except HeedfulError as error:
             refusal = str(error)
         if refusal is not None:
