@@ -1,12 +1,11 @@
 """`heedful average`: average the weights of several checkpoints (6.1)."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from heedful.errors import CheckpointError, RunError
 from heedful.settings.options import OUTPUT, Option
 
 
@@ -19,65 +18,10 @@ class Average:
     last: Annotated[int, Option("How many of the newest checkpoints to average.", minimum=1)] = 5
 
 
-def average(task: Average, *, report: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Write the bundle, with all but the weights from a bundle of the run; return the checkpoints.
-
-    The paper averages 5 checkpoints for base, and 20 for big. An aligner belongs to the embeddings that it
-    was learned over, so the average has none.
-
-    Args:
-        task: what to average.
-        report: receives a sentence for the user if the bundle of the run has an aligner.
-
-    Raises:
-        RunError: the output exists, or there is no run.
-        CheckpointError: there are fewer checkpoints, or one is damaged.
-        BundleError: the run has no bundle.
-    """
-    from heedful.decoding.aligner import ALIGNER_FILE
-    from heedful.ops.lora import add_adapters, without_adapters
-    from heedful.runs.card import front_matter
-    from heedful.runs.directory import CHECKPOINTS, CONFIG
-    from heedful.storage.bundle import bundle_file_names, load_bundle, save_bundle
-    from heedful.storage.torch_weights import load_weights
-    from heedful.training.averaging import average_weights
-    from heedful.training.checkpoint import is_complete, list_checkpoints
-
-    run, last = task.run, task.last
-    if task.output.exists():
-        raise RunError(f"{task.output}: already exists; give another --output")
-    if not (run / CONFIG).is_file():
-        problem = "no run directory" if run.exists() else "no such directory"
-        raise RunError(f"{run}: {problem}; give a directory that `heedful train` made")
-    checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
-    if not checkpoints:
-        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
-    if len(checkpoints) < last:
-        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
-    for path in checkpoints:
-        if not is_complete(path):
-            raise CheckpointError(f"{path}: truncated or altered (checksum differs); remove it, try again")
-    bundle = load_bundle(run)
-    if bundle.config.lora.rank:
-        add_adapters(bundle.model, bundle.config.lora)
-    load_weights(bundle.model, average_weights(checkpoints), task.output)
-    bundle = replace(bundle, network=without_adapters(bundle.model), scores={}, calibration=None)
-    steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
-    title = f"The mean of {last} checkpoints"
-    card = (
-        front_matter(bundle.config, title=title)
-        + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
-    )
-    save_bundle(bundle, task.output, card=card)
-    if bundle.path is not None and ALIGNER_FILE in bundle_file_names(bundle.path):
-        report(
-            f"the aligner of {bundle.path} is not in the average, whose embeddings are others; "
-            "learn one with heedful align --learn"
-        )
-    return checkpoints
-
-
 def command(task: Average) -> None:
     """Average, and print the checkpoints."""
-    for checkpoint in average(task, report=lambda note: print(f"note: {note}", file=sys.stderr)):
+    from heedful.runs.average import average
+
+    notify = partial(print, "note:", file=sys.stderr)
+    for checkpoint in average(task.run, task.output, last=task.last, notify=notify):
         print(checkpoint)

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -91,4 +92,4 @@ def command(task: Import) -> None:
     options = {each.name: getattr(task, each.name) for each in fields(task)}
     options["settings"] = dict(map(parse_override, task.settings or ()))
     options["ignore"] = task.ignore or ()
-    print(import_model(**options, notify=lambda note: print(f"note: {note}", file=sys.stderr)))
+    print(import_model(**options, notify=partial(print, "note:", file=sys.stderr)))

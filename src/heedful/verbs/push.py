@@ -3,12 +3,9 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from heedful.settings.options import AsJson, Option
-
-if TYPE_CHECKING:
-    from heedful.interop.huggingface.hub import Upload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +34,9 @@ class Push:
     as_json: AsJson = False
 
 
-def push(task: Push) -> "Upload":
-    """Verify a bundle and upload its files, and no others, in one commit.
-
-    Raises:
-        BundleError: there is no bundle, or it is damaged or too new.
-        HubError: not logged in, no permission to write, or no connection.
-        MissingExtraError: huggingface_hub is not installed.
-    """
-    from heedful.interop.huggingface.hub import upload
-    from heedful.storage.bundle import bundle_file_names, read_bundle, resolve_bundle
-
-    path = resolve_bundle(task.run)
-    read_bundle(path)  # verifies it
-    files = [path / name for name in bundle_file_names(path)]
-    return upload(
-        [file for file in files if file.is_file()],  # the card may have been removed
-        task.repo,
-        private=task.private,
-        revision=task.revision,
-        message=task.message,
-    )
-
-
 def command(task: Push) -> None:
     """Push, and print the URL."""
-    made = push(task)
+    from heedful.interop.huggingface.hub import push
+
+    made = push(task.run, task.repo, private=task.private, revision=task.revision, message=task.message)
     print(json.dumps(asdict(made)) if task.as_json else made.url)

@@ -4,14 +4,14 @@ Endpoint, login and cache are those of huggingface_hub: `hf auth login`, and the
 HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE. Cached downloads are used when the hub cannot be reached.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.errors import HubError, MissingExtraError, install_hint
 from heedful.settings.parsing import parse_json, read_limited
-from heedful.storage.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names
+from heedful.storage.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names, read_bundle, resolve_bundle
 
 # The files that an importer may read; weights of torch.save only if there are no others.
 _SOURCE_FILES = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt", CARD_FILE)
@@ -57,27 +57,31 @@ def download_source(repo: str, *, revision: str | None = None) -> Path:
     return folder
 
 
-def upload(
-    files: Sequence[Path],
+def push(
+    run: Path,
     repo: str,
     *,
     private: bool = False,
     revision: str | None = None,
-    message: str,
+    message: str = "Upload a bundle of heedful",
 ) -> Upload:
-    """Upload files to a model repository in one commit.
+    """Verify a bundle, and upload its files, and no others, to a model repository in one commit.
 
     Args:
-        files: with the names that they get in the repository.
+        run: a bundle, or a run, whose best bundle it is.
         repo: "user/model", or "model" for one's own; it is created if it does not exist.
         private: whether only its owner may read it; an existing public repository is refused.
         revision: a branch, created if it does not exist; None for the main branch.
         message: of the commit.
 
     Raises:
+        BundleError: there is no bundle, or it is damaged or too new.
         HubError: not logged in, no permission to write, or no connection.
         MissingExtraError: huggingface_hub is not installed.
     """
+    path = resolve_bundle(run)
+    read_bundle(path)  # verifies it
+    files = [path / name for name in bundle_file_names(path)]
     with _hub_errors(repo):
         from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
@@ -91,7 +95,11 @@ def upload(
             )
         if revision is not None and not api.revision_exists(repo, revision):
             api.create_branch(repo, branch=revision)
-        operations = [CommitOperationAdd(path_in_repo=file.name, path_or_fileobj=file) for file in files]
+        operations = [
+            CommitOperationAdd(path_in_repo=file.name, path_or_fileobj=file)
+            for file in files
+            if file.is_file()  # the card may have been removed
+        ]
         commit = api.create_commit(repo, operations, commit_message=message, revision=revision)
         return Upload(repo=repo, commit=commit.oid, url=commit.commit_url)
 
