@@ -185,8 +185,8 @@ def training_run(run: Run, preset: str, tokens: int, variant: str) -> Iterator["
     """
     import torch
 
+    from heedful.runs.training_speed import prepared_for_steps
     from heedful.settings.loading import load_config, parse_override
-    from heedful.verbs.bench import prepared_for_steps
 
     compiled = {"eager": '"auto"', "packed": "false"}.get(variant, "true")
     options = [f"batch.tokens={run.size(tokens, 256)}", f"train.compile={compiled}"]
@@ -206,11 +206,11 @@ def training_run(run: Run, preset: str, tokens: int, variant: str) -> Iterator["
 
 
 def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, profiled: bool) -> None:
+    from heedful.runs.training_speed import step_plans
     from heedful.runtime.memory import peak_memory
     from heedful.training.optimizer import build_optimizer
     from heedful.training.parallel.choice import start_process_group
     from heedful.training.profiling import finish
-    from heedful.verbs.bench import step_plans
 
     config, execution, device = prepared.config, prepared.execution, prepared.execution.device
     plans = step_plans(prepared)

@@ -17,6 +17,7 @@ from statistics import fmean
 
 import torch
 
+from heedful.runs.training_speed import prepared_for_steps, step_plans
 from heedful.runtime.threads import using_threads
 from heedful.settings.loading import load_config, parse_override
 from heedful.training.averaging import MovingAverage
@@ -34,7 +35,6 @@ from heedful.training.step import (
     squared_norm,
     step_metrics,
 )
-from heedful.verbs.bench import prepared_for_steps, step_plans
 
 
 @dataclass(frozen=True)

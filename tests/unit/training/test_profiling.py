@@ -14,13 +14,13 @@ from torch.overrides import TorchFunctionMode
 
 from heedful.data.batches import Batch, BatchSource
 from heedful.model.transformer import Transformer
+from heedful.runs.training_speed import write_synthetic_text
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import PlannedBatches, Rank, SingleProcess, StepPlan
 from heedful.training.profiling import MatmulRate, count_flops
-from heedful.verbs.bench import write_synthetic_text
 
 CPU = torch.device("cpu")
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks" / "training"

@@ -1,0 +1,288 @@
+"""The speed of training on this machine: of its steps, and of matrix multiplications."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+
+from heedful.errors import ConfigError, TrainingError
+from heedful.ops.kernels import kernels_apply_to
+from heedful.runs.directory import RunDirectory
+from heedful.runs.notices import Notices
+from heedful.runs.setup import PreparedRun, set_up_training
+from heedful.runtime.memory import PeakMemory, peak_memory
+from heedful.runtime.native import native
+from heedful.runtime.threads import restored_threads, using_threads
+from heedful.settings.run import Config
+from heedful.training.averaging import MovingAverage
+from heedful.training.memory import limited_onednn_cache
+from heedful.training.optimizer import build_optimizer
+from heedful.training.parallel.choice import process_group_size, start_process_group
+from heedful.training.parallel.process_group import ProcessGroup, Rank, StepPlan
+from heedful.training.profiling import MatmulRate, count_flops, finish
+from heedful.training.reporting import rate_advice
+from heedful.training.schedule import learning_rate
+from heedful.training.step import StepMetrics
+
+ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
+
+_WARM_UP_STEPS = 5  # in which kernels are compiled and memory is allocated
+_WATCHED_STEPS = 10  # whose memory is measured; at most as many as are timed
+_COUNTED_STEPS = 4  # whose operations are counted
+_MATMUL_SECONDS = 1.0  # of matrix multiplications, before the timed steps and after them
+_SYNTHETIC_PAIRS = 20_000
+
+# Tokens of a sentence in Multi30k's training set, English to German, with a joint BPE vocabulary of 8,000,
+# eos included: 15.3 and 15.8 on average. Both lengths and their ratio are log-normal.
+_LOG_LENGTH, _LOG_LENGTH_DEVIATION = 2.682, 0.295
+_LOG_RATIO, _LOG_RATIO_DEVIATION = 0.021, 0.169
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBenchmark:
+    """Measured speed and memory of training.
+
+    Attributes:
+        batches: the text of the batches.
+        device: "cpu" or "cuda".
+        precision: of matrix multiplications, "float32" or "bf16".
+        kernels: "native" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
+        native: the level of the native library, and why it is not a higher one.
+        processes: the number of processes of each step.
+        threads: of each process.
+        steps: the number of timed steps.
+        num_parameters: of the model.
+        batch_tokens: the budget of a step, rows x max(src_len, tgt_len), padding included.
+        target_tokens_per_second: real target tokens, without padding, over the time of the steps.
+        seconds_per_step: on average.
+        model_flops_per_second: of the matrix multiplications in a step, forward and backward, with what
+            padding they compute; counted in some of the steps and scaled by target tokens.
+        matmul_flops_per_second: of large matrix multiplications in the same precision on as many cores, by
+            one process with a thread for each, measured just before and just after the steps.
+        share_of_matmul: the ratio of both.
+        peak_memory_mib: in MiB, over steps that were not timed.
+        peak_memory_of: what this memory includes.
+    """
+
+    batches: str
+    device: str
+    precision: str
+    kernels: str
+    native: str
+    processes: int
+    threads: int
+    steps: int
+    num_parameters: int
+    batch_tokens: int
+    target_tokens_per_second: float
+    seconds_per_step: float
+    model_flops_per_second: float
+    matmul_flops_per_second: float
+    share_of_matmul: float
+    peak_memory_mib: float | None
+    peak_memory_of: str
+
+
+def bench_training(
+    config: Config, *, steps: int = 30, on_progress: ProgressCallback = lambda *_: None
+) -> TrainingBenchmark:
+    """Measure training steps with these settings, after a warm-up.
+
+    Batches have their full size: `batch.ramp_from` is ignored. Without training text in the settings,
+    sentences are random words, as many as the vocabulary has, with the lengths of image captions. Only the
+    cache of ids is kept.
+
+    Args:
+        config: all settings.
+        steps: the number of steps to time.
+        on_progress: receives the current phase, and the progress from 0 to 1.
+
+    Raises:
+        ConfigError: the settings are invalid, need text, or torchrun started this process.
+        CorpusError: the text is not usable.
+        TokenizerError: the text is too small for the vocabulary.
+        BundleError: the base model is not usable.
+        TrainingError: the loss is not finite, or a worker has died.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            "bench train measures the processes that it starts itself; run it without torchrun, "
+            "with train.processes"
+        )
+    on_progress("preparing batches", 0.0)
+    with (
+        restored_threads(),
+        limited_onednn_cache(),
+        tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary,
+    ):
+        run, batches = prepared_for_steps(config, Path(temporary))
+        return _TrainingBench(run, steps, on_progress).run(batches)
+
+
+def prepared_for_steps(config: Config, directory: Path) -> tuple[PreparedRun, str]:
+    """Prepare a training in a temporary directory; return it with what its batches are of.
+
+    Raises:
+        ConfigError: settings that need real text, which is not given.
+    """
+    config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
+    batches = " and ".join(config.data.training_files)
+    if not batches:
+        config = _with_synthetic_text(config, directory)
+        batches = "random sentences with the lengths of image captions"
+    return set_up_training(config, RunDirectory(directory), Notices([]), resume=False), batches
+
+
+def _with_synthetic_text(config: Config, directory: Path) -> Config:
+    for key, is_set in (
+        ("train.init", config.train.init is not None),
+        ("tokenizer.sampling", config.tokenizer.sampling > 0.0),
+    ):
+        if is_set:
+            raise ConfigError(f"{key} needs real text: give --src and --tgt")
+    src, tgt = directory / "synthetic.src", directory / "synthetic.tgt"
+    num_words = config.tokenizer.vocab_size
+    write_synthetic_text(src, tgt, num_pairs=_SYNTHETIC_PAIRS, num_words=num_words, seed=config.train.seed)
+    files = {"src": str(src), "tgt": str(tgt), "cache_dir": str(directory)}
+    return config.replace(
+        data={"max_length": config.data.max_length} | files,
+        tokenizer={"kind": "word", "vocab_size": num_words, "joint": config.tokenizer.joint},
+    )
+
+
+def write_synthetic_text(src: Path, tgt: Path, *, num_pairs: int, num_words: int, seed: int) -> None:
+    """Write two files of random words, parallel and with the sentence lengths of image captions.
+
+    Args:
+        src: the file for the source.
+        tgt: the file for the target.
+        num_pairs: the number of lines of each.
+        num_words: the number of distinct words, about equally frequent and the same in source and target.
+        seed: of words and lengths.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    log_lengths = rng.normal(_LOG_LENGTH, _LOG_LENGTH_DEVIATION, num_pairs)
+    log_ratios = rng.normal(_LOG_RATIO, _LOG_RATIO_DEVIATION, num_pairs)
+    for path, logarithms in ((src, log_lengths), (tgt, log_lengths + log_ratios)):
+        lengths = np.maximum(np.exp(logarithms).round().astype(int) - 1, 1)  # without eos
+        words = rng.permutation(np.arange(lengths.sum()) % num_words)  # each word occurs
+        lines = (" ".join(map(str, part)) for part in np.split(words, lengths.cumsum()[:-1]))
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def step_plans(run: PreparedRun) -> Iterator[StepPlan]:
+    """Yield the plans of a training's steps without end."""
+    config, source = run.config, run.source
+    positions = ((epoch, index) for epoch in count() for index in range(len(source.plan(epoch))))
+    for number in count(1):
+        rate = learning_rate(config.schedule, number, d_model=config.model.d_model, progress=0.0)
+        yield StepPlan(number, tuple(islice(positions, config.batch.accumulation)), rate)
+
+
+class _TrainingBench:
+    """One measurement, in an order in which its parts disturb each other least."""
+
+    def __init__(self, run: PreparedRun, steps: int, on_progress: ProgressCallback) -> None:
+        self._run = run
+        self._on_progress = on_progress
+        self._processes, self._threads = process_group_size(run.config, run.model)
+        plans = step_plans(run)
+        self._warm_up = list(islice(plans, _WARM_UP_STEPS))
+        self._timed = list(islice(plans, steps))
+        self._watched = self._timed[:_WATCHED_STEPS]
+        self._counted = self._timed[:_COUNTED_STEPS]
+        self._to_do = sum(map(len, (self._warm_up, self._timed, self._watched, self._counted)))
+        self._done = 0
+
+    def run(self, batches: str) -> TrainingBenchmark:
+        run = self._run
+        rate = MatmulRate(
+            run.execution.precision, run.execution.device, threads=self._processes * self._threads
+        )
+        metrics, seconds, memory = self._take_steps(rate)
+        num_tokens = [each.num_tgt_tokens for each in metrics]
+        flops_per_token = self._count_flops() / sum(num_tokens[: len(self._counted)])
+        tokens_per_second = sum(num_tokens) / seconds
+        model_rate = flops_per_token * tokens_per_second
+        return TrainingBenchmark(
+            batches=batches,
+            device=run.execution.device.type,
+            precision=run.execution.precision,
+            kernels=self._kernels(),
+            native=native().describe(),
+            processes=self._processes,
+            threads=self._threads,
+            steps=len(self._timed),
+            num_parameters=run.model.num_parameters,
+            batch_tokens=run.config.batch.tokens * run.config.batch.accumulation,
+            target_tokens_per_second=tokens_per_second,
+            seconds_per_step=seconds / len(self._timed),
+            model_flops_per_second=model_rate,
+            matmul_flops_per_second=rate.flops_per_second,
+            share_of_matmul=model_rate / rate.flops_per_second,
+            peak_memory_mib=memory.mib,
+            peak_memory_of=memory.counted,
+        )
+
+    def _take_steps(self, rate: MatmulRate) -> tuple[list[StepMetrics], float, PeakMemory]:
+        """Return the metrics and the seconds of the timed steps, and the peak memory of some."""
+        run, decay = self._run, self._run.config.train.ema_decay
+        optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.execution.precision)
+        average = MovingAverage(run.model, decay) if decay else None
+        with closing(
+            start_process_group(run.model, run.source, run.config, run.execution, optimizer, average)
+        ) as group:
+            self._take(group, self._warm_up, "warming up")
+            rate.measure(_MATMUL_SECONDS)
+            start = time.perf_counter()
+            metrics = self._take(group, self._timed, "timing steps")
+            finish(run.execution.device)
+            seconds = time.perf_counter() - start
+            rate.measure(_MATMUL_SECONDS)
+            with peak_memory(run.execution.device) as memory:
+                self._take(group, self._watched, "measuring memory")
+        return metrics, seconds, memory
+
+    def _take(self, group: ProcessGroup, plans: list[StepPlan], what: str) -> list[StepMetrics]:
+        taken = []
+        for plan in plans:
+            metrics = group.step(plan)
+            if not metrics.is_finite:
+                raise TrainingError(
+                    f"step {plan.step}: the loss or its gradient is not finite; "
+                    f"{rate_advice(self._run.config)}"
+                )
+            taken.append(metrics)
+            self._report(what)
+        return taken
+
+    def _count_flops(self) -> int:
+        run, size = self._run, self._processes
+        ranks = [
+            Rank(run.model, run.source, run.config, run.execution, index=index, size=size)
+            for index in range(size)
+        ]
+        total = 0
+        for plan in self._counted:
+            total += count_flops(ranks, plan)
+            run.model.zero_grad()
+            self._report("counting operations")
+        return total
+
+    def _kernels(self) -> str:
+        execution = self._run.execution
+        if execution.compiles:
+            return "torch.compile"
+        with using_threads(self._threads):
+            there_are = kernels_apply_to(next(self._run.model.parameters()))
+        return "native" if there_are and execution.kernels else "torch"
+
+    def _report(self, what: str) -> None:
+        self._done += 1
+        self._on_progress(what, self._done / self._to_do)
