@@ -27,9 +27,9 @@ from heedful.interop.ctranslate2.argos import is_package
 from heedful.runs.exchange import import_model
 from heedful.runs.loading import local_bundle
 from heedful.serving.languages import Catalogue
+from heedful.serving.models import load_models
 from heedful.storage.bundle import load_bundle
 from heedful.text.languages import Pair
-from heedful.verbs.serve import Serve, load_models
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_a_folder_of_packages_is_served_with_pivots(tmp_path: Path) -> None:
         make_package(tmp_path, *pair, seed=i) for i, pair in enumerate((("en", "de"), ("de", "zt")))
     )
     arguments = [str(first), str(packed(second))]
-    models = load_models(Serve(models=arguments), lambda _: None)
+    models = load_models(arguments)
     pairs = frozenset(pair for model in models for pair in model.pairs)
     assert pairs == {Pair("en", "de"), Pair("de", "zh-Hant")}
     route = Catalogue(pairs).required_route("en", "zh-Hant")

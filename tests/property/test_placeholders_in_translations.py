@@ -23,8 +23,8 @@ from tiny_bundle import save_memorised
 from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
+from heedful.serving.models import load_served
 from heedful.serving.service import TranslationRequest, TranslationService
-from heedful.verbs.serve import Serve, load_served
 
 RULES: dict[str, TagRules | None] = {"text": None, "html": html_rules(), "xml": xml_rules()}
 WORDS = [
@@ -199,7 +199,7 @@ def check(service: TranslationService, cases: int) -> None:
 @few_or_many
 def test_nothing_is_lost_by_a_model_that_writes_nonsense(cases: int, tmp_path: Path) -> None:
     path = save_memorised(tmp_path / "bundle")
-    served = load_served(f"en-de={path}", Serve(models=[]))
+    served = load_served(f"en-de={path}")
     check(TranslationService([served], LIMITS, Metrics()), cases)
 
 

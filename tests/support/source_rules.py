@@ -24,12 +24,12 @@ LAYERS: dict[str, int] = {
     **dict.fromkeys(("evaluation", "analysis", "interop", "documents"), 5),
     "bulk": 6,
     "runs": 7,
-    "serving": 7,
-    "cli": 8,
-    "verbs": 9,
-    "api": 10,
-    "__init__": 11,
-    "__main__": 11,
+    "serving": 8,
+    "cli": 9,
+    "verbs": 10,
+    "api": 11,
+    "__init__": 12,
+    "__main__": 12,
 }
 # What model/ may import: no kernel, no native library, nothing of the operating system.
 PAPER_IMPORTS = re.compile(
@@ -48,7 +48,7 @@ HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors
 LAZY_PARTS = {"cli/progress.py"}
 # The one import upwards: a method of the model, for its users, calls the searches when it is called.
 UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
-LIGHT = re.compile(r"heedful\.(cli|data\.streams|errors|settings\.options|serving\.limits)\b.*")
+LIGHT = re.compile(r"heedful\.(cli|data\.streams|errors|settings\.options|serving\.(limits|options))\b.*")
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
 MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cachetools import LRUCache
 
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.serving.access import ApiKey, KeyRing, fingerprint
+from heedful.serving.access import ApiKey, KeyRing, fingerprint, load_keys, make_key
 from heedful.serving.refusals import TooManyRequestsError, UnavailableError
 
 if TYPE_CHECKING:
@@ -166,6 +167,21 @@ class SharedRecords(ClientRecords):
         except self._errors:
             message = "the records of clients cannot be reached; try again later"
             raise UnavailableError(message, retry_after=_RETRY) from None
+
+
+def new_key(file: Path, name: str, *, shared: str | None = None, requests_per_minute: int = 0) -> str:
+    """Return a new key, after adding its hash to a file, and to a Redis server that shares the keys.
+
+    Raises:
+        InputError: the file is not usable, or the server does not answer.
+        MissingExtraError: redis is not installed.
+    """
+    if shared is not None:
+        share_keys(shared, None)  # it answers, or no key is made
+    key = make_key(file, name, requests_per_minute=requests_per_minute)
+    if shared is not None:
+        share_keys(shared, load_keys(file))
+    return key
 
 
 def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:

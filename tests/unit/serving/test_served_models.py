@@ -15,10 +15,10 @@ from heedful.documents.projection import Output, words
 from heedful.errors import InputError
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
+from heedful.serving.models import load_models, load_served
 from heedful.serving.service import TranslationService
 from heedful.storage.bundle import Bundle, load_bundle, save_bundle
 from heedful.text.languages import Pair
-from heedful.verbs.serve import Serve, load_models, load_served
 
 pytestmark = [
     pytest.mark.by_class,
@@ -44,11 +44,11 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pairs(argument: str) -> list[str]:
-    return sorted(map(str, load_served(argument, Serve(models=[argument])).pairs))
+    return sorted(map(str, load_served(argument).pairs))
 
 
 def test_the_languages_of_training_files_are_those_of_a_model(two: Path) -> None:
-    model = load_served(str(two), Serve(models=[]))
+    model = load_served(str(two))
     assert model.pairs == {Pair("en", "de")}
     sources = [source for source, _ in PAIRS]
     found = model.translate(Pair("en", "de"), sources, alternatives=0)
@@ -78,7 +78,7 @@ def test_a_model_of_many_languages_has_all_pairs_or_those_that_are_said(many: Pa
 
 
 def test_each_pair_is_that_of_the_translator(many: Path) -> None:
-    model = load_served(str(many), Serve(models=[]))
+    model = load_served(str(many))
     lines = ["the house", "a cat and a dog"]
     for src, tgt, codes in (("eng_Latn", "fra_Latn", ("en", "fr")), ("deu_Latn", "eng_Latn", ("de", "en"))):
         expected = Translator(nllb_like()).for_languages(src_lang=src, tgt_lang=tgt).translate(lines)
@@ -97,7 +97,7 @@ def test_a_tag_before_the_source_names_the_target_of_a_pair(
     assert found.tokenizers is not None
     bundle = Bundle(found.config, found.tokenizers, model)
     save_bundle(bundle, tmp_path / "bundle", card="# Tags\n")
-    served = load_served(f"en-de,en-fr={tmp_path / 'bundle'}", Serve(models=[]))
+    served = load_served(f"en-de,en-fr={tmp_path / 'bundle'}")
     lines = ["the house", "a cat and a dog"]
     outputs = []
     for code, tag in zip(("de", "fr"), tags, strict=True):
@@ -107,11 +107,11 @@ def test_a_tag_before_the_source_names_the_target_of_a_pair(
         assert outputs[-1] == expected
     assert outputs[0] != outputs[1]
     with pytest.raises(InputError, match="does not translate en-ja"):
-        load_served(f"en-ja={tmp_path / 'bundle'}", Serve(models=[]))
+        load_served(f"en-ja={tmp_path / 'bundle'}")
 
 
 def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
-    model = load_served(str(two), Serve(models=[]))
+    model = load_served(str(two))
     ((best, *others),) = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
     assert best.text == PAIRS[0][1]
     assert len({best, *others}) == 7
@@ -120,7 +120,7 @@ def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
 def test_the_first_model_of_a_pair_answers(two: Path, many: Path) -> None:
     lines: list[str] = []
     arguments = [f"en-de={two}", str(many)]
-    models = load_models(Serve(models=arguments), lines.append)
+    models = load_models(arguments, notify=lines.append)
     assert lines == [f"{many}: en-de (1 of {len(models[1].pairs)} pairs): en-de={two} answers"]
     service = TranslationService(models, Limits(), Metrics())
     assert service.model_of(Pair("en", "de")) is models[0]
@@ -130,16 +130,16 @@ def test_the_first_model_of_a_pair_answers(two: Path, many: Path) -> None:
 
 def test_a_model_that_another_leaves_nothing_is_refused(two: Path, many: Path) -> None:
     for first, second in ((many, f"en-de={two}"), (two, two), (many, many)):
-        request = Serve(models=[str(first), str(second)])
+        arguments = [str(first), str(second)]
         with pytest.raises(
             InputError, match=f"{second}: all of its pairs .* are taken by {first}, listed before it"
         ):
-            load_models(request, lambda _: None)
+            load_models(arguments)
 
 
 def test_the_service_imports_no_torch() -> None:
     code = (
-        "import sys, heedful.verbs.serve, heedful.serving.server, heedful.serving.app, "
+        "import sys, heedful.serving.launch, heedful.serving.server, heedful.serving.app, "
         "heedful.serving.service; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,244 @@
+"""Start the service: in this process, in several of this machine, or on Ray."""
+
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from fastapi import FastAPI
+
+from heedful.errors import HeedfulError, InputError
+from heedful.runs.loading import load_translator, local_bundle
+from heedful.serving import on_ray
+from heedful.serving.access import ApiKey, check_origin, load_keys
+from heedful.serving.app import application
+from heedful.serving.document_jobs import DocumentJobs, documents_directory
+from heedful.serving.gateway import Gateway
+from heedful.serving.glossaries import GlossaryStore
+from heedful.serving.limits import Limits, Replicas
+from heedful.serving.metrics import Metrics
+from heedful.serving.model_queue import ServedModel
+from heedful.serving.models import OpenedModel, load_models, open_here, parse_argument
+from heedful.serving.on_ray import RemoteModel
+from heedful.serving.options import Access, Logging, ServiceOptions
+from heedful.serving.records import ClientRecords, SharedRecords, share_keys
+from heedful.serving.server import ServerOptions, check_address, check_proxy, log_config
+from heedful.serving.server import run as run_server
+from heedful.serving.service import TranslationService
+from heedful.settings.options import Languages, Runtime
+from heedful.storage.bundle import load_bundle
+from heedful.text.languages import Pair
+
+_VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
+_SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can
+_LOGGER = logging.getLogger("heedful.serving")
+
+
+def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: None) -> None:
+    """Load the models, and answer requests until SIGTERM or SIGINT; then finish what has started.
+
+    Args:
+        options: the service.
+        notify: receives a line for each model if another one translates some of its pairs.
+
+    Raises:
+        BundleError: no usable bundle.
+        InputError: a model whose languages are not known, one that another leaves nothing to translate, an
+            address that is in use, or options that cannot be.
+        MissingExtraError: redis or Ray is needed, and not installed.
+    """
+    limits = replace(options.limits, body_bytes=max(2**17, 16 * options.limits.characters))
+    options = replace(options, limits=limits)
+    _check(options)
+    trusted = tuple(options.access.trust_proxy or ())
+    for address in trusted:
+        check_proxy(address)
+    check_address(options.host, options.port)
+    listening = ServerOptions(
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        drain_seconds=options.limits.seconds + 5,
+        log_requests=options.logging.log_requests or options.logging.log_text,
+        trusted_proxies=trusted,
+    )
+    keys = _shared_keys(options, notify)
+    if options.on == "ray":
+        _serve_on_ray(_for_other_machines(options), keys, listening, notify)
+        return
+    models = _load_here(options, notify)  # mistakes are reported once, and before the processes start
+    with documents_directory() as documents:
+        if options.workers == 1:
+            run_server(_application(options, models, keys, documents=documents), listening)
+        else:
+            del models
+            os.environ[_VARIABLE] = json.dumps([asdict(options), documents], default=str)  # of paths
+            run_server("heedful.serving.launch:application_of_worker", listening)
+
+
+def application_of_worker() -> FastAPI:
+    """Return the application of one of several processes, which ends when their parent is gone.
+
+    Raises:
+        SystemExit: the models cannot be loaded any more, as after a bundle was deleted; the log says why. The
+            parent starts another process then, and the others go on.
+    """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    settings, documents = json.loads(os.environ[_VARIABLE])
+    groups = {"access": Access, "limits": Limits, "logging": Logging, "ray": Replicas, "runtime": Runtime}
+    options = ServiceOptions(**settings | {name: group(**settings[name]) for name, group in groups.items()})
+    try:
+        models = _load_here(options, lambda _: None)
+        return _application(options, models, _keys(options), documents=Path(documents))
+    except (HeedfulError, OSError) as error:
+        _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
+        time.sleep(_SECONDS_BEFORE_ANOTHER)
+        raise SystemExit(1) from None
+
+
+def _end_with_parent() -> None:
+    """End as by SIGTERM when the parent is gone: workers that nobody stops would hold the port for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _load_here(options: ServiceOptions, notify: Callable[[str], None]) -> list[ServedModel]:
+    return _load(options, partial(open_here, runtime=options.runtime), notify)
+
+
+def _load(
+    options: ServiceOptions, open_model: Callable[[str], OpenedModel], notify: Callable[[str], None]
+) -> list[ServedModel]:
+    return load_models(
+        options.models or (), open_model, search=options.search, memory=options.memory or (), notify=notify
+    )
+
+
+def _serve_on_ray(
+    options: ServiceOptions,
+    keys: Sequence[ApiKey] | None,
+    listening: ServerOptions,
+    notify: Callable[[str], None],
+) -> None:
+    placement = on_ray.Placement(
+        replicas=options.ray,
+        applications=options.workers,
+        cpus=options.runtime.threads or 1,
+        gpus=int(options.runtime.device == "cuda"),
+        drain_seconds=listening.drain_seconds,
+        log_config=log_config(requests=listening.log_requests),
+    )
+    paths = list(dict.fromkeys(parse_argument(argument)[1] for argument in options.models or ()))
+    names = on_ray.application_names(paths, options.ray)
+    on_ray.run(
+        {path: partial(load_translator, Path(path), Languages(), options.runtime) for path in paths},
+        partial(application_on_ray, options, keys, names, placement.batches),
+        placement,
+        listening,
+        check=partial(_lines_of_models, options),
+        report=notify,
+    )
+
+
+def application_on_ray(
+    options: ServiceOptions, keys: Sequence[ApiKey] | None, names: Mapping[str, str], batches: int
+) -> FastAPI:
+    """Return the application of a process whose models are in others.
+
+    Args:
+        options: the service.
+        keys: of clients.
+        names: of the Ray Serve applications that have the models, by the paths of these.
+        batches: of a model at a time.
+    """
+
+    def remote(path: str) -> OpenedModel:
+        return OpenedModel(
+            load_bundle(local_bundle(Path(path))), RemoteModel(names[path], path).translator, batches
+        )
+
+    models = _load(options, remote, lambda _: None)
+    return _application(options, models, keys, replica=uuid4().hex[:8])
+
+
+def _lines_of_models(options: ServiceOptions) -> list[str]:
+    lines: list[str] = []
+    _load_here(options, lines.append)
+    return lines
+
+
+def _for_other_machines(options: ServiceOptions) -> ServiceOptions:
+    """Return options with absolute paths, and one thread for each replica where nothing else is asked for."""
+
+    def absolute(argument: str) -> str:
+        path = parse_argument(argument)[1]
+        pairs = argument.removesuffix(path)
+        return pairs + str(Path(path).absolute() if Path(path).exists() else path)
+
+    return replace(
+        options,
+        models=[absolute(each) for each in options.models or ()],
+        glossaries=options.glossaries and options.glossaries.absolute(),
+        memory=[each.absolute() for each in options.memory or ()],
+        runtime=replace(options.runtime, threads=options.runtime.threads or 1),
+    )
+
+
+def _application(
+    options: ServiceOptions,
+    models: Sequence[ServedModel],
+    keys: Sequence[ApiKey] | None,
+    *,
+    replica: str | None = None,
+    documents: Path | None = None,
+) -> FastAPI:
+    records = ClientRecords(keys)
+    if options.access.shared is not None:
+        records = SharedRecords(options.access.shared, key_required=keys is not None)
+    service = TranslationService(models, options.limits, Metrics(replica))
+    glossaries = None if options.glossaries is None else GlossaryStore(Path(options.glossaries))
+    jobs = None if documents is None else DocumentJobs(service, documents)
+    gateway = Gateway(
+        service, records, log_text=options.logging.log_text, glossaries=glossaries, documents=jobs
+    )
+    return application(gateway, origins=tuple(options.access.cors or ()))
+
+
+def _keys(options: ServiceOptions) -> Sequence[ApiKey] | None:
+    return None if options.access.keys is None else load_keys(Path(options.access.keys))
+
+
+def _shared_keys(options: ServiceOptions, notify: Callable[[str], None]) -> Sequence[ApiKey] | None:
+    """Return the keys, which other servers know too where there is something to share them by."""
+    keys = _keys(options)
+    if options.access.shared is not None:
+        share_keys(options.access.shared, keys)
+    elif options.workers > 1:
+        notify("--rate and usage are counted by each process for itself; --shared redis://... shares them")
+    return keys
+
+
+def _check(options: ServiceOptions) -> None:
+    """Check what can be checked without the models.
+
+    Raises:
+        InputError: no origin, no pair of languages, or one that two arguments say.
+    """
+    for origin in options.access.cors or ():
+        check_origin(origin)
+    said: dict[Pair, str] = {}
+    for argument in options.models or ():
+        for pair in parse_argument(argument)[0]:
+            if pair in said:
+                raise InputError(f"{argument}: {pair} is already listed by {said[pair]}; leave one out")
+            said[pair] = argument

@@ -1,0 +1,206 @@
+"""The models of the service: their languages, and their translators, here or in other processes."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heedful.bulk.memories import pair_of
+from heedful.decoding.backends.protocol import Backend
+from heedful.decoding.options import SearchOptions, search_options
+from heedful.documents.memory import TranslationMemory
+from heedful.documents.projection import PairTranslator
+from heedful.errors import InputError
+from heedful.runs.loading import load_translator
+from heedful.serving.model_queue import ServedModel, ServedPair
+from heedful.settings.options import Languages, Runtime
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle
+from heedful.text.languages import Pair, language_code
+from heedful.text.pair import TAGS_OF_TARGET, choose_languages
+from heedful.text.tokenizer import Tokenizer
+
+_MOST_NAMED = 3  # pairs of a list
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model that is ready to translate.
+
+    Attributes:
+        bundle: of the model.
+        translator: returns its translator; the arguments are the tags of languages, where it has many.
+        threads: that can translate sentences of their own.
+        backend: of its translators; None: it is in another process.
+    """
+
+    bundle: Bundle
+    translator: Callable[[str | None, str | None], PairTranslator]
+    threads: int
+    backend: Backend | None = None
+
+
+def open_here(path: str, runtime: Runtime | None = None) -> OpenedModel:
+    """Load a model in this process."""
+    translator = load_translator(Path(path), Languages(), runtime or Runtime())
+    return OpenedModel(
+        translator.bundle,
+        lambda src, tgt: translator.for_languages(src_lang=src, tgt_lang=tgt),
+        translator.generator.backend.parallel_batches,
+        translator.generator.backend,
+    )
+
+
+def load_models(
+    arguments: Sequence[str],
+    open_model: Callable[[str], OpenedModel] = open_here,
+    *,
+    search: Mapping[str, Any] | None = None,
+    memory: Sequence[Path] = (),
+    notify: Callable[[str], None] = lambda _: None,
+) -> list[ServedModel]:
+    """Return the models, loaded; a pair of several is that of the first.
+
+    Args:
+        arguments: the models, as `heedful serve` takes them: paths, or en-de,de-en=PATH.
+        open_model: loads the model at a path.
+        search: options of the search by name; others are the bundles'.
+        memory: translation memories: a sentence with an exact match is translated as there.
+        notify: receives a line for each model if another one translates some of its pairs.
+
+    Raises:
+        InputError: as `load_served`, or a model all of whose pairs are those of models before it.
+    """
+    models: list[ServedModel] = []
+    first: dict[Pair, str] = {}
+    for argument in arguments:
+        model = load_served(argument, open_model, search=search, memory=memory)
+        shared = sorted(model.pairs & first.keys())
+        if shared:
+            names = ", ".join(map(str, shared[:_MOST_NAMED])) + (", ..." if shared[_MOST_NAMED:] else "")
+            others = ", ".join(dict.fromkeys(first[pair] for pair in shared))
+            if len(shared) == len(model.pairs):
+                raise InputError(
+                    f"{argument}: all of its pairs ({names}) are taken by {others}, listed before it; change "
+                    "the order, or name other pairs"
+                )
+            notify(f"{argument}: {names} ({len(shared)} of {len(model.pairs)} pairs): {others} answers")
+        first |= dict.fromkeys(model.pairs - first.keys(), argument)
+        models.append(model)
+    return models
+
+
+def load_served(
+    argument: str,
+    open_model: Callable[[str], OpenedModel] = open_here,
+    *,
+    search: Mapping[str, Any] | None = None,
+    memory: Sequence[Path] = (),
+) -> ServedModel:
+    """Return a model, loaded; see `load_models`.
+
+    Raises:
+        InputError: the languages it translates are not known, it has others, or the engine does not have
+            its search.
+    """
+    said, path = parse_argument(argument)
+    opened = open_model(path)
+    bundle = opened.bundle
+    config, tokenizers = bundle.config, bundle.tokenizers
+    tags = _tags(config, tokenizers.src, tokenizers.tgt)
+    if not tags:
+        pair = pair_of(config)
+        pairs = said or ([pair] if pair else [])
+        if not pairs:
+            raise InputError(
+                f"{path}: the languages of this model are not known; "
+                f"name source and target: heedful serve en-de={path}"
+            )
+        targets = _languages(tokenizers.src, starts=TAGS_OF_TARGET)
+        tags = {
+            pair: (None, targets.get(pair.tgt))
+            for pair in pairs
+            if pair.tgt in targets or not (said and targets)
+        }
+    for pair in said:
+        if pair not in tags:
+            raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
+
+    def options(n_best: int) -> SearchOptions:
+        return search_options({**(search or {}), "n_best": n_best}, config.decode)
+
+    def open_pair(pair: Pair) -> ServedPair:
+        src, tgt = tags[pair]
+        chosen = bundle
+        if (src, tgt) != (None, None):
+            languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
+            chosen = replace(bundle, config=languages)
+        width, translator = options(1).strategy.width, opened.translator(src, tgt)
+        known = _memory_of(pair, memory)
+        return ServedPair(translator, options, width, chosen, backend=opened.backend, memory=known)
+
+    if (
+        opened.backend is not None
+    ):  # a search that the engine does not support fails here, and not at each task
+        open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
+    return ServedModel(
+        path,
+        frozenset(said or tags),
+        open_pair,
+        num_tokens=lambda text: len(tokenizers.src.encode(text)),
+        threads=opened.threads,
+    )
+
+
+def _memory_of(pair: Pair, files: Sequence[Path]) -> TranslationMemory | None:
+    if not files:
+        return None
+    return TranslationMemory.load(files, src=pair.src, tgt=pair.tgt, is_needed=False)
+
+
+def parse_argument(argument: str) -> tuple[list[Pair], str]:
+    """Return the pairs that an argument says, as `en-de,de-en=PATH`, and the path.
+
+    Raises:
+        InputError: no path, or no pair of languages.
+    """
+    before, equals, path = argument.partition("=")
+    if not equals or "/" in before or os.sep in before:
+        return [], argument
+    if not path:
+        raise InputError(f"{argument}: a bundle must follow, as en-de=runs/en-de")
+    return [_parse_pair(each) for each in before.split(",")], path
+
+
+def _parse_pair(text: str) -> Pair:
+    parts = text.split("-")
+    for at in range(1, len(parts)):
+        src, tgt = (language_code("-".join(half)) for half in (parts[:at], parts[at:]))
+        if src is not None and src == tgt:
+            raise InputError(f"{text!r}: source and target are the same language; give two")
+        if src is not None and tgt is not None:
+            return Pair(src, tgt)
+    raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")
+
+
+def _tags(config: Config, src: Tokenizer, tgt: Tokenizer) -> dict[Pair, tuple[str | None, str | None]]:
+    """Return the pairs of a model of many languages, with the tags that choose them."""
+    src_tag, tgt_tag = config.languages.src_tag, config.languages.tgt_tag
+    if src_tag is not None and src_tag.startswith(TAGS_OF_TARGET):
+        return {}  # its source language has no tag: the command line must say it
+    if src_tag is None or tgt_tag is None:
+        return {}
+    sources, targets = _languages(src), _languages(tgt)
+    return {
+        Pair(a, b): (src_name, tgt_name)
+        for a, src_name in sources.items()
+        for b, tgt_name in targets.items()
+        if a != b
+    }
+
+
+def _languages(tokenizer: Tokenizer, *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
+    """Return the tags of languages by code, of those with one of these starts."""
+    tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
+    return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))

@@ -1,0 +1,130 @@
+"""The service's options, as frozen values whose fields are options of `heedful serve`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+from heedful.errors import MissingExtraError, install_hint
+from heedful.serving.limits import Limits, Replicas
+from heedful.settings.options import Option, Runtime
+
+_ACCESS, _LOG = "Access", "Log"
+_NEEDED = (
+    "uvicorn",
+    "fastapi",
+    "cachetools",
+    "prometheus_client",
+    "langcodes",
+    "language_data",
+    "syntok",
+    "py3langid",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Access control."""
+
+    keys: Annotated[
+        Path | None, Option("API keys; each translation needs one of them.", _ACCESS, metavar="FILE")
+    ] = None
+    make_key: Annotated[
+        str | None, Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME")
+    ] = None
+    cors: Annotated[
+        list[str] | None,
+        Option(
+            "Allow browser requests from this origin (* = any); repeatable.",
+            _ACCESS,
+            metavar="ORIGIN",
+        ),
+    ] = None
+    shared: Annotated[
+        str | None,
+        Option(
+            "Share keys, rates and usage among all processes and machines with this Redis server.",
+            _ACCESS,
+            metavar="URL",
+        ),
+    ] = None
+    trust_proxy: Annotated[
+        list[str] | None,
+        Option(
+            "Read clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
+            _ACCESS,
+            metavar="ADDRESS",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logging:
+    """Lines in the log beside those of how the server does."""
+
+    log_requests: Annotated[bool, Option("Log a line for each request, without texts.", _LOG)] = False
+    log_text: Annotated[bool, Option("Log a line for each request, with its texts.", _LOG)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """What is served, where and to whom.
+
+    Attributes:
+        search: options of the search by name; others are the bundles'.
+    """
+
+    models: Annotated[
+        list[str] | None,
+        Option(
+            "Runs, bundles, Argos packages or models of the hub. Write en-de=RUN if its languages are "
+            "not known.",
+            metavar="[PAIR=]RUN",
+            is_argument=True,
+        ),
+    ] = None
+    host: Annotated[str, Option("Address to listen on; 0.0.0.0 listens on all.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0 picks a free port.", minimum=0, maximum=65535)] = 5000
+    workers: Annotated[
+        int,
+        Option(
+            "Number of processes; each has its own models, queue and limits, on Ray only queue and limits.",
+            minimum=1,
+            maximum=64,
+        ),
+    ] = 1
+    on: Annotated[
+        str,
+        Option("Where models are served; ray is a Ray cluster, or Ray on this machine.", metavar="here|ray"),
+    ] = "here"
+    ray: Replicas = field(default_factory=Replicas)
+    glossaries: Annotated[
+        Path | None,
+        Option("Store the clients' glossaries in this file.", metavar="FILE", is_file=True),
+    ] = None
+    memory: Annotated[
+        list[Path] | None,
+        Option(
+            "Translation memory in TMX: a sentence with an exact match is translated as there; repeatable.",
+            metavar="FILE",
+        ),
+    ] = None
+    search: Mapping[str, Any] = field(default_factory=dict)
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
+    logging: Logging = field(default_factory=Logging)
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+def check_installed() -> None:
+    """Check that the packages of the service are there, before its modules import them.
+
+    Raises:
+        MissingExtraError: one is not.
+    """
+    for name in _NEEDED:
+        try:
+            import_module(name)
+        except ImportError:
+            raise MissingExtraError(f"serving needs {name}: {install_hint('serve')}") from None
