@@ -24,7 +24,7 @@ from translate.storage.tmx import tmxfile
 from translation_server import translation_server
 
 from heedful.data.phrasebook import phrase_book
-from heedful.verbs import demo
+from heedful.runs import demo
 
 OF_OTHER_TESTS = {"docs/quickstart.md", "docs/serving.md", "docs/pictures.md"}
 RECORDS = ("docs/log.md", "docs/results.md", "docs/results/", "docs/decisions/")

@@ -8,13 +8,12 @@ import pytest
 from command_line import heedful
 from tolerances import FLOAT64, close
 
-from heedful.data import phrasebook
 from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.errors import RunError
+from heedful.runs import demo as module
+from heedful.runs.demo import Plan, demo
 from heedful.settings.loading import load_config
 from heedful.training import EndEvent, Event, NoticeEvent, StartEvent
-from heedful.verbs import demo as module
-from heedful.verbs.demo import Demo, Plan, demo
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +29,13 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "_SETTINGS", (*module._SETTINGS, *settings.items()))
     book = phrase_book()
     few = PhraseBook(book.train[:300], book.valid[:10], book.test[:10], book.unseen[:5])
-    monkeypatch.setattr(phrasebook, "phrase_book", lambda: few)
+    monkeypatch.setattr(module, "phrase_book", lambda: few)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_the_demo_leaves_text_a_model_scores_and_a_picture(tmp_path: Path) -> None:
     events: list[Event] = []
-    report = demo(Demo(output=tmp_path / "run", max_minutes=0.005), listeners=[events.append])
+    report = demo(tmp_path / "run", max_minutes=0.005, listeners=[events.append])
     assert {path.name for path in (tmp_path / "run/data").iterdir()} == {
         f"{part}.{side}" for part in ("train", "valid", "test", "unseen") for side in ("en", "de")
     }
@@ -51,7 +50,7 @@ def test_the_demo_leaves_text_a_model_scores_and_a_picture(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_what_to_expect_is_said_before_training_starts(tmp_path: Path) -> None:
     events: list[Event] = []
-    demo(Demo(output=tmp_path / "run", max_minutes=0.005), listeners=[events.append])
+    demo(tmp_path / "run", max_minutes=0.005, listeners=[events.append])
     kinds = [type(event) for event in events]
     notices = [event for event in events[: kinds.index(StartEvent)] if isinstance(event, NoticeEvent)]
     assert notices[0].message.startswith("this machine takes about ")
@@ -60,7 +59,7 @@ def test_what_to_expect_is_said_before_training_starts(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_advice_at_the_end_is_of_the_demos_own_options(tmp_path: Path) -> None:
     events: list[Event] = []
-    demo(Demo(output=tmp_path / "run", max_minutes=0.005), listeners=[events.append])
+    demo(tmp_path / "run", max_minutes=0.005, listeners=[events.append])
     [end] = [event for event in events if isinstance(event, EndEvent)]
     assert "start again with --overwrite --max-minutes " in end.warning
     assert "train.max_minutes" not in end.warning
@@ -79,7 +78,7 @@ def test_the_plan_limits_the_training_unless_minutes_are_asked_for(
 
     monkeypatch.setattr(module, "plan_training", plan)
     monkeypatch.setattr(module, "time_steps", lambda config, pairs: 0.5)
-    demo(Demo(output=tmp_path / "run", max_minutes=max_minutes))
+    demo(tmp_path / "run", max_minutes=max_minutes)
     train = load_config(tmp_path / "run/config.toml").train
     if max_minutes is None:
         assert (train.max_steps, train.max_minutes) == (2, 2.0)
@@ -92,7 +91,7 @@ def test_the_plan_limits_the_training_unless_minutes_are_asked_for(
 @pytest.mark.slow
 def test_without_matplotlib_the_attention_is_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    report = demo(Demo(output=tmp_path / "run", max_minutes=0.005))
+    report = demo(tmp_path / "run", max_minutes=0.005)
     assert report.picture == tmp_path / "run/attention.html"
     assert "<html" in report.picture.read_text(encoding="utf-8")
     assert not (tmp_path / "run/attention.png").exists()
@@ -102,7 +101,7 @@ def test_a_run_that_is_there_is_kept(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.toml").write_text("", encoding="utf-8")
     with pytest.raises(RunError, match="run"):
-        demo(Demo(output=tmp_path / "run", max_minutes=0.005))
+        demo(tmp_path / "run", max_minutes=0.005)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.toml"]
 
 

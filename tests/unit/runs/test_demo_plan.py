@@ -8,10 +8,10 @@ import pytest
 from tolerances import FLOAT64, close
 
 from heedful.data.phrasebook import phrase_book
+from heedful.runs import demo as demo_plan
+from heedful.runs.demo import Plan, plan_training, time_steps
 from heedful.settings.run import Config
 from heedful.training import EndEvent
-from heedful.verbs import demo as demo_plan
-from heedful.verbs.demo import Plan, plan_training, time_steps
 
 ENOUGH = max(demo_plan._BLEU_AFTER)
 TWO_AVX2_CORES = 0.17  # seconds of a step in float32, measured: docs/results.md
