@@ -14,6 +14,7 @@ from heedful.errors import ConfigError, InputError, suggestion
 from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names
 from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
+from heedful.runs.card import without_directories
 from heedful.runs.directory import CONFIG, check_preset
 from heedful.runs.loading import local_bundle
 from heedful.runs.train import TrainResult
@@ -186,19 +187,12 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-def _as_set(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as the option --set has them."""
-    plain = {key: False if value is None else _plain(value) for key, value in settings.items()}
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in plain.items()]
-
-
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any]) -> str:
     """Return the command that does the same, for the model card; of each file its name alone."""
-    from heedful.runs.card import without_directories  # which imports torch
-
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
-    for setting in _as_set(values):
-        words += ["--set", without_directories(setting)]
+    for key, value in values.items():
+        text = value if isinstance(value, str) else json.dumps(False if value is None else value)
+        words += ["--set", without_directories(f"{key}={text}")]
     return shlex.join(words)
 
 
