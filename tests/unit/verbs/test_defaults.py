@@ -7,10 +7,21 @@ import pytest
 
 from heedful import api
 from heedful.analysis.head_importance import importance_on_text
+from heedful.interop.huggingface.hub import push
+from heedful.runs.average import average
+from heedful.runs.demo import demo
 from heedful.runs.evaluate import evaluate
+from heedful.runs.exchange import export_model, import_model
 from heedful.runs.shortlist import learn_shortlist
+from heedful.runs.training_speed import bench_training
+from heedful.verbs.average import Average
+from heedful.verbs.bench import BenchTrain
+from heedful.verbs.demo import Demo
 from heedful.verbs.draw import Heads
 from heedful.verbs.evaluate import Evaluate
+from heedful.verbs.export import Export
+from heedful.verbs.import_ import Import
+from heedful.verbs.push import Push
 from heedful.verbs.shortlist import LearnShortlist
 
 
@@ -21,6 +32,26 @@ from heedful.verbs.shortlist import LearnShortlist
         (Evaluate, api.evaluate, {"metric", "tokenize", "lowercase", "resamples"}),
         (LearnShortlist, learn_shortlist, {"candidates", "frequent", "pairs"}),
         (Heads, importance_on_text, {"pairs"}),
+        (Average, average, {"last"}),
+        (BenchTrain, bench_training, {"steps"}),
+        (Demo, demo, {"overwrite", "max_minutes", "seed"}),
+        (Export, export_model, {"quantization"}),
+        (
+            Import,
+            import_model,
+            {
+                "layout",
+                "settings",
+                "src_vocab",
+                "tgt_vocab",
+                "src_lang",
+                "tgt_lang",
+                "task",
+                "base",
+                "lang_dict",
+            },
+        ),
+        (Push, push, {"private", "revision", "message"}),
     ],
 )
 def test_a_function_has_the_defaults_of_its_command(
