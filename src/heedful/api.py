@@ -1,7 +1,6 @@
 """The functions of `import heedful` that do what a command does, with its names and defaults."""
 
 import json
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -14,7 +13,7 @@ from heedful.errors import ConfigError, InputError, suggestion
 from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names
 from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
-from heedful.runs.card import without_directories
+from heedful.runs.card import shell_command, without_directories
 from heedful.runs.directory import CONFIG, check_preset
 from heedful.runs.loading import local_bundle
 from heedful.runs.train import TrainResult
@@ -193,7 +192,7 @@ def _command(file: Path | None, preset: str | None, values: Mapping[str, Any]) -
     for key, value in values.items():
         text = value if isinstance(value, str) else json.dumps(False if value is None else value)
         words += ["--set", without_directories(f"{key}={text}")]
-    return shlex.join(words)
+    return shell_command(words)
 
 
 def _lines(text: Lines) -> list[str]:

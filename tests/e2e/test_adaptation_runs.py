@@ -120,6 +120,10 @@ def test_the_rate_is_found_where_none_is_set(desk: Desk, more: dict[str, object]
     again = desk.train(name, more | {"schedule.peak": "auto", "train.max_steps": 21}, "--resume")
     assert again.code == 0, again.err
     assert load_config(desk.folder / name / "config.toml").schedule.peak == schedule.peak
+    card = (desk.folder / name / "last" / "README.md").read_text(encoding="utf-8")
+    first, second = card.partition("## Command\n\n```sh\n")[2].partition("\n```")[0].split("\n")
+    assert first.startswith("heedful train --src new.en ")
+    assert ("--resume" in first, "--resume" in second) == (False, True)
 
 
 def test_a_run_below_the_base_model_says_so_and_ends_with_the_base_model(desk: Desk) -> None:

@@ -12,8 +12,8 @@ from full_disk import files_limited_to
 from ten_pairs import as_options, write_pairs
 from tiny_bundle import save_memorised
 
+from heedful.runs.card import shell_command
 from heedful.storage.bundle import load_bundle
-from heedful.verbs.train import _quoted
 
 QUICK = {"train.max_steps": 2, "valid.every_steps": 2}
 
@@ -123,12 +123,14 @@ def test_a_full_disk_ends_training_with_one_line_and_the_run_can_go_on(tmp_path:
 LATIN_1 = os.fsdecode(b"caf\xe9's \\ n\xc3\xa4")
 
 
-@pytest.mark.parametrize("argument", ["plain", "two words", "it's", "a$b`c`", "ü", LATIN_1])
+@pytest.mark.parametrize(
+    "argument", ["plain", "two words", "it's", "a$b`c`", "ü", LATIN_1, "two\nlines\u2028\x7f"]
+)
 def test_the_command_in_a_model_card_is_what_was_typed(argument: str) -> None:
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash")
-    text = _quoted(argument)
+    text = shell_command([argument])
     text.encode("utf-8")
     printed = subprocess.run([bash, "-c", f"printf %s {text}"], capture_output=True, check=True).stdout
     assert printed == os.fsencode(argument)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from command_line import assert_one_clear_line, heedful
 from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
 from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -91,7 +92,10 @@ def test_a_run_directory_holds_what_the_design_says(memorised: Path) -> None:
     assert "version:" in card  # sacreBLEU's
     scores = {result.metric_type: result for result in ModelCard(card).data.eval_results}
     assert scores["sacrebleu"].metric_value == 100.0
-    assert "tok:13a" in scores["sacrebleu"].metric_args["signature"]
+    signature = scores["sacrebleu"].metric_args["signature"]
+    assert "tok:13a" in signature
+    rendered = MarkdownIt().enable("table").parse(card.partition("\n---\n")[2])
+    assert signature in [token.content for token in rendered]  # a cell, whole
 
 
 def test_a_run_is_never_replaced_unasked(memorised: Path) -> None:

@@ -1,8 +1,6 @@
 """The display of training on stderr, a progress bar on a terminal, plain lines elsewhere; and its result."""
 
 import json
-import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from typing_extensions import override
 
 from heedful.cli.streams import clock
-from heedful.runs.card import without_directories
+from heedful.runs.card import shell_command, without_directories
 from heedful.runs.train import TrainResult
 from heedful.training import (
     CheckpointEvent,
@@ -164,15 +162,4 @@ def print_result(result: TrainResult, *, as_json: bool) -> None:
 
 def command_line() -> str:
     """Return the command as it was typed, for a model card; of each file its name alone."""
-    return " ".join(_quoted(without_directories(argument)) for argument in ("heedful", *sys.argv[1:]))
-
-
-def _quoted(argument: str) -> str:
-    r"""Quote an argument for a shell; bytes that are not UTF-8 are written as $'\\xff'."""
-    try:
-        argument.encode("utf-8")
-    except UnicodeEncodeError:
-        plain = {byte: chr(byte) for byte in range(32, 127) if byte not in b"'\\"}
-        letters = (plain.get(byte, f"\\x{byte:02x}") for byte in os.fsencode(argument))
-        return f"$'{''.join(letters)}'"
-    return shlex.quote(argument)
+    return shell_command(["heedful", *map(without_directories, sys.argv[1:])])

@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ def _quoted(text: str) -> str:
     return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in letters)
 
 
+_BAR = r"\|"  # of a signature, in a cell of a table
 _OPTION = re.compile(r"(?:--?[\w-]+=|\w+\.\w+=)?")  # before its value: --src=, or data.src= after --set
 _FILES = ("src", "tgt", "valid_src", "valid_tgt", "pairs", "valid_pairs")
 
@@ -111,6 +113,24 @@ def without_directories(argument: str) -> str:
     option = _OPTION.match(argument)
     start = option.end() if option else 0
     return argument[:start] + _file_name(argument[start:])
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """Return the words of a command as one line for a shell.
+
+    >>> shell_command(["heedful", "train", "-o", "my run"])
+    "heedful train -o 'my run'"
+    """
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    r"""Quote a word for a shell; with line ends, or bytes that are not UTF-8, it is written as $'\xff'."""
+    if word.isprintable():
+        return shlex.quote(word)
+    plain = {byte: chr(byte) for byte in range(32, 127) if byte not in b"'\\"}
+    letters = (plain.get(byte, f"\\x{byte:02x}") for byte in word.encode("utf-8", "surrogateescape"))
+    return f"$'{''.join(letters)}'"
 
 
 def shared_config(config: Config) -> Config:
@@ -161,7 +181,10 @@ def model_card(
         origin: the base model of fine-tuning, if any.
     """
     report = store.report
-    rows = [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
+    rows = [
+        f"| {name} | {value:.4g} | {signatures.get(name, '').replace('|', _BAR)} |"
+        for name, value in scores.items()
+    ]
     title = model_title(config)
     base = hub_repo(Path(origin.name)) if origin else None
     names = [_file_name(file) for file in config.data.training_files]

@@ -6,7 +6,7 @@ Nothing that a user may have put there is ever removed: `--overwrite` renames th
 import itertools
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
 SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
 CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
 BUNDLES = BEST, LAST = ("best", "last")
+_COMMENT = "# "  # before a command in config.toml
 _STARTING = f".starting{WRITING}"  # there while a run starts
 
 
@@ -339,8 +340,8 @@ class RunDirectory:
                     "directory itself there, or move the whole run and link to that"
                 )
 
-    def start(self, config: Config, tokenizers: TokenizerPair) -> None:
-        """Write the tokenizers and the configuration of a new run, the latter last."""
+    def start(self, config: Config, tokenizers: TokenizerPair, commands: Sequence[str] = ()) -> None:
+        """Write the tokenizers and the configuration of a new run, the latter last; see `write_config`."""
         starting = self.path / _STARTING
         starting.touch()
         if self.tokenizer.exists():  # of a start that was killed
@@ -350,7 +351,7 @@ class RunDirectory:
             tokenizers.save(self.tokenizer)
         for path in (*self.tokenizer.iterdir(), self.tokenizer):
             sync(path)
-        self.write_config(config)
+        self.write_config(config, commands)
         starting.unlink()
 
     def has_had_checkpoints(self) -> bool:
@@ -374,9 +375,19 @@ class RunDirectory:
         for name in BUNDLES:
             restore_backup(self.path / name)
 
-    def write_config(self, config: Config) -> None:
-        """Write the resolved configuration, atomically."""
-        put_file_in_place(self.config_file, to_toml(config))
+    def write_config(self, config: Config, commands: Sequence[str] = ()) -> None:
+        """Write the resolved configuration, atomically; the commands of the run are comments above it."""
+        put_file_in_place(
+            self.config_file, "".join(f"{_COMMENT}{each}\n" for each in commands) + to_toml(config)
+        )
+
+    def commands(self) -> list[str]:
+        """Return the commands that have started and resumed the run so far, the first one first."""
+        if not self.config_file.exists():
+            return []
+        lines = self.config_file.read_text(encoding="utf-8", errors="replace").split("\n")
+        comments = itertools.takewhile(lambda line: line.startswith(_COMMENT), lines)
+        return [line.removeprefix(_COMMENT) for line in comments]
 
     def load_tokenizers(self) -> TokenizerPair:
         """Load the run's tokenizers.

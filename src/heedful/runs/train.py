@@ -96,7 +96,7 @@ def train(  # noqa: PLR0913
         output: the run directory.
         resume: continue an existing run.
         overwrite: rename what is in the directory to NAME.old-N, and start anew.
-        command: the command line, for the model card.
+        command: the command line, for the model card and config.toml.
         beside: names of files that the caller has put into a new run directory.
         callbacks: called with every event; one that raises `heedful.errors.StopTraining` ends training, as a
             limit does.
@@ -135,18 +135,22 @@ def train(  # noqa: PLR0913
         log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
         report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
         reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *callbacks])]
-        trainer = _trainer_of(prepared, run, guard, command, reporting, loss=loss, schedule=schedule)
+        before = run.commands() if resume else []
+        commands = before if command in before[-1:] else [*before, command]
+        trainer = _trainer_of(
+            prepared, run, guard, "\n".join(commands), reporting, loss=loss, schedule=schedule
+        )
         if overwrite and (old := run.set_aside()) is not None:
             notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
         with run.locked(resume=resume), guard.watched():
             if resume:
                 _resume(trainer, run, notices)
-                run.write_config(prepared.config)
+                run.write_config(prepared.config, commands)
                 log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
                 report.drop_after(trainer.progress.step)
             else:
                 note_start(run.path)
-                run.start(prepared.config, prepared.tokenizers)
+                run.start(prepared.config, prepared.tokenizers, commands)
             for event in notices.events:
                 log(event)
             end = _fit(trainer, run, reporting, track)

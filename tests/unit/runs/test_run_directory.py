@@ -14,6 +14,7 @@ from small_tokenizers import tagged_pair
 from heedful.errors import RunError
 from heedful.runs.directory import RunDirectory
 from heedful.runtime.durable import new_directory
+from heedful.settings.loading import load_config
 from heedful.settings.presets import preset
 
 HOLD = """
@@ -236,3 +237,14 @@ def test_a_directory_that_the_system_does_not_rename_stays(
     with pytest.raises(RunError, match=r"run: cannot be renamed.*busy.*give another --output"):
         RunDirectory(tmp_path / "run").set_aside()
     assert (tmp_path / "run" / "mine").read_text() == "kept"
+
+
+def test_the_commands_of_a_run_stand_above_its_configuration(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    assert run.commands() == []
+    commands = ["heedful train --src a", "heedful train --resume -o $'two\\x0alines'"]
+    run.write_config(preset("tiny"), commands)
+    assert run.commands() == commands
+    assert load_config(run.config_file) == preset("tiny")
+    run.write_config(preset("tiny"))
+    assert run.commands() == []
