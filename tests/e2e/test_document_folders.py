@@ -200,6 +200,30 @@ def test_a_name_that_is_not_utf8_costs_its_file_alone(run: Path, site: Path) -> 
     assert (site.parent / "out" / "index.html").read_bytes() == GERMAN
 
 
+def test_no_link_in_the_output_leads_to_other_files(run: Path, site: Path) -> None:
+    out, before = site.parent / "out", contents(site)
+    out.mkdir()
+    (out / "guide").symlink_to(site / "guide")
+    (out / "_static").symlink_to(site / "_static")
+    outcome = translate(run, site, "--overwrite")
+    assert outcome.code == 1
+    assert "guide" in outcome.err
+    assert contents(site) == before
+    assert (out / "index.html").read_bytes() == GERMAN
+
+
+def test_a_name_that_is_too_long_costs_its_file_alone(run: Path, site: Path) -> None:
+    for name in (f"{'n' * 250}.txt", f"{'n' * 250}.bin"):
+        (site / name).write_bytes(text(SOURCES))
+    outcome = translate(run, site)
+    assert outcome.code == 1
+    assert "nnnn" in outcome.err
+    out = site.parent / "out"
+    assert (out / "index.html").read_bytes() == GERMAN
+    assert (out / "talk.srt").exists()
+    assert (out / "_static/logo.png").read_bytes() == PICTURE
+
+
 def test_nothing_is_overwritten_unless_that_is_asked_for(run: Path, site: Path) -> None:
     out = site.parent / "out"
     (out / "guide").mkdir(parents=True)

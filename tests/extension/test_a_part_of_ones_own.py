@@ -17,7 +17,7 @@ from own_parts import LAYER, CappedLinear, FirstKey, FlatAttention, Parts, Scale
 from process_groups import small_source
 from small_models import prepared, small_config
 from ten_pairs import write_pairs
-from tiny_bundle import SOURCES, TARGETS, memorised
+from tiny_bundle import SOURCES, TARGETS, memorised, save_memorised
 from tolerances import FLOAT32, FLOAT64, assert_close, close
 from torch import Tensor, nn
 
@@ -437,3 +437,16 @@ def test_a_command_says_so_on_stderr_in_one_line(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == Translator(with_own("feed-forward")).translate(SOURCES)
     [line] = [each for each in done.stderr.splitlines() if "FeedForward.hidden" in each]
     assert "own_parts.squared" in line
+
+
+def test_the_model_of_a_bundle_that_was_changed_in_memory_is_the_one_that_computes(tmp_path: Path) -> None:
+    bundle = load_bundle(save_memorised(tmp_path / "bundle"))
+    with torch.no_grad():
+        for weight in bundle.model.decoder.parameters():
+            weight.mul_(0.5)
+    outcomes = [
+        [each.score for each in Translator(bundle, engine=engine).score(SOURCES[:3], TARGETS[:3])]
+        for engine in ("native", "torch")
+    ]
+    assert_close(outcomes[0], outcomes[1], FLOAT32.SENTENCE)
+    assert outcomes[0] != [each.score for each in Translator(memorised()).score(SOURCES[:3], TARGETS[:3])]

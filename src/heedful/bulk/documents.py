@@ -320,16 +320,16 @@ def translate_folder(
     )
     target, failed = Folder.of(job.output), dict(files.failed)
     for name in files.others:
-        with claimed(target, name, timeout=-1):
-            if resume and target.has(name):
-                continue
-            try:
+        try:
+            with claimed(target, name, timeout=-1):
+                if resume and target.has(name):
+                    continue
                 with (files.path / name).open("rb") as file, target.complete(name) as copy:
                     shutil.copyfileobj(file, copy)
-            except OSError as error:
-                if error.errno in DISK_FULL:
-                    raise
-                failed[name] = reason_of(error)
+        except (HeedfulError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                raise
+            failed[name] = reason_of(error)
     target.delete_leftovers(files.others)
     for reason in failed.values():
         notify(f"error: {reason}")

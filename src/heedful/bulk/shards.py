@@ -93,6 +93,8 @@ class Folder:
         """Return the path of a hidden file beside a file, such as a lock; make its directory, if local."""
         folder, slash, last = name.rpartition("/")
         if self.is_local:
+            if not Path(self.of_file(folder)).resolve().is_relative_to(Path(self.path).resolve()):
+                raise RunError(f"{self.of_file(name)}: a link there leads out of the directory; remove it")
             Path(self.of_file(folder)).mkdir(parents=True, exist_ok=True)
         return self.of_file(f"{folder}{slash}.{last}{ending}")
 
@@ -471,15 +473,14 @@ def _work_here(
         for timeout, name in itertools.product((0, -1), sizes):
             if name in failed:
                 continue
-            with claimed(output, name, timeout=timeout) as is_mine:
-                if not is_mine or (name in manifest.read()["shards"] and output.has(name + job.suffix)):
-                    continue
-                try:
-                    manifest.add(name, worker.work(name))
-                except (HeedfulError, OSError) as error:
-                    if isinstance(error, OSError) and error.errno in DISK_FULL:
-                        raise
-                    failed[name] = reason_of(error)
+            try:
+                with claimed(output, name, timeout=timeout) as is_mine:
+                    if is_mine and not (name in manifest.read()["shards"] and output.has(name + job.suffix)):
+                        manifest.add(name, worker.work(name))
+            except (HeedfulError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in DISK_FULL:
+                    raise
+                failed[name] = reason_of(error)
     return failed
 
 

@@ -386,8 +386,7 @@ class RunDirectory:
         if not self.config_file.exists():
             return []
         lines = self.config_file.read_text(encoding="utf-8", errors="replace").split("\n")
-        comments = itertools.takewhile(lambda line: line.startswith(_COMMENT), lines)
-        return [line.removeprefix(_COMMENT) for line in comments]
+        return [line.removeprefix(_COMMENT) for line in lines if line.startswith(f"{_COMMENT}heedful ")]
 
     def load_tokenizers(self) -> TokenizerPair:
         """Load the run's tokenizers.

@@ -47,6 +47,7 @@ from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
 from heedful.training.range_test import range_test
+from heedful.training.step import LossFunction
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message
@@ -94,7 +95,14 @@ class PreparedRun:
     execution: Execution
 
 
-def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resume: bool) -> PreparedRun:
+def set_up_training(
+    config: Config,
+    run: RunDirectory,
+    notices: Notices,
+    *,
+    resume: bool,
+    loss: LossFunction | None = None,
+) -> PreparedRun:
     """Read the text, train or load the tokenizers, turn text into ids, build or load the model, size batches.
 
     Raises:
@@ -149,7 +157,7 @@ def set_up_training(config: Config, run: RunDirectory, notices: Notices, *, resu
     config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
     if base:
         note_unknown(source.store, tokenizers, notices)
-    config = _with_tested_rate(model, config, execution, (source, valid_source), notices)
+    config = _with_tested_rate(model, config, execution, (source, valid_source), notices, loss)
     origin = base.origin if base else None
     return PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
 
@@ -517,11 +525,12 @@ def _with_tested_rate(
     execution: Execution,
     sources: tuple[BatchSource, BatchSource],
     notices: Notices,
+    loss: LossFunction | None,
 ) -> Config:
     """Replace `schedule.peak = "auto"` by the rate of a range test."""
     if config.schedule.peak != 0.0:
         return config
     with notices.during("testing learning rates"), execution.eagerly():
-        result = range_test(model, config, *sources, precision=execution.precision)
+        result = range_test(model, config, *sources, precision=execution.precision, loss=loss)
     notices.add(f'schedule.peak="auto": {result}')
     return _with_peak(config, result.rate)

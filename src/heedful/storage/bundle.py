@@ -107,6 +107,12 @@ class Bundle:
         return self.network.model if isinstance(self.network, StoredModel) else self.network
 
     @property
+    def current_network(self) -> "Transformer | StoredModel":
+        """The model that computes: once `model` was used, that one, since it may have been changed."""
+        is_used = isinstance(self.network, StoredModel) and "model" in vars(self.network)
+        return self.model if is_used else self.network
+
+    @property
     def calibration_in_use(self) -> Calibration | None:
         """The calibration, if it is of the languages that the bundle now translates between."""
         tags = self.config.languages.src_tag, self.config.languages.tgt_tag

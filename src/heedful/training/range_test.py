@@ -20,12 +20,13 @@ from heedful.model.transformer import Transformer
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config
 from heedful.training.optimizer import build_optimizer
-from heedful.training.step import measure_nll, train_step
+from heedful.training.step import LossFunction, measure_nll, train_step
 
 NUM_STEPS = 10  # at each rate: after 4, neighbouring rates were not yet in order (docs/log.md)
 _FIRST = -4.0  # 1e-4, where the search begins
 _LOWEST, _HIGHEST = -7.0, -1.0
 _FACTOR = 0.5  # of two neighbouring rates, as a power of ten
+_MOST_MICRO_BATCHES = 8  # of a step; more change its direction little, and its time much
 _MEASURED_TOKENS = 8192  # target tokens of the text that the loss is measured on
 
 
@@ -55,6 +56,7 @@ def range_test(
     valid_source: BatchSource,
     *,
     precision: TrainingPrecision,
+    loss: LossFunction | None = None,
 ) -> RangeTest:
     """Return the best of several learning rates for the first steps; no weight and no random state changes.
 
@@ -66,10 +68,12 @@ def range_test(
         source: of training text.
         valid_source: of other text; a few of its batches are measured.
         precision: of matrix multiplications.
+        loss: of the run, in place of cross-entropy.
     """
+    forward = None if loss is None else (lambda batch, is_last: loss(model, batch))
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     before = [weight.detach().clone() for weight in trained]
-    steps = _steps(source, config.batch.accumulation)
+    steps = _steps(source, min(config.batch.accumulation, _MOST_MICRO_BATCHES))
     measured = _measured(valid_source)
 
     def nll_after(exponent: float) -> float:
@@ -78,7 +82,13 @@ def range_test(
         for micro_batches in steps:
             rate = 10.0**exponent
             train_step(
-                model, optimizer, micro_batches, config=config, learning_rate=rate, precision=precision
+                model,
+                optimizer,
+                micro_batches,
+                config=config,
+                learning_rate=rate,
+                precision=precision,
+                forward=forward,
             )
         nll = measure_nll(model, measured, precision=precision)["nll"]
         _restore(trained, before)

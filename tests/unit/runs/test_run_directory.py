@@ -246,5 +246,7 @@ def test_the_commands_of_a_run_stand_above_its_configuration(tmp_path: Path) -> 
     run.write_config(preset("tiny"), commands)
     assert run.commands() == commands
     assert load_config(run.config_file) == preset("tiny")
+    run.config_file.write_text("# a note of the user\n" + run.config_file.read_text(encoding="utf-8"))
+    assert run.commands() == commands
     run.write_config(preset("tiny"))
     assert run.commands() == []

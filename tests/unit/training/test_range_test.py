@@ -13,8 +13,10 @@ from tiny_bundle import memorised
 from heedful.data.batches import Batch, collate
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
+from heedful.training.loss import Loss
 from heedful.training.optimizer import choose_trained_weights
 from heedful.training.range_test import range_test
+from heedful.training.step import batch_loss
 
 NEW = [
     ("the cat sees the cat .", "die Katze sieht die Katze ."),
@@ -108,3 +110,16 @@ def test_a_loss_that_is_not_finite_is_worse_than_any_other() -> None:
     result = found(config, model, NEW)
     assert result.rate in result.after
     assert set(result.after.values()) == {math.inf}
+
+
+def test_the_loss_of_the_run_is_tested() -> None:
+    config = config_of()
+    model, text = model_of(config), Text(NEW)
+    source: Any = text
+
+    def no_slope(model: Transformer, batch: Batch) -> Loss:
+        loss = batch_loss(model, batch, config.train)
+        return Loss(0.0 * loss.smoothed, loss.nll)
+
+    result = range_test(model, config, source, source, precision="float32", loss=no_slope)
+    assert set(result.after.values()) == {result.before}
