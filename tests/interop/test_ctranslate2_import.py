@@ -1,5 +1,6 @@
 """Models of CTranslate2 give the same numbers and outputs here, whatever their types, versions and parts."""
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +78,7 @@ def log_probs(bundle: Bundle, source: list[str], target: list[str]) -> torch.Ten
     """Of each target token and the end token, in float64."""
     tgt = bundle.tokenizers.tgt
     ids = tgt.encode(" ".join(target))
-    model, start = bundle.model.double(), bundle.config.model.decoder_start_id
+    model, start = copy.deepcopy(bundle.model).double(), bundle.config.model.decoder_start_id
     with torch.no_grad():
         logits = model(torch.tensor(ids_of(bundle, [source])), torch.tensor([[start, *ids]]))
     return logits.log_softmax(-1)[0, range(len(ids) + 1), [*ids, tgt.eos_id]]
