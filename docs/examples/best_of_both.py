@@ -1,9 +1,8 @@
 """A search strategy: two beam searches, and the more probable output of each sentence.
 
-    [project.entry-points."heedful.strategies"]
-    best-of-both = "best_of_both:BestOfBoth"
+    heedful translate MODEL --plugin best_of_both.py --strategy best_of_both:BestOfBoth:alpha=1
 
-`heedful translate MODEL --strategy best-of-both:alpha=1`, or `SearchOptions(strategy=BestOfBoth(alpha=1))`.
+In Python it is `SearchOptions(strategy=BestOfBoth(alpha=1))`.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,9 @@
 """A loss: focal loss (Lin et al., 2017, equation 4), in which tokens that the model predicts well count less.
 
-`train(config, output, loss=FocalLoss(gamma=2.0))`, imported from a file of its own: other processes of the
-training import it by name.
+    heedful train ... --plugin focal_loss.py --set train.loss=focal_loss:FocalLoss
+
+In Python it is `heedful.train(..., loss=FocalLoss(gamma=3.0))`, imported from a file of its own: other
+processes of the training import it by name.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """A metric: the percentage of outputs with as many words as their first reference.
 
-    [project.entry-points."heedful.metrics"]
-    same-length = "same_length:same_length"
+    heedful evaluate MODEL --src en --ref de --plugin same_length.py --metric same_length:same_length
 
-`heedful evaluate MODEL --src test.en --ref test.de --metric same-length`.
+With `--set valid.metric=same_length:same_length`, training chooses the best model by it.
 """
 
 from heedful.evaluation.metrics import Measurement, Texts

@@ -1,4 +1,7 @@
-"""A layout of weights: heedful's own names with slashes for dots, as a port to JAX may write them."""
+"""A layout of weights: heedful's own names with slashes for dots, as a port to JAX may write them.
+
+heedful import weights.safetensors --plugin slashes.py --layout slashes:read -o model
+"""
 
 from heedful.interop.conversion import Conversion, Imported
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from heedful.runs.train import TrainResult
     from heedful.settings.loading import load_config
     from heedful.settings.model import ModelConfig
+    from heedful.settings.plugins import load_plugin
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
 
@@ -65,6 +66,7 @@ __all__ = [
     "load_bundle",
     "load_config",
     "load_model",
+    "load_plugin",
     "padding_mask",
     "record_attention",
     "save_bundle",
@@ -86,6 +88,7 @@ _NAMES = {
     "ops.attention": ("record_attention",),
     "settings.loading": ("load_config",),
     "settings.model": ("ModelConfig",),
+    "settings.plugins": ("load_plugin",),
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "runs.exchange": ("export_model", "import_model"),

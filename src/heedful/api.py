@@ -13,13 +13,14 @@ from heedful.errors import ConfigError, InputError, suggestion
 from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names
 from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
-from heedful.runs.card import shell_command, without_directories
+from heedful.runs.card import plugin_names, shell_command, without_directories
 from heedful.runs.directory import CONFIG, check_preset
 from heedful.runs.loading import local_bundle
 from heedful.runs.train import TrainResult
 from heedful.runs.train import train as train_run
 from heedful.settings.loading import load_config
 from heedful.settings.options import TrainingRequest
+from heedful.settings.plugins import reference_to
 from heedful.settings.run import Config
 
 if TYPE_CHECKING:
@@ -76,16 +77,18 @@ def train(  # noqa: PLR0913
             raise ConfigError("give a Config or other settings, not both; load_config makes one of them")
         run, command = Path(output or "runs/base"), "heedful train config.toml"
     else:
-        values = {_key(name): _plain(value) for name, value in keys.items()}
-        values |= {key: _plain(value) for key, value in (settings or {}).items()}
+        values = {_key(name): value for name, value in keys.items()} | dict(settings or {})
+        values = {key: _plain(value, key) for key, value in values.items()}
         file = None if config is None else Path(config)
         name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
-        run, command = Path(output or Path("runs") / name), _command(file, preset, values)
+        run = Path(output or Path("runs") / name)
+        base = file
         if resume and file is None and (run / CONFIG).exists():
-            file = run / CONFIG
+            base = run / CONFIG
             if preset is not None:
                 check_preset(run, preset, list(values))
-        config = load_config(file, preset=preset, overrides=list(values.items()))
+        config = load_config(base, preset=preset, overrides=list(values.items()))
+        command = _command(file, preset, values, config)
     return train_run(
         config,
         run,
@@ -182,13 +185,20 @@ def _key(name: str) -> str:
     return f"{sections[name][0]}.{name}"
 
 
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
+def _plain(value: object, key: str) -> object:
+    """Return a value as it is written in a file of settings."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each, key) for each in value]
+    return reference_to(value, key) if callable(value) else value
 
 
-def _command(file: Path | None, preset: str | None, values: Mapping[str, Any]) -> str:
+def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:
     """Return the command that does the same, for the model card; of each file its name alone."""
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
+    for plugin in plugin_names(name for _, name in config.plugged):
+        words += ["--plugin", f"{plugin}.py"]
     for key, value in values.items():
         text = value if isinstance(value, str) else json.dumps(False if value is None else value)
         words += ["--set", without_directories(f"{key}={text}")]

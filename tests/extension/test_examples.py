@@ -1,7 +1,7 @@
 """Each example of docs/examples/ works through a public hook, beside the source of heedful."""
 
 import asyncio
-import importlib
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,55 +9,49 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from command_line import heedful, text
+from command_line import assert_one_clear_line, heedful, text
 from small_models import small_model
 from small_services import rule_service
-from surveyed import survey_of
 from tiny_bundle import PAIRS, memorised, save_memorised
 from tolerances import FLOAT32, assert_close
 
 from heedful import Translator
 from heedful.data.batches import Batch
-from heedful.data.cleaning import FILTERS, Pair, PairChecker
 from heedful.interop.conversion import Conversion
 from heedful.model.transformer import Transformer
 from heedful.serving.app import application
 from heedful.serving.gateway import Gateway
 from heedful.serving.records import ClientRecords
+from heedful.settings import plugins
+from heedful.settings.plugins import load_plugin
 from heedful.settings.run import TrainConfig
 from heedful.training.step import batch_loss
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 SENTENCE, TRANSLATION = PAIRS[0]
-ENTRY_POINTS = """[heedful.strategies]
-best-of-both = best_of_both:BestOfBoth
-[heedful.metrics]
-same-length = same_length:same_length
-"""
 
 
 @pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install the examples as a package with entry points."""
-    metadata = tmp_path / "site" / "examples-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: examples\nVersion: 1.0\n", "utf-8")
-    (metadata / "entry_points.txt").write_text(ENTRY_POINTS, "utf-8")
-    monkeypatch.syspath_prepend(metadata.parent)
-    monkeypatch.syspath_prepend(EXAMPLES)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 def example(name: str) -> Any:  # noqa: ANN401
-    return importlib.import_module(name)
+    return load_plugin(EXAMPLES / f"{name}.py")
+
+
+def plugin(name: str) -> tuple[object, ...]:
+    return "--plugin", EXAMPLES / f"{name}.py"
 
 
 def test_a_strategy_has_a_name_on_the_command_line(tmp_path: Path) -> None:
     bundle = save_memorised(tmp_path / "bundle")
-    found = heedful("translate", bundle, "--strategy", "best-of-both:alpha=1", stdin=text([SENTENCE]))
+    options = ("--strategy", "best_of_both:BestOfBoth:alpha=1")
+    refused = heedful("translate", bundle, *options, stdin=text([SENTENCE]))
+    assert_one_clear_line(refused, 2, "no plugin 'best_of_both'")
+    found = heedful("translate", bundle, *plugin("best_of_both"), *options, stdin=text([SENTENCE]))
     assert (found.code, found.out) == (0, f"{TRANSLATION}\n")
-    refused = heedful("translate", bundle, "--strategy", "best-of-bth", stdin=text([SENTENCE]))
-    assert (refused.code, refused.out) == (2, "")
-    assert "best-of-both" in refused.err
 
 
 def test_a_backend_computes_for_every_search() -> None:
@@ -71,14 +65,18 @@ def test_a_metric_has_a_name_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "en").write_bytes(text([SENTENCE] * 2))
     (tmp_path / "de").write_bytes(text([TRANSLATION, "other words"]))
     files = ("--src", tmp_path / "en", "--ref", tmp_path / "de")
-    found = heedful("evaluate", bundle, *files, "--metric", "same-length", "--json")
-    assert '"same-length": 50.0' in found.out, found.err
+    metric = ("--metric", "same_length:same_length", *plugin("same_length"))
+    found = heedful("evaluate", bundle, *files, *metric, "--json")
+    assert '"same_length:same_length": 50.0' in found.out, found.err
 
 
-def test_a_filter_finds_its_fault() -> None:
-    checker = PairChecker(survey_of([("HELP ME", "so")]), filters=(*FILTERS, example("shouting").SHOUTING))
-    assert "shouting" in checker.faults(Pair("HELP ME", "so"))
-    assert "shouting" not in checker.faults(Pair("Help me", "so"))
+def test_a_filter_removes_its_fault(tmp_path: Path) -> None:
+    (tmp_path / "en").write_bytes(text(["The dog sees us.", "HELP US NOW", "The cat sees us."]))
+    (tmp_path / "de").write_bytes(text(["Der Hund sieht uns.", "Hilf uns jetzt", "Die Katze sieht uns."]))
+    options = (*plugin("shouting"), "--remove", "shouting:shouting", "--fix", tmp_path / "fixed")
+    done = heedful("inspect", tmp_path / "en", tmp_path / "de", *options)
+    assert (done.code, "shouting:shouting" in done.out) == (0, True), done.err
+    assert (tmp_path / "fixed" / "train.src").read_bytes() == text(["The dog sees us.", "The cat sees us."])
 
 
 def test_a_loss_is_the_paper_s_without_its_exponent() -> None:

@@ -18,6 +18,8 @@ from typer.core import TyperCommand
 from heedful.errors import InputError
 from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH, Option, kinds_of, options_of
 
+_PLUGIN = "plugin"
+_OPTION = Option("A Python file with parts of your own, which settings name as FILE:NAME.", metavar="FILE.py")
 Context = Any  # click's in older versions of typer, of its own copy of click in newer ones
 _ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
 
@@ -111,8 +113,15 @@ def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Calla
     """
     task = task_of(run)
     parameters = {each.name: each for each in (_parameters_of(task) if has_options else ())}
+    if has_options:
+        parameters[_PLUGIN] = _parameter(_PLUGIN, list[str] | None, None, _OPTION)
 
     def command(**values: Any) -> None:  # noqa: ANN401
+        if files := values.pop(_PLUGIN, None):
+            from heedful.settings.plugins import load_plugin
+
+            for file in files:
+                load_plugin(file)
         run(_made(task, values))
 
     ordered = sorted(parameters.values(), key=lambda each: each.default is not Parameter.empty)

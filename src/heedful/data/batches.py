@@ -207,6 +207,7 @@ class BatchSource:
         template: the special-token template of the store; None: eos only.
         ramp_from: the budget of the first epoch, doubled with each up to `tokens`; None: always `tokens`.
         mixture: how several corpora are mixed; None: each pair of the store once in each epoch.
+        sampler: divides the pairs of an epoch into batches.
     """
 
     store: ParallelStore
@@ -218,6 +219,7 @@ class BatchSource:
     template: SpecialTokens | None = None
     ramp_from: int | None = None
     mixture: Mixture | None = None
+    sampler: Callable[..., list[Indices]] = plan_epoch
 
     def __post_init__(self) -> None:
         if self.sampling > 0.0 and not self.store.has_text:
@@ -236,7 +238,7 @@ class BatchSource:
         """Return the pair indices of each batch of an epoch."""
         src_lengths, tgt_lengths = self._planned_lengths
         mixed = None if self.mixture is None else self.mixture.indices(self.seed, epoch)
-        plan = plan_epoch(
+        plan = self.sampler(
             src_lengths if mixed is None else src_lengths[mixed],
             tgt_lengths if mixed is None else tgt_lengths[mixed],
             tokens=self.budget(epoch),

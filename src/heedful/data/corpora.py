@@ -20,6 +20,7 @@ from typing import Any, overload
 import pyarrow as pa
 from typing_extensions import override
 
+from heedful.data.cleaning.pair import faulty_by
 from heedful.data.files import Chunk, FilledPairs, PairFiles, ParallelText, Report
 from heedful.data.json_pairs import paths_of_key
 from heedful.errors import CorpusError
@@ -106,24 +107,31 @@ class Sentences(_Lines):
 
 
 @contextmanager
-def open_text(files: PairFiles, directory: Path, *, report: Report | None = None) -> Iterator[ParallelText]:
+def open_text(
+    files: PairFiles, directory: Path, *, filters: Sequence[str] = (), report: Report | None = None
+) -> Iterator[ParallelText]:
     """Read a text of any size into temporary files, which are removed when the block ends.
 
     Args:
         files: the text.
         directory: for the temporary files, which are as large as the text.
+        filters: of plugins; pairs in which one finds a fault are left out.
         report: called with the fraction that was read.
 
     Raises:
-        CorpusError: the text is not usable, or the files cannot be written.
+        CorpusError: the text is not usable, or the files cannot be written; filters leave nothing.
+        ConfigError: there is no such filter.
     """
-    pairs = FilledPairs(chunks(files, report=report), files)
+    is_faulty = faulty_by(filters) if filters else None
+    pairs = FilledPairs(chunks(files, report=report), files, is_faulty=is_faulty)
     with ExitStack() as stack, writing_to(directory):
         directory.mkdir(parents=True, exist_ok=True)
         paths = [stack.enter_context(_temporary(directory)) for _ in range(2)]
         count = _write(paths, pairs)
         src, tgt = (Sentences(path, count) for path in paths)
-        text = ParallelText(src, tgt, tuple(map(str, files.paths)), pairs.num_empty)
+        text = ParallelText(src, tgt, tuple(map(str, files.paths)), pairs.num_empty, pairs.num_faulty)
+        if not count:
+            raise CorpusError(f"{files.name}: data.filters={','.join(filters)} leave no pair")
         stack = stack.pop_all()
     with stack:
         yield text
@@ -158,7 +166,8 @@ def joined(texts: Sequence[ParallelText]) -> ParallelText:
     """Return several texts as one, without a copy."""
     src, tgt = _Joined([text.src for text in texts]), _Joined([text.tgt for text in texts])
     names = tuple(name for text in texts for name in text.sources)
-    return ParallelText(src, tgt, names, sum(text.num_empty for text in texts))
+    empty, faulty = sum(text.num_empty for text in texts), sum(text.num_faulty for text in texts)
+    return ParallelText(src, tgt, names, empty, faulty)
 
 
 def load_text(files: PairFiles) -> ParallelText:

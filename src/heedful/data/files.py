@@ -24,6 +24,7 @@ _TRUSTED_SIZE = 2**28  # bytes
 _MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
 
 Chunk = tuple[list[str], list[str]]  # sources and targets of some pairs, in order
+IsFaulty = Callable[[str, str], bool]  # of source and target
 Report = Callable[[float], None]  # called now and then with the fraction that is done, 0 to 1
 
 
@@ -36,20 +37,22 @@ class ParallelText:
         tgt: target sentences, of the same number.
         sources: the names of the files, for messages: two, or one that holds source and target.
         num_empty: pairs left out because source or target was empty.
+        num_faulty: pairs left out by filters.
     """
 
     src: Sequence[str]
     tgt: Sequence[str]
     sources: tuple[str, ...] = ()
     num_empty: int = 0
+    num_faulty: int = 0
 
     def __len__(self) -> int:
         return len(self.src)
 
     @property
     def num_read(self) -> int:
-        """The number of pairs in the files, empty ones included."""
-        return len(self.src) + self.num_empty
+        """The number of pairs in the files, those left out included."""
+        return len(self.src) + self.num_empty + self.num_faulty
 
     @property
     def name(self) -> str:
@@ -148,12 +151,17 @@ def _too_long(name: str, number: int) -> str:
 class FilledPairs:
     """Iterates over the pairs that have both texts; `num_empty` counts the others.
 
+    If there are filters, pairs with a fault are left out too, and counted by `num_faulty`.
+
     Raises:
         CorpusError: all sources, all targets, or one of each pair are empty; at the end.
     """
 
-    def __init__(self, chunks: Iterable[Chunk], files: "PairFiles") -> None:
-        self.num_empty = 0
+    def __init__(
+        self, chunks: Iterable[Chunk], files: "PairFiles", *, is_faulty: IsFaulty | None = None
+    ) -> None:
+        self.num_empty = self.num_faulty = 0
+        self._is_faulty = is_faulty
         self._chunks = chunks
         self._files = files
 
@@ -164,11 +172,15 @@ class FilledPairs:
             has_src = has_src or any(map(str.strip, src))
             has_tgt = has_tgt or any(map(str.strip, tgt))
             self.num_empty += len(src) - len(filled)
+            has_pair = has_pair or bool(filled)
+            if self._is_faulty:
+                good = [i for i in filled if not self._is_faulty(src[i], tgt[i])]
+                self.num_faulty += len(filled) - len(good)
+                filled = good
             if len(filled) == len(src):
                 yield src, tgt
             elif filled:
                 yield [src[i] for i in filled], [tgt[i] for i in filled]
-            has_pair = has_pair or bool(filled)
         for name, has_text in zip(self._files.labels, (has_src, has_tgt), strict=True):
             if not has_text:
                 raise CorpusError(f"{name}: every line is empty; give a file with text")

@@ -19,12 +19,14 @@ from heedful.data.cleaning import (
     Survey,
     TextCounts,
     language_identifier,
+    of_pair,
     survey,
 )
 from heedful.data.files import PairFiles, Row
 from heedful.errors import ConfigError, CorpusError, install_hint, suggestion
 from heedful.runtime.durable import new_directory
 from heedful.settings.options import Filtering, HeldOutText
+from heedful.settings.plugins import part
 from heedful.text.round_trip import SAMPLE, RoundTrip, nmt_nfkc
 
 Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1
@@ -150,7 +152,7 @@ def inspect_text(
     removing = _removing(filtering)
     with _Output.open(texts.train, filtering.fix) as output:
         corpus = _survey(texts, filtering, on_progress)
-        checker = PairChecker(corpus)
+        checker = PairChecker(corpus, filters=(*FILTERS, *_plugged(filtering)))
         findings = {
             each.name: Finding(each.name, each.finds, each.name in removing) for each in checker.applied
         }
@@ -217,6 +219,16 @@ class _Output:
             )
 
 
+def _plugged(filtering: Filtering) -> list[Filter]:
+    """Return the filters of plugins that the options name.
+
+    Raises:
+        ConfigError: there is no such filter.
+    """
+    named = dict.fromkeys((*(filtering.keep or ()), *(filtering.remove or ())))
+    return [of_pair(name, part(name, "filter")) for name in named if ":" in name]
+
+
 def _removing(filtering: Filtering) -> set[str]:
     """Return the names of the filters whose pairs `--fix` removes.
 
@@ -229,7 +241,7 @@ def _removing(filtering: Filtering) -> set[str]:
     if both := sorted({*keep} & {*remove}):
         raise typer.BadParameter(f"--keep {both[0]} and --remove {both[0]} contradict: give one of them")
     for name in (*keep, *remove):
-        if name not in known:
+        if name not in known and ":" not in name:
             raise ConfigError(f"unknown filter {name!r}{suggestion(name, known)}")
     return ({each.name for each in FILTERS if each.removes} | {*remove}) - {*keep}
 

@@ -1,4 +1,4 @@
-"""COMET (Rei et al., 2020; the package unbabel-comet) as a metric: `comet=MODEL`, an entry point.
+"""COMET (Rei et al., 2020; the package unbabel-comet) as a metric: `comet=MODEL`.
 
 MODEL is a checkpoint on this machine. Nothing is downloaded: neither the model nor the tokenizer of its
 encoder, which must be in the cache of the Hugging Face hub. unbabel-comet 2.2.7 needs numpy below 2 and

@@ -1,14 +1,15 @@
 """Scores of plain text against references, with confidence intervals: sacreBLEU's metrics, and error rates.
 
-A metric is a function from `Texts` to a `Measurement`. Other packages add theirs as entry points of the group
-`heedful.metrics`, by name: a function, or a class that is made from the text after the name, `name=text`, and
-called. How texts are divided into words is in `evaluation/tokenization.py`.
+A metric is a function from `Texts` to a `Measurement`. One of a plugin (`settings/plugins.py`) may also be a
+class that is made from the text after its name, `plugin:Name=text`, and called. How texts are divided into
+words is in `evaluation/tokenization.py`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points, version
-from typing import Self, cast
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,8 @@ from sacrebleu.significance import estimate_ci
 from heedful.errors import ConfigError, CorpusError, InputError, suggestion
 from heedful.evaluation.tokenization import Tokenization, check_tokenizer, tokenization_of
 from heedful.notebook_html import text_table
+from heedful.settings.plugins import part
 
-ENTRY_POINTS = "heedful.metrics"
 SEED = 12345  # of the resamples: sacreBLEU's
 
 
@@ -272,24 +273,23 @@ def metric_names(text: str) -> list[str]:
 
 
 def metric_of(name: str) -> "Metric":
-    """Return the metric of this name: one of heedful's, or of an entry point, as `name` or `name=text`.
+    """Return the metric of this name: one of heedful's, or a plugin's (`plugin:name`, `plugin:name=text`).
 
     Raises:
-        ConfigError: it does not exist, cannot be imported, or lacks a model or the text after its name.
+        ConfigError: it does not exist, or lacks a model or the text after its name.
         MissingExtraError: a package that it needs is not installed.
     """
     if name in METRICS:
         if name == "spbleu":
             check_tokenizer("flores200")
         return METRICS[name]
-    others = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
     first, _, text = name.partition("=")
-    if first not in others:
-        raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, *others])}")
-    try:
-        loaded = others[first].load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"metric {first!r}: cannot import {others[first].value}: {error}") from error
+    if first == "comet":
+        loaded: Any = import_module("heedful.evaluation.comet").Comet
+    elif ":" in first:
+        loaded = part(first, "metric")
+    else:
+        raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, 'comet'])}")
     if text and not isinstance(loaded, type):
         raise ConfigError(f"metric {name!r}: {first} takes no text after its name; leave out ={text}")
     metric: Metric = loaded(text) if isinstance(loaded, type) else loaded

@@ -25,6 +25,7 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.interop.marian_files import is_marian
 from heedful.settings.parsing import shown
+from heedful.settings.plugins import part
 from heedful.storage.bundle import FORMAT_VERSION, file_sha256, save_weights
 
 LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
@@ -77,7 +78,7 @@ def read_layout(
     """Convert the tensors of a checkpoint to a configuration and weights with the same outputs.
 
     Args:
-        layout: one of `LAYOUTS`.
+        layout: one of `LAYOUTS`, or a function of a plugin, as `plugin:name`.
         tensors: by the checkpoint's names; they are not changed.
         settings: that cannot be inferred, for example `{"num_heads": 8}`; the keys of `ModelConfig`.
         origin: the file, for error messages.
@@ -91,7 +92,8 @@ def read_layout(
     conversion = Conversion(
         tensors, layout=layout, origin=Path(origin), settings=settings or {}, beside=beside
     )
-    return LAYOUTS[layout](conversion)
+    read = LAYOUTS.get(layout) or part(layout, "layout")
+    return read(conversion)
 
 
 def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedBundle:
@@ -211,6 +213,6 @@ def _fits(layout: str, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> b
 
 def check_layout(layout: str) -> None:
     """Raise an InteropError with a suggestion if there is no such layout."""
-    if layout not in (*LAYOUTS, *DIRECTORY_LAYOUTS):
+    if ":" not in layout and layout not in (*LAYOUTS, *DIRECTORY_LAYOUTS):
         known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
         raise InteropError(f"layout {layout!r} does not exist{suggestion(layout, known)}")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.model.attention import LayerCache, MultiHeadAttention
-from heedful.model.positions import LearnedPositions, NoPositions, SinusoidalPositions
+from heedful.settings.plugins import part
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -28,7 +28,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(d_model, d_ff, bias=bias)
         self.outer = nn.Linear(d_ff, d_model, bias=bias)
-        self.activation = ACTIVATIONS[activation]
+        self.activation = ACTIVATIONS.get(activation) or part(activation, "model.activation")
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class InputEmbedding(nn.Module):
     def __init__(
         self,
         tokens: nn.Embedding,
-        positions: SinusoidalPositions | LearnedPositions | NoPositions,
+        positions: nn.Module,
         *,
         dropout: float,
         word_dropout: float = 0.0,

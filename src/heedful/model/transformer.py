@@ -28,6 +28,7 @@ from heedful.model.variants import (
     concatenated_sinusoids,
 )
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
+from heedful.settings.plugins import part
 
 SINUSOIDS: dict[str, Callable[[int, int], Tensor]] = {
     "sinusoidal": sinusoids,
@@ -294,11 +295,13 @@ def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
 
 
 def _input_embedding(config: ModelConfig, stack: str, tokens: nn.Embedding) -> InputEmbedding:
-    positions: SinusoidalPositions | LearnedPositions | NoPositions = NoPositions()
+    positions: nn.Module = NoPositions()
     if config.positions in SINUSOIDS:
         positions = SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
     elif config.positions == "learned":
         positions = LearnedPositions(config.d_model, config.max_positions)
+    elif not issubclass(kind := _class_of(config, "positions", AttentionPositions), AttentionPositions):
+        positions = kind(config.d_model, config.max_positions)
     return InputEmbedding(
         tokens,
         positions,
@@ -326,11 +329,15 @@ def _attention_positions(config: ModelConfig, *, bidirectional: bool) -> Attenti
         return BucketedBiases(
             config.num_heads, num_buckets=buckets, max_distance=reach, bidirectional=bidirectional
         )
-    return AttentionPositions()
+    kind = _class_of(config, "positions", AttentionPositions)
+    if kind is AttentionPositions or not issubclass(kind, AttentionPositions):
+        return AttentionPositions()
+    made: AttentionPositions = kind(config.num_heads, bidirectional=bidirectional)
+    return made
 
 
 def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadAttention:
-    return MultiHeadAttention(
+    made: MultiHeadAttention = _class_of(config, "attention", MultiHeadAttention)(
         config.d_model,
         config.num_heads,
         d_k=config.d_k,
@@ -340,20 +347,40 @@ def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadA
         dropout=config.attention_dropout,
         bias=config.attention_bias,
     )
+    return made
 
 
 def _feed_forward(config: ModelConfig) -> FeedForward:
-    return (GatedFeedForward if config.gated else FeedForward)(
+    own = GatedFeedForward if config.gated else FeedForward
+    made: FeedForward = _class_of(config, "feed_forward", own)(
         config.d_model,
         config.d_ff,
         activation=config.activation,
         dropout=config.activation_dropout,
         bias=config.feed_forward_bias,
     )
+    return made
 
 
 def _norm(config: ModelConfig) -> nn.Module:
-    return (nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm)(config.d_model, config.layer_norm_eps)
+    own = nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm
+    made: nn.Module = _class_of(config, "norm_kind", own)(config.d_model, config.layer_norm_eps)
+    return made
+
+
+def _class_of(config: ModelConfig, name: str, own: type[nn.Module]) -> Any:  # noqa: ANN401
+    """Return the class of a layer: heedful's own, or that of a plugin, which is made with the same arguments.
+
+    Raises:
+        ConfigError: the plugin is not loaded, or its part is no class of torch modules.
+    """
+    reference = getattr(config, name)
+    if reference is None or ":" not in reference:
+        return own
+    kind = part(reference, f"model.{name}")
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise ConfigError(f"model.{name}={reference}: must be a class of torch modules (nn.Module)")
+    return kind
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:

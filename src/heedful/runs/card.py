@@ -133,6 +133,24 @@ def _shell_word(word: str) -> str:
     return f"$'{''.join(letters)}'"
 
 
+def _plugins(config: Config) -> str:
+    """Return the options that load the plugins of the architecture."""
+    return "".join(f" --plugin {each}.py" for each in plugin_names(config.model.plugged.values()))
+
+
+def plugin_names(parts: Iterable[str]) -> list[str]:
+    """Return the plugins of some parts, `plugin:Name`."""
+    return list(dict.fromkeys(each.partition(":")[0] for each in parts))
+
+
+def _plugged_section(config: Config) -> list[str]:
+    """Return what is not heedful's own; the code is not in a bundle."""
+    rows = [f"- `{key}`: `{name}`" for key, name in config.plugged]
+    needed = plugin_names(config.model.plugged.values())
+    code = f" To use the model, you need the code of {' and '.join(needed)}." if needed else ""
+    return ["## Plugins", "", f"These parts are not heedful's own.{code}", "", *rows, ""]
+
+
 def shared_config(config: Config) -> Config:
     """Return the configuration that a bundle has: of each file its name alone."""
     data = config.data.model_dump() | {"cache_dir": None}
@@ -198,7 +216,8 @@ def model_card(
             "## Use",
             "",
             "```sh",
-            "heedful translate path/to/this/directory < input.txt  # or its name on the hub, user/model",
+            f"heedful translate{_plugins(config)} path/to/this/directory < input.txt"
+            "  # or its name on the hub, user/model",
             "```",
             "",
             "```python",
@@ -209,6 +228,7 @@ def model_card(
             "```",
             "",
             *(_origin_section(origin, config) if origin else []),
+            *(_plugged_section(config) if config.plugged else []),
             "## Data",
             "",
             f"- training text: {' and '.join(names)}",

@@ -200,7 +200,12 @@ class ShardPreparer(ShardWorker):
             using_threads(job.threads),
             temporary_directory(cache_directory(job.config.data.cache_dir)) as folder,
             job.text.files(name, folder) as files,
-            open_text(files, folder, report=lambda fraction: report(fraction / 2)) as text,
+            open_text(
+                files,
+                folder,
+                filters=job.config.data.filters,
+                report=lambda fraction: report(fraction / 2),
+            ) as text,
         ):
             store = build_store(
                 text,

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from heedful.data.batches import BatchSource, Mixture
+from heedful.data.batches import BatchSource, Mixture, plan_epoch
 from heedful.data.corpora import hold_out, joined, load_text, open_text
 from heedful.data.files import PairFiles, ParallelText, Report, overlap, shared_pairs
 from heedful.data.store import ParallelStore, build_store, cache_directory
@@ -39,6 +39,7 @@ from heedful.runs.prepare import (
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config, validate
 from heedful.settings.options import PAIR_TOKENS
+from heedful.settings.plugins import part
 from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
@@ -258,8 +259,10 @@ def _read(
     texts = []
     for corpus in corpora:
         with notices.during(f"reading {corpus.name}") as report:
-            text = files.enter_context(open_text(corpus, cache_directory(data.cache_dir), report=report))
-        notices.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty")
+            cache = cache_directory(data.cache_dir)
+            text = files.enter_context(open_text(corpus, cache, filters=data.filters, report=report))
+        faulty = f", {text.num_faulty:,} by data.filters" if data.filters else ""
+        notices.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty{faulty}")
         texts.append(text)
     if held_out is not None:
         valid = load_text(held_out)
@@ -443,11 +446,18 @@ def _stored(
         template=templates[0],
         ramp_from=config.batch.ramp_from,
         mixture=_mixture([len(store) for store in stores], templates, config.data),
+        sampler=part(config.batch.sampler, "batch.sampler") if config.batch.sampler else plan_epoch,
     )
     # A validation pair may be longer than those that are trained on: as long as `heedful score` takes.
     held_out = build(valid, template, 0.0, total - len(valid), least=PAIR_TOKENS)
     return source, replace(
-        source, store=held_out, sampling=0.0, template=template, ramp_from=None, mixture=None
+        source,
+        store=held_out,
+        sampling=0.0,
+        template=template,
+        ramp_from=None,
+        mixture=None,
+        sampler=plan_epoch,
     )
 
 

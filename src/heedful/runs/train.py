@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from heedful.data.batches import BatchSource
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import without_warnings
 from heedful.decoding.translator import Translator
-from heedful.errors import CheckpointError
+from heedful.errors import CheckpointError, ConfigError
 from heedful.evaluation.metrics import evaluate_texts
 from heedful.evaluation.tokenization import language_of_files, tokenization_of
 from heedful.model.transformer import Transformer
@@ -32,6 +34,7 @@ from heedful.runs.setup import PreparedRun, set_up_training
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
 from heedful.settings.options import TrainingPrecision
+from heedful.settings.plugins import part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
 from heedful.training import (
@@ -121,6 +124,7 @@ def train(  # noqa: PLR0913
     """
     if track is not None:
         summary_writer()
+    loss, schedule = _plugged(config, loss, schedule)
     run = RunDirectory(output, beside)
     run.check(resume=resume, overwrite=overwrite)
     if resume:
@@ -158,6 +162,20 @@ def train(  # noqa: PLR0913
     return TrainResult(run.path / "best", run.path / "last", end)
 
 
+def _plugged(
+    config: Config, loss: LossFunction | None, schedule: LearningRate | None
+) -> tuple[LossFunction | None, LearningRate | None]:
+    """Return loss and schedule, those of plugins if none is given.
+
+    Raises:
+        ConfigError: a plugin that the configuration names is not loaded, or lacks what is named.
+    """
+    parts = {key: part(name, key) for key, name in config.plugged}
+    named = parts.get("train.loss")
+    named = named() if isinstance(named, type) else named  # a class of settings with defaults
+    return loss or named, schedule or parts.get("schedule.name")
+
+
 def _trainer_of(
     prepared: PreparedRun,
     run: RunDirectory,
@@ -178,6 +196,7 @@ def _trainer_of(
             validators=[
                 NllValidator(prepared.valid_source, prepared.execution.precision),
                 *([decoding] if prepared.config.valid.decode_sentences else []),
+                *(_validator(each) for each in prepared.config.valid.validators),
             ],
             listeners=listeners,
             keep_model=_bundle_writer(prepared, guard, command, decoding.signatures),
@@ -190,6 +209,23 @@ def _trainer_of(
         loss=loss,
         schedule=schedule,
     )
+
+
+def _validator(name: str) -> Callable[[Transformer], Scores]:
+    """Return the validator of a plugin; the name of its score is its own.
+
+    Raises:
+        ConfigError: from the validator, if what it returned is no number.
+    """
+
+    def validate(model: Transformer) -> Scores:
+        with torch.no_grad():
+            value = part(name, "valid.validators")(model.eval())
+        if not isinstance(value, float | int):
+            raise ConfigError(f"valid.validators={name}: returned {value!r}; return a number")
+        return {name: float(value)}
+
+    return validate
 
 
 def _validation_set(prepared: PreparedRun, tokenizer: str) -> str:
@@ -317,7 +353,9 @@ class DecodingValidator:
 
     def __init__(self, prepared: PreparedRun) -> None:
         self._prepared = prepared
-        number = prepared.config.valid.decode_sentences
+        number, metric = prepared.config.valid.decode_sentences, prepared.config.valid.metric
+        own = [metric] if ":" in metric and metric not in prepared.config.valid.validators else []
+        self._metrics = [*DECODED_METRICS, *own]
         self._sources, self._references = prepared.valid.src[:number], prepared.valid.tgt[:number]
         self.tokenizer = tokenizer_of(prepared.config, self._references)
         self.signatures: dict[str, str] = {}
@@ -335,7 +373,7 @@ class DecodingValidator:
             translations = translator.translations(self._sources, options=SearchOptions.from_config(greedy))
         outputs = [each.text for each in translations]
         report = evaluate_texts(
-            self._sources, outputs, [self._references], list(DECODED_METRICS), tokenize=self.tokenizer
+            self._sources, outputs, [self._references], self._metrics, tokenize=self.tokenizer
         )
         self.signatures.update(report.signatures)
         return report.scores | {CUT_OUTPUTS: sum(not each.finished for each in translations)}

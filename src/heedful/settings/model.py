@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from heedful.settings.plugins import PartName
 from heedful.settings.section import Count, Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
 
 # Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.
@@ -38,6 +39,11 @@ class ModelConfig(Section):
         description="Heads of keys and values that query heads share (grouped-query attention, not in the "
         "paper); none: one for each query head.",
     )
+    attention: PartName | None = Field(
+        None,
+        description="Class of a plugin instead of multi-head attention (3.2.2), such as mine:Linear; none: "
+        "the paper's.",
+    )
     d_ff: Width = Field(2048, description="Size of the feed-forward network's inner layer (3.3).")
     num_encoder_layers: Depth = Field(6, description="Layers of the encoder (3.1).")
     num_decoder_layers: Depth = Field(6, description="Layers of the decoder (3.1).")
@@ -58,8 +64,11 @@ class ModelConfig(Section):
     word_dropout: Probability = Field(
         0.0, description="Dropout of whole token embeddings, source and target (not in the paper)."
     )
-    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = Field(
-        "relu", description="Activation function of the feed-forward layer (3.3)."
+    feed_forward: PartName | None = Field(
+        None, description="Class of a plugin instead of the feed-forward layer (3.3); none: the paper's."
+    )
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] | PartName = Field(
+        "relu", description="Activation function of the feed-forward layer (3.3), also of a plugin."
     )
     gated: bool = Field(
         default=False, description="Add a gate to the feed-forward layer (GLU, not in the paper)."
@@ -69,27 +78,32 @@ class ModelConfig(Section):
         description="Layer normalisation after each residual connection (post, 3.1), or before each "
         "sub-layer and at the end of each stack (pre).",
     )
-    norm_kind: Literal["layer", "rms"] = Field(
-        "layer", description="Layer normalisation (3.1), or RMSNorm, which neither centres nor shifts."
+    norm_kind: Literal["layer", "rms"] | PartName = Field(
+        "layer",
+        description="Layer normalisation (3.1), RMSNorm, which neither centres nor shifts, or a class of a "
+        "plugin.",
     )
-    positions: Literal[
-        "sinusoidal",
-        "concatenated",
-        "marian",
-        "opennmt-tf",
-        "fairseq",
-        "learned",
-        "rotary",
-        "alibi",
-        "relative",
-    ] = Field(
+    positions: (
+        Literal[
+            "sinusoidal",
+            "concatenated",
+            "marian",
+            "opennmt-tf",
+            "fairseq",
+            "learned",
+            "rotary",
+            "alibi",
+            "relative",
+        ]
+        | PartName
+    ) = Field(
         "sinusoidal",
         description="Positional encoding: sinusoidal (3.5); concatenated, the same with sines first and "
         "cosines after them (transformers' MarianMT); marian, concatenated with other wavelengths (Marian "
         "itself, OpenNMT-py's SinusoidalConcat); opennmt-tf, marian's counted from 1 (OpenNMT-tf, "
         "CTranslate2's default); fairseq, marian's counted from 2 (fairseq, FSMT, M2M100); learned (Table 3, "
         "row E); rotary queries and keys (RoPE); alibi, attention that falls with distance (ALiBi); "
-        "relative, a learned bias for each bucket of distances (T5).",
+        "relative, a learned bias for each bucket of distances (T5); or a class of a plugin.",
     )
     max_positions: NumPositions = Field(
         1024, description="Number of learned positions; the other encodings have no limit."
@@ -154,6 +168,13 @@ class ModelConfig(Section):
     def head_value_size(self) -> int:
         """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
+
+    @property
+    def plugged(self) -> dict[str, str]:
+        """The parts of plugins, `plugin:Name` by the setting that names each; only torch computes them."""
+        names = ("attention", "feed_forward", "activation", "norm_kind", "positions")
+        values = {f"model.{name}": getattr(self, name) for name in names}
+        return {key: value for key, value in values.items() if value and ":" in value}
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

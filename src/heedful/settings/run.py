@@ -26,6 +26,7 @@ from heedful.settings.options import (
     TrainingRequest,
     options_of,
 )
+from heedful.settings.plugins import PartName
 from heedful.settings.section import (
     Count,
     NonNegativeFactor,
@@ -141,6 +142,11 @@ class DataConfig(Section):
     cache_dir: str | None = Field(
         None, description="Directory of prepared corpora; none: that of the user's caches."
     )
+    filters: tuple[PartName, ...] = Field(
+        (),
+        description="Functions of plugins that find faults in pairs; such pairs are left out of the training "
+        "text.",
+    )
     allow_overlap: bool = Field(
         default=False, description="Train even if validation pairs are in the training text too."
     )
@@ -193,6 +199,11 @@ class BatchConfig(Section):
         None, description="Size of a micro-batch in the first epoch; it doubles with each, until tokens."
     )
     accumulation: Positive = Field(1, description="Micro-batches of one step.")
+    sampler: PartName | None = Field(
+        None,
+        description="Function of a plugin that divides the pairs of an epoch into batches, as plan_epoch in "
+        "heedful.data.batches does; none: by length (5.1).",
+    )
     bucket_width: Annotated[int, Field(gt=0, le=2**12)] = Field(
         4, description="Lengths are rounded up to a multiple of this."
     )
@@ -212,8 +223,10 @@ class BatchConfig(Section):
 class OptimizerConfig(Section):
     """Adam (5.3), or Muon for the matrices of the layers and Adam for the rest."""
 
-    name: Literal["adam", "muon"] = Field(
-        "adam", description="The optimiser; muon is for the matrices of the layers, with Adam for the rest."
+    name: Literal["adam", "muon"] | PartName = Field(
+        "adam",
+        description="The optimiser; muon is for the matrices of the layers, with Adam for the rest. Or a "
+        "class of a plugin, which gets the weights in groups with lr, betas, eps and weight_decay.",
     )
     beta1: Probability = Field(0.9, description="Adam's decay rate of the mean of gradients (5.3).")
     beta2: Probability = Field(0.98, description="Adam's decay rate of the mean of their squares (5.3).")
@@ -229,10 +242,10 @@ class OptimizerConfig(Section):
 class ScheduleConfig(Section):
     """The learning rate over the steps (5.3)."""
 
-    name: Literal["paper", "inverse_sqrt", "linear", "cosine", "1-sqrt", "constant"] = Field(
+    name: Literal["paper", "inverse_sqrt", "linear", "cosine", "1-sqrt", "constant"] | PartName = Field(
         "paper",
         description="Shape of the schedule: the paper's (5.3), or another one; the others rise linearly to a "
-        "peak.",
+        "peak. Or a function of a plugin, schedule(step, fraction_done), which returns the rate.",
     )
     warmup_steps: Count = Field(
         4000, description="Steps in which the rate rises (5.3); warmup_fraction replaces them."
@@ -264,7 +277,7 @@ class ScheduleConfig(Section):
 
     @model_validator(mode="after")
     def _has_a_peak(self) -> Self:
-        if self.name != "paper" and self.peak is None:
+        if self.name != "paper" and ":" not in self.name and self.peak is None:
             raise ValueError(f'schedule.name="{self.name}" needs schedule.peak')
         if self.name == "paper" and self.warmup_steps == 0:
             raise ValueError('schedule.name="paper" needs schedule.warmup_steps of at least 1')
@@ -304,6 +317,11 @@ class TrainConfig(Section):
         None,
         description="Maximum time of training in minutes; validations count, except the final one and that "
         "of a base model.",
+    )
+    loss: PartName | None = Field(
+        None,
+        description="Function of a plugin, loss(model, batch), instead of cross-entropy with label smoothing "
+        "(5.4).",
     )
     label_smoothing: Probability = Field(0.1, description="Label smoothing (5.4).")
     r_drop: NonNegativeFactor = Field(
@@ -383,8 +401,13 @@ class ValidConfig(Section):
         description="Fraction of a run between validations, and between checkpoints, if the run is limited "
         "by train.max_minutes alone; none: every_steps and train.checkpoint_every_steps.",
     )
-    metric: Literal["nll", "bleu", "chrf", "exact"] = Field(
-        "nll", description="Metric by which the best model is chosen."
+    metric: Literal["nll", "bleu", "chrf", "exact"] | PartName = Field(
+        "nll",
+        description="Metric by which the best model is chosen; also a metric of a plugin, or one of "
+        "validators. Apart from nll, higher is better.",
+    )
+    validators: tuple[PartName, ...] = Field(
+        (), description="Functions of plugins that get the model at each validation and return a number."
     )
     tokenize: BleuTokenizer = Field("auto", description=TOKENIZE)
     decode_sentences: Count = Field(
@@ -398,7 +421,7 @@ class ValidConfig(Section):
 
     @model_validator(mode="after")
     def _metric_is_measured(self) -> Self:
-        if self.metric != "nll" and not self.decode_sentences:
+        if self.metric not in ("nll", *self.validators) and not self.decode_sentences:
             raise ValueError(f'valid.metric="{self.metric}" needs valid.decode_sentences above 0')
         return self
 
@@ -475,6 +498,21 @@ class Config(Section):
     valid: ValidConfig = ValidConfig()
     decode: DecodeConfig = DecodeConfig()
     languages: LanguageConfig = LanguageConfig()
+
+    @property
+    def plugged(self) -> list[tuple[str, str]]:
+        """The parts of plugins: the setting and `plugin:Name` of each."""
+        values = [
+            *self.model.plugged.items(),
+            *(("data.filters", each) for each in self.data.filters),
+            ("batch.sampler", self.batch.sampler),
+            ("optimizer.name", self.optimizer.name),
+            ("schedule.name", self.schedule.name),
+            ("train.loss", self.train.loss),
+            ("valid.metric", self.valid.metric),
+            *(("valid.validators", each) for each in self.valid.validators),
+        ]
+        return [(key, value) for key, value in values if value and ":" in value]
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:

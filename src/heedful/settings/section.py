@@ -69,14 +69,15 @@ class Section(BaseModel):
     @classmethod
     def _as_toml_means_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401
         """Convert whole numbers to floats, `false` to None, lists and "a,b" to tuples."""
-        accepts = str(cls.model_fields[info.field_name or ""].annotation)
-        if value is False and "None" in accepts:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        accepts = str(annotation)
+        if value is False and type(None) in get_args(annotation):
             return None
         if isinstance(value, list) and "tuple" in accepts:
             return tuple(value)
         if isinstance(value, str):
             _check_text(value)
-        if isinstance(value, str) and "tuple[str" in accepts:
+        if isinstance(value, str) and accepts.startswith(("tuple[str", "tuple[typing.Annotated[str")):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value
 
@@ -91,7 +92,7 @@ class Section(BaseModel):
 
 def _first_mistake(kind: type[Section], error: ValidationError) -> str:
     first = error.errors()[0]
-    *sections, name = (str(part) for part in first["loc"]) if first["loc"] else ("",)
+    *sections, name = map(str, _fields_in(kind, first["loc"])) if first["loc"] else ("",)
     key = ".".join([*sections, name])
     if first["type"] == "extra_forbidden":
         return f"unknown key {shown(key)}{suggestion(name, _known_keys(kind, sections))}"
@@ -99,7 +100,21 @@ def _first_mistake(kind: type[Section], error: ValidationError) -> str:
     if first["type"] == "value_error":
         return message
     message = message[0].lower() + message[1:]
+    if first["type"] == "literal_error" and error.errors()[-1]["type"] == "plugin":
+        message += ", or a part of a plugin, such as mine:Name"
     return f"{key}={as_json(first['input'])}: {message}"
+
+
+def _fields_in(kind: type[Section], location: Sequence[int | str]) -> Sequence[int | str]:
+    """Return the place of a value, without the types of a union that follow the name of its field."""
+    for number, name in enumerate(location[:-1], start=1):
+        field = kind.model_fields.get(str(name))
+        kinds = [field.annotation, *get_args(field.annotation)] if field else [kind] * isinstance(name, int)
+        sections = [each for each in kinds if _is_section(each)]
+        if not sections:
+            return location[:number]
+        [kind] = sections
+    return location
 
 
 def _known_keys(kind: type[Section], sections: Sequence[str]) -> Mapping[str, object]:

@@ -358,11 +358,15 @@ def _stored_model(path: Path, config: ModelConfig, description: Mapping[str, Any
     if not changes:
         return StoredModel(file, config)
     name, value = next(iter(changes.items()))
-    if "heedful.model" in sys.modules:  # otherwise, nothing in this process can have changed it
+    if config.plugged or "heedful.model" in sys.modules:  # otherwise, nothing here can have changed it
         from heedful.ops.changes import changes_by_code
         from heedful.storage.torch_weights import meta_model
 
-        if changes_by_code(config) == changes:
+        try:
+            found = changes_by_code(config)
+        except ConfigError as error:
+            raise BundleError(f"{path}: {error}") from error
+        if found == changes:
             weights = meta_model(config).named_parameters()
             return StoredModel(file, config, {each: tuple(weight.shape) for each, weight in weights})
     raise BundleError(

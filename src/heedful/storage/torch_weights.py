@@ -63,12 +63,16 @@ def check_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Pat
 
 
 def meta_model(config: ModelConfig) -> Transformer:
-    """Build a model on the meta device: its weights have names and shapes, but no values and no memory."""
-    with torch.device("meta"), _NoInitialisation():
+    """Build a model on the meta device: its weights have names and shapes, but no values and no memory.
+
+    With parts of plugins, which may compute tables of their own, it is built on the CPU.
+    """
+    with torch.device("cpu" if config.plugged else "meta"), _NoInitialisation():
         model = Transformer.from_config(config)
     for module in model.modules():
-        for name, buffer in module.named_buffers(recurse=False):  # tables that grow, empty at first
-            setattr(module, name, torch.empty_like(buffer, device="cpu"))
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_meta:  # a table that grows, empty at first
+                setattr(module, name, torch.empty_like(buffer, device="cpu"))
     return model
 
 

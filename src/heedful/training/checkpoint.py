@@ -39,7 +39,7 @@ from heedful.storage.torch_weights import (
     unique_weights,
 )
 from heedful.training.averaging import MovingAverage
-from heedful.training.optimizer import load_optimizer_state
+from heedful.training.optimizer import is_plugged, load_optimizer_state
 
 
 class Dataclass(Protocol):
@@ -102,7 +102,7 @@ def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str
         if not (isinstance(rate, float | int) and _are_whole(of_group) and of_group == numbers):
             raise ValueError("holds the state of an optimiser of other weights")
         for i, weight in zip(numbers, own["params"], strict=True):
-            if i in state:
+            if i in state and not is_plugged(optimizer):
                 _check_moments(i, state[i], weight, is_adam="betas" in own)
         checked.append(own | {"params": numbers, "lr": rate})
     if not state.keys() <= {*range(first)}:

@@ -14,6 +14,7 @@ from heedful.errors import ConfigError, suggestion
 from heedful.model.transformer import Transformer
 from heedful.ops.kernels import torch_dtype
 from heedful.ops.lora import add_adapters, inner_linear_layers
+from heedful.settings import plugins
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config, OptimizerConfig
 
@@ -182,6 +183,8 @@ def build_optimizer(
     ]
     for group in groups:
         group |= {"lr": 0.0, "betas": (config.beta1, config.beta2), "eps": config.eps}
+    if ":" in config.name:
+        return _plugged(config.name, groups)
     if config.name == "adam":
         kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
         return kind(groups, fused=True)
@@ -193,6 +196,19 @@ def build_optimizer(
         "precision": precision,
     }
     return MuonAndAdam([orthogonal, *groups])
+
+
+def _plugged(name: str, groups: Groups) -> torch.optim.Optimizer:
+    kind: Any = plugins.part(name, "optimizer.name")
+    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+        raise ConfigError(f"optimizer.name={name}: must be a class of optimisers (torch.optim.Optimizer)")
+    build: Callable[[Groups], torch.optim.Optimizer] = kind
+    return build([group for group in groups if group["params"]])
+
+
+def is_plugged(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimiser is of a plugin: nothing is known of its state."""
+    return type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW, MuonAndAdam)
 
 
 class MuonAndAdam(torch.optim.Optimizer):
@@ -227,6 +243,8 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 
 def optimizer_of_shard(optimizer: torch.optim.Optimizer, shard: Sequence[Tensor]) -> torch.optim.Optimizer:
     """Return an optimiser over some of another's weights, with the same settings and shared state."""
+    if is_plugged(optimizer):
+        return optimizer  # one rank updates all weights
     chosen = {id(weight) for weight in shard}
     groups = [
         {**group, "params": [weight for weight in group["params"] if id(weight) in chosen]}

@@ -1,7 +1,5 @@
 """Confidence intervals and p-values are sacreBLEU's; those of our own metrics follow the same resamples."""
 
-import sys
-from importlib.metadata import EntryPoint
 from types import ModuleType
 
 import pytest
@@ -12,9 +10,10 @@ from sacrebleu.significance import PairedTest
 from tolerances import FLOAT32, FLOAT64, close
 
 from heedful.errors import ConfigError
-from heedful.evaluation import metrics
-from heedful.evaluation.metrics import Measurement, Texts, compare_systems, evaluate_texts, p_value
+from heedful.evaluation.metrics import METRICS, Measurement, Texts, compare_systems, evaluate_texts, p_value
 from heedful.evaluation.tokenization import tokenization_of
+from heedful.settings import plugins
+from heedful.settings.plugins import load_plugin
 
 NOUNS = ("dog", "old woman", "child", "man in a red coat", "bird")
 REFERENCES = [f"the {NOUNS[i % 5]} sees {i % 7} of the {NOUNS[i % 3]}s ." for i in range(31)]
@@ -42,14 +41,12 @@ def test_the_interval_of_one_system_is_that_of_corpus_score() -> None:
     assert report.confidence["bleu"] == close(theirs._ci, FLOAT32.ROW)
 
 
-@pytest.mark.parametrize("name", metrics.METRICS)
+@pytest.mark.parametrize("name", METRICS)
 def test_a_score_is_that_of_the_sum_of_its_rows(name: str) -> None:
     if name == "spbleu":
         pytest.skip("it is bleu, and needs a model (test_tokenization.py)")
     words = tokenization_of([REFERENCES])
-    measured = metrics.METRICS[name](
-        Texts(REFERENCES, BAD, [REFERENCES], lowercase=False, tokenization=words)
-    )
+    measured = METRICS[name](Texts(REFERENCES, BAD, [REFERENCES], lowercase=False, tokenization=words))
     assert measured.score == close(measured.score_of(measured.rows.sum(0)), FLOAT64.ROW)
     assert len(measured.rows) == len(
         REFERENCES if name not in ("per", "item_error_rate") else set(REFERENCES)
@@ -71,16 +68,16 @@ def test_equal_systems_do_not_differ_and_unequal_ones_do() -> None:
     assert half.score == 50.0
 
 
-def test_a_metric_of_another_package_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_of_a_plugin_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("others")
     module.zero = lambda texts: Measurement.percentage([(0, 1) for _ in texts.hypotheses], "none")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "others", module)
-    entries = [EntryPoint(name, f"others:{name}", metrics.ENTRY_POINTS) for name in ("zero", "missing")]
-    monkeypatch.setattr(metrics, "entry_points", lambda group: entries)
-    assert evaluate_texts(GOOD, GOOD, [GOOD], ["zero", "exact"]).scores == {"zero": 0.0, "exact": 100.0}
-    with pytest.raises(ConfigError, match="'missing': cannot import others:missing"):
-        evaluate_texts(GOOD, GOOD, [GOOD], ["missing"])
-    with pytest.raises(ConfigError, match="zero=1"):  # a function takes nothing
-        evaluate_texts(GOOD, GOOD, [GOOD], ["zero=1"])
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    load_plugin(module)
+    found = evaluate_texts(GOOD, GOOD, [GOOD], ["others:zero", "exact"])
+    assert found.scores == {"others:zero": 0.0, "exact": 100.0}
+    with pytest.raises(ConfigError, match="others:zero=1"):  # a function takes nothing
+        evaluate_texts(GOOD, GOOD, [GOOD], ["others:zero=1"])
     with pytest.raises(ConfigError, match="did you mean 'zero'"):
-        evaluate_texts(GOOD, GOOD, [GOOD], ["zeroo"])
+        evaluate_texts(GOOD, GOOD, [GOOD], ["others:zeroo"])
+    with pytest.raises(ConfigError, match="did you mean 'bleu'"):
+        evaluate_texts(GOOD, GOOD, [GOOD], ["blue"])

@@ -1,7 +1,7 @@
 """Filters that find faulty pairs in parallel text: survey the corpus once, then check each pair."""
 
 from heedful.data.cleaning.pair import Pair, language_identifier
-from heedful.data.cleaning.registry import FILTERS, Filter, PairChecker
+from heedful.data.cleaning.registry import FILTERS, Filter, PairChecker, of_pair
 from heedful.data.cleaning.survey import Survey, TextCounts, survey
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "Survey",
     "TextCounts",
     "language_identifier",
+    "of_pair",
     "survey",
 ]

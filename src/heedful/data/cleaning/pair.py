@@ -3,13 +3,14 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from heedful.data.files import plain_name
+from heedful.data.files import IsFaulty, plain_name
 from heedful.errors import ConfigError, suggestion
+from heedful.settings.plugins import part
 from heedful.text.scripts import UNSPACED
 
 
@@ -89,6 +90,21 @@ class Pair:
     def __init__(self, src: str, tgt: str, *, index: int = 0) -> None:
         self.src, self.tgt, self.index = Sentence(src), Sentence(tgt), index
         self.sentences = (self.src, self.tgt)
+
+
+def faulty_by(filters: Sequence[str]) -> IsFaulty:
+    """Return a function of source and target: whether a filter of a plugin finds a fault in them.
+
+    Raises:
+        ConfigError: there is no such filter.
+    """
+    checks: list[Callable[[Pair], bool]] = [part(each, "data.filters") for each in filters]
+
+    def is_faulty(src: str, tgt: str) -> bool:
+        pair = Pair(src, tgt)
+        return any(check(pair) for check in checks)
+
+    return is_faulty
 
 
 MIN_LETTERS = 20  # shorter texts are not identified

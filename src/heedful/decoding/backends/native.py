@@ -421,6 +421,8 @@ def change_of(model: "Transformer | StoredModel") -> str | None:
 
     If `heedful.model` is not imported, it cannot have been changed, and torch need not be imported either.
     """
+    for key, value in model.config.plugged.items():
+        return f"{key}={value}"
     if "heedful.model" not in sys.modules:
         return None
     from heedful.ops.changes import changed_parts, in_words, patched_code

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
@@ -17,11 +17,7 @@ from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, suggestion
 from heedful.settings.options import SharedOptions, kinds_of
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-ENTRY_POINTS = "heedful.strategies"  # the group by which other packages register strategies
+from heedful.settings.plugins import part
 
 T = TypeVar("T")
 
@@ -128,11 +124,6 @@ class Greedy(Strategy):
 STRATEGIES: dict[str, type[Strategy]] = {"greedy": Greedy}
 
 
-def strategy_names() -> list[str]:
-    """Return the names of all registered strategies."""
-    return list(_registered())
-
-
 def parse_strategy(text: str) -> Strategy:
     """Return the strategy that NAME or NAME:KEY=VALUE,... names, with its settings.
 
@@ -141,9 +132,11 @@ def parse_strategy(text: str) -> Strategy:
     """
     name, _, settings = text.partition(":")
     registered = _registered()
-    if name not in registered:
-        raise InputError(f"strategy {name!r}: unknown{suggestion(name, registered)}")
-    strategy = _loaded(registered[name])
+    if name in registered:
+        strategy = registered[name]
+    else:
+        own, _, settings = settings.partition(":")
+        strategy = _plugged(name, own, registered)
     known, values = settings_of(strategy), dict[str, object]()
     for setting in settings.split(",") if settings else ():
         key, equals, value = setting.partition("=")
@@ -176,28 +169,21 @@ def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
     return kind(**own)
 
 
-def _registered() -> "dict[str, type[Strategy] | EntryPoint]":
-    """The strategies by name: those of the modules of this folder, then those of other packages."""
-    from importlib.metadata import entry_points  # slow to import, and needed for --strategy alone
-
+def _registered() -> dict[str, type[Strategy]]:
+    """Return the strategies of the modules of this folder by name."""
     own = dict(STRATEGIES)
     for module in iter_modules(strategies.__path__):
         own |= import_module(f"{strategies.__name__}.{module.name}").STRATEGIES
-    others = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
-    return {**own, **{name: each for name, each in others.items() if name not in own}}
+    return own
 
 
-def _loaded(entry: "type[Strategy] | EntryPoint") -> type[Strategy]:
-    if isinstance(entry, type):
-        return entry
-    try:
-        strategy = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"strategy {entry.name!r}: cannot import {entry.value}: {error}") from error
+def _plugged(plugin: str, name: str, registered: Mapping[str, type[Strategy]]) -> type[Strategy]:
+    """Return the strategy of a plugin."""
+    if not name or "=" in name:
+        raise InputError(f"strategy {plugin!r}: unknown{suggestion(plugin, registered)}")
+    strategy = part(f"{plugin}:{name}", "strategy")
     if not (isinstance(strategy, type) and is_dataclass(strategy) and hasattr(strategy, "search")):
-        raise InputError(
-            f"strategy {entry.name!r}: {entry.value} is not a strategy (a dataclass with the method search)"
-        )
+        raise InputError(f"strategy {plugin}:{name}: is not a strategy (a dataclass with the method search)")
     return cast(type[Strategy], strategy)
 
 

@@ -31,7 +31,6 @@ from heedful.model.layers import DecoderLayer
 from heedful.model.positions import (
     AttentionPositions,
     LearnedPositions,
-    NoPositions,
     SinusoidalPositions,
     sinusoids,
 )
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 OPSET = 18  # the native one of torch's exporter; others need a conversion
 _CHATTY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
-InputPositions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
 def export_onnx(bundle: Bundle, output: Path) -> None:
@@ -323,7 +321,7 @@ def exportable(model: Transformer) -> Transformer:
     return model.eval()
 
 
-def _input_positions(positions: InputPositions) -> InputPositions:
+def _input_positions(positions: nn.Module) -> nn.Module:
     if isinstance(positions, SinusoidalPositions):
         return ComputedSinusoids(positions)
     return LookedUpPositions(positions) if isinstance(positions, LearnedPositions) else positions

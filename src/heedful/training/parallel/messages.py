@@ -1,5 +1,7 @@
 """What a training sends to its other processes: objects by value, functions and classes by name.
 
+Other processes load the plugins of the first one before they read a message.
+
 A model is sent as it is, with the classes of its modules, but without its weights, which processes share or
 exchange. Only processes of one training exchange these messages; they are never stored.
 """
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ConfigError
+from heedful.settings.plugins import load_again, loaded_plugins
 
 _REMEDY = "move it into a module (a file) of its own and import it, or set train.processes=1"
 
@@ -25,6 +28,7 @@ def pack(message: object, model: nn.Module | None = None) -> bytes:
             that can be sent.
     """
     packed = io.BytesIO()
+    Pickler(packed).dump(loaded_plugins())
     try:
         _Packer(packed, model).dump(message)
     except (PicklingError, TypeError, AttributeError) as error:
@@ -36,7 +40,9 @@ def pack(message: object, model: nn.Module | None = None) -> bytes:
 
 def unpack(packed: bytes, device: torch.device) -> Any:  # noqa: ANN401
     """Return a message, with its tensors on a device; the values of the model's weights are arbitrary."""
-    return _Unpacker(io.BytesIO(packed), device).load()
+    message = io.BytesIO(packed)
+    load_again(Unpickler(message).load())
+    return _Unpacker(message, device).load()
 
 
 class _Packer(Pickler):

@@ -31,6 +31,7 @@ from heedful.training.interrupt import ignore_signals
 from heedful.training.optimizer import (
     build_optimizer,
     fill_state,
+    is_plugged,
     optimizer_of_shard,
     update_costs,
 )
@@ -288,10 +289,12 @@ class Shard:
                 weight.grad = buffer.clone()
             else:
                 weight.grad.add_(buffer)
-        return squared_norm(self._weights.values())
+        return squared_norm(self._weights.values()) if self._weights else 0.0
 
     def update(self, update: Update) -> None:
         """Update this rank's own weights, and their average."""
+        if not self._weights:
+            return
         apply_gradients(self._optimizer, scale=update.scale, learning_rate=update.learning_rate)
         if self._average is not None:
             self._average.update(self._weights, update.step)
@@ -338,6 +341,8 @@ def partition_weights(
 ) -> list[dict[str, Tensor]]:
     """Partition the weights greedily, the costliest to update first, each to the least loaded rank.
 
+    An optimiser of a plugin has state that is not shared, so rank 0 updates all weights.
+
     Args:
         trained: weights by name.
         optimizer: of all of them.
@@ -346,8 +351,10 @@ def partition_weights(
     Returns:
         For each rank, the weights that it updates.
     """
-    costs = update_costs(optimizer)
     shards: list[dict[str, Tensor]] = [{} for _ in range(size)]
+    if is_plugged(optimizer):
+        return [dict(trained), *shards[1:]]
+    costs = update_costs(optimizer)
     loads = [0] * size
     for name, weight in sorted(trained.items(), key=lambda item: -costs[item[1]]):
         least = loads.index(min(loads))
@@ -436,7 +443,7 @@ def attach_average(model: Transformer, average: MovingAverage, memory: SharedMem
 def views(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
     """Return consecutive parts of a vector, in the shapes of these tensors."""
     tensors = list(like)
-    parts = torch.split(vector, [tensor.numel() for tensor in tensors])
+    parts = torch.split(vector, [tensor.numel() for tensor in tensors]) if tensors else ()
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
@@ -452,7 +459,7 @@ def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
     Raises:
         NoSharedMemoryError: there is none, or too little.
     """
-    vector = torch.cat([tensor.flatten() for tensor in tensors])
+    vector = torch.cat([tensor.flatten() for tensor in tensors]) if tensors else torch.empty(0)
     try:
         vector.untyped_storage().share_memory_()
     except (RuntimeError, OSError) as error:
@@ -462,6 +469,8 @@ def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
 
 def _state(optimizer: torch.optim.Optimizer) -> dict[torch.dtype, list[Tensor]]:
     """Return the optimiser's state by dtype, in the same order in all processes; step counters come last."""
+    if is_plugged(optimizer):
+        return {}
     fill_state(optimizer)
     every = [
         tensor
