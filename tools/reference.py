@@ -143,9 +143,13 @@ def _key(entry: dict[str, Any]) -> Iterator[str]:
 
 def _values(entry: dict[str, Any]) -> str:
     if "anyOf" in entry:
-        return _values(next(each for each in entry["anyOf"] if each.get("type") != "null"))
+        return ", ".join(_values(each) for each in entry["anyOf"] if each.get("type") != "null")
+    if entry.get("format") == "plugin":
+        return "`plugin:Name`"
     if "enum" in entry:
         return ", ".join(f"`{json.dumps(each)}`" for each in entry["enum"])
+    if "const" in entry:
+        return f"`{json.dumps(entry['const'])}`"
     if "$ref" in entry:
         return "tables"
     if entry["type"] == "array":

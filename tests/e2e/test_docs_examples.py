@@ -97,6 +97,8 @@ def aligned() -> None:
 
 def in_python() -> None:
     write_sides(train=10, valid=3, test=3)
+    shutil.copy(ROOT / "docs" / "examples" / "linear_attention.py", ".")
+    shutil.copy("test.en", "input.en")
 
 
 def lecture() -> None:
@@ -118,7 +120,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/corpus.md": (checked, {"inspect"}),
     "docs/interop.md": (exchanged, {"import", "export"}),
     "docs/systems.md": (lecture, {"import"}),
-    "docs/python.md": (in_python, set()),
+    "docs/python.md": (in_python, {"train", "translate"}),
 }
 SLOW_PAGES = {
     "docs/translator-in-an-afternoon.md",

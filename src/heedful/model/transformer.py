@@ -352,10 +352,12 @@ def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadA
 
 def _feed_forward(config: ModelConfig) -> FeedForward:
     own = GatedFeedForward if config.gated else FeedForward
+    is_own = ":" not in config.activation
+    activation = config.activation if is_own else part(config.activation, "model.activation")
     made: FeedForward = _class_of(config, "feed_forward", own)(
         config.d_model,
         config.d_ff,
-        activation=config.activation,
+        activation=activation,
         dropout=config.activation_dropout,
         bias=config.feed_forward_bias,
     )

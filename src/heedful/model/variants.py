@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.model.attention import KeyValueCache
-from heedful.model.layers import FeedForward
+from heedful.model.layers import Activation, FeedForward
 from heedful.model.positions import AttentionPositions, sinusoids
 
 
@@ -143,7 +143,13 @@ class GatedFeedForward(FeedForward):
     """GLU variants (Shazeer, 2020): (f(x W_g) * x W_1) W_2, where f is the activation."""
 
     def __init__(
-        self, d_model: int, d_ff: int, *, activation: str, dropout: float = 0.0, bias: bool = True
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: str | Activation = "relu",
+        dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__(d_model, d_ff, activation=activation, dropout=dropout, bias=bias)
         self.gate = nn.Linear(d_model, d_ff, bias=bias)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from heedful.errors import ConfigError, suggestion
@@ -152,4 +152,9 @@ def _check_form(value: str) -> str:
 
 
 # A setting with a part of a plugin, `plugin:Name`. In Python the class or function itself can be given.
-PartName = Annotated[str, BeforeValidator(_name_of), AfterValidator(_check_form)]
+PartName = Annotated[
+    str,
+    BeforeValidator(_name_of),
+    AfterValidator(_check_form),
+    WithJsonSchema({"type": "string", "format": "plugin"}),
+]

@@ -112,7 +112,8 @@ def _fields_in(kind: type[Section], location: Sequence[int | str]) -> Sequence[i
         kinds = [field.annotation, *get_args(field.annotation)] if field else [kind] * isinstance(name, int)
         sections = [each for each in kinds if _is_section(each)]
         if not sections:
-            return location[:number]
+            is_item = number < len(location) and isinstance(location[number], int)
+            return location[: number + is_item]
         [kind] = sections
     return location
 

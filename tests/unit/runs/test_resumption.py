@@ -93,7 +93,7 @@ CHANGES: dict[str, object] = {
     "decode.n_best": 2,
     "decode.batch_tokens": 512,
 }
-# In place of two files each, of a fraction (tests/unit/settings), or of no use without another run.
+# In place of two files each, of a fraction (tests/unit/settings), of a plugin, or of no use without a run.
 # Several corpora: tests/unit/data/test_mixtures.py.
 ELSEWHERE = {
     "data.corpora",
@@ -102,6 +102,7 @@ ELSEWHERE = {
     "data.valid_pairs",
     "schedule.warmup_steps",
     "train.init",
+    "valid.validators",
 }
 
 

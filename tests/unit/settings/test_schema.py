@@ -1,5 +1,5 @@
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -169,4 +169,4 @@ def test_only_none_may_be_left_out() -> None:
     for section, values in Config().model_dump().items():
         fields = type(getattr(Config(), section)).model_fields
         for key, value in values.items():
-            assert (value is None) <= ("None" in str(fields[key].annotation))
+            assert (value is None) <= (type(None) in get_args(fields[key].annotation))
