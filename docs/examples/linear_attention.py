@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
-from heedful.model.attention import MultiHeadAttention, causal_mask
+from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttention, causal_mask
 
 
 class LinearAttention(MultiHeadAttention):
@@ -22,19 +22,18 @@ class LinearAttention(MultiHeadAttention):
         self.attention = LinearWeights(num_heads)
 
 
-class LinearWeights(nn.Module):
+class LinearWeights(ScaledDotProductAttention):
     """Weights in proportion to f(Q) f(K), where f(x) = elu(x) + 1."""
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
         self.temperature = nn.Parameter(torch.ones(num_heads, 1, 1))
 
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool, bias: None
-    ) -> Tensor:
+    def forward(self, q, k, v, mask, *, causal=False, bias=None) -> Tensor:  # type: ignore[no-untyped-def]
         """Return the weighted means of the values, (B, H, T, d_v)."""
         scores = (elu(q * self.temperature) + 1) @ (elu(k) + 1).mT  # (B, H, T, S)
         if causal:
             mask = causal_mask(q.shape[2], past=k.shape[2] - q.shape[2], device=q.device)
         scores = scores if mask is None else scores * mask
-        return scores / scores.sum(-1, keepdim=True).clamp_min(1e-6) @ v
+        weights = scores / scores.sum(-1, keepdim=True).clamp_min(1e-6)
+        return self.dropout(weights) @ v  # whose input is what attention maps show

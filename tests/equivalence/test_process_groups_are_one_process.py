@@ -15,7 +15,7 @@ import process_groups
 import pytest
 import torch
 from fake_gpu import fake_gpu
-from own_losses import FailsInWorkers, UniformAttention, doubled, never_answer
+from own_losses import FailsInWorkers, HeavyBall, UniformAttention, doubled, never_answer
 from process_groups import ADAPTERS, MUON, case_of, settings, small_source, take_steps
 from small_models import prepared, small_config, small_model
 from tolerances import FLOAT64, assert_close, close
@@ -36,6 +36,7 @@ from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup, shared_memory_needed
 from heedful.training.step import LossFunction, StepInterruptedError
 
+OF_A_PLUGIN = {"optimizer": {"name": HeavyBall}}
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
@@ -52,8 +53,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
         pytest.param(ADAPTERS, 2, marks=pytest.mark.slow),
         pytest.param(MUON, 2, marks=pytest.mark.slow),
         pytest.param(MUON | ADAPTERS, 2, marks=pytest.mark.slow),
+        pytest.param(OF_A_PLUGIN, 2, marks=pytest.mark.slow),
     ],
-    ids=["all weights", "by three", "adapters", "muon", "adapters by muon"],
+    ids=["all weights", "by three", "adapters", "muon", "adapters by muon", "of a plugin"],
 )
 def test_processes_that_share_the_weights_are_one_process(
     source: BatchSource, sections: dict[str, Any], size: int

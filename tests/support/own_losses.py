@@ -51,3 +51,18 @@ class UniformAttention(FusedAttention):
 def never_answer(pipe: "Connection[Any, Any]", *_: object) -> None:
     """A worker that hangs, until its parent ends."""
     multiprocessing.connection.wait([pipe])
+
+
+class HeavyBall(torch.optim.Optimizer):
+    """Gradient descent with momentum (Polyak, 1964)."""
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, {})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                mean = self.state[weight].get("mean", 0.0)
+                self.state[weight] = {"mean": 0.9 * mean + weight.grad}
+                weight.sub_(5.0 * group["lr"] * self.state[weight]["mean"])
