@@ -34,6 +34,7 @@ from heedful.bulk.shards import (
     list_shards,
     work_on_shards,
 )
+from heedful.data.cleaning.pair import faulty_by
 from heedful.data.corpora import chunks, open_text, writing_to
 from heedful.data.files import FilledPairs, PairFiles, ParallelText
 from heedful.data.store import ParallelStore, build_store, cache_directory
@@ -64,6 +65,7 @@ class PairShards:
         targets: the URL of the directory of the target files; none: a shard is one file.
         target_of: the name of the target file of each shard.
         keys: of source and target in files of pairs.
+        filters: of plugins; pairs in which one finds a fault are left out.
     """
 
     sizes: Mapping[str, int]
@@ -71,6 +73,7 @@ class PairShards:
     targets: str | None
     target_of: Mapping[str, str]
     keys: tuple[str, str]
+    filters: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: DataConfig) -> "PairShards":
@@ -105,6 +108,7 @@ class PairShards:
             targets=targets,
             target_of=target_of,
             keys=(data.src_key, data.tgt_key),
+            filters=data.filters,
         )
 
     @contextmanager
@@ -133,7 +137,8 @@ class PairShards:
         for name, size in self.sizes.items():
             left = max(1, pairs * size // total)
             with temporary_directory(directory) as copies, self.files(name, copies) as files:
-                for sources, targets in FilledPairs(chunks(files), files):
+                is_faulty = faulty_by(self.filters) if self.filters else None
+                for sources, targets in FilledPairs(chunks(files), files, is_faulty=is_faulty):
                     src += sources[:left]
                     tgt += targets[:left]
                     left -= len(sources)
@@ -203,7 +208,7 @@ class ShardPreparer(ShardWorker):
             open_text(
                 files,
                 folder,
-                filters=job.config.data.filters,
+                filters=job.text.filters,
                 report=lambda fraction: report(fraction / 2),
             ) as text,
         ):
@@ -247,6 +252,7 @@ def settings_of_text(config: Config, tokenizers: TokenizerPair) -> dict[str, str
         "vocabulary": tokenizers.fingerprint(),
         "special_tokens": str(frame),
         "max_length": str(longest_pair(config)),
+        "filters": ",".join(config.data.filters),
         "sentences": str(config.tokenizer.sampling > 0.0),
         "tokenizer": config.tokenizer.model_dump_json(exclude={"sampling"}),
     }
