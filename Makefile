@@ -102,8 +102,9 @@ docs: $(STAMP) ## Write docs/reference/ from the code, tables from results, and 
 	@$(BIN)/python tools/docs_site.py
 	@echo build/site/index.html
 
-notebooks: $(STAMP) ## Execute the notebooks of docs/ and store their outputs in them.
+notebooks: $(STAMP) ## Execute the notebooks of docs/ and the annotated paper, and store their outputs in them.
 	@$(BIN)/python tools/notebooks.py $(ARGS)
+	@$(BIN)/python tools/annotated_paper.py
 
 bench: $(STAMP) ## Measure training and translation on this machine in a few minutes, in one table.
 	@$(BIN)/python benchmarks/quick.py $(ARGS)

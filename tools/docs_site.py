@@ -29,7 +29,6 @@ def build(site: Path) -> int:
         return 1
     copy = site.with_name(f"{site.name}-source")
     copy_docs(copy)
-    # In one process: two would execute two notebooks at a time.
     return sphinx_build(["-q", "-W", "--keep-going", "-E", "-b", "html", str(copy), str(site)])
 
 

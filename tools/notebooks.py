@@ -15,12 +15,16 @@ MINUTES = 20  # of a cell, on a machine that has other work
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
-    """Return a notebook with the outputs of its cells, run from the first to the last in an empty folder.
+    """Return the notebook of a file, with the outputs of its cells; see `execute`."""
+    return execute(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
+
+
+def execute(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Run the cells of a notebook in an empty folder, in order; return it with their outputs.
 
     Raises:
         CellExecutionError: a cell fails, such as an assert.
     """
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -34,7 +38,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
             coalesce_streams=True,
         ).execute()
     notebook.metadata.language_info = {"name": "python", "pygments_lexer": "ipython3"}
-    return notebook  # type: ignore[no-any-return]
+    return notebook
 
 
 def main() -> None:

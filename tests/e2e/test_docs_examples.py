@@ -1,8 +1,8 @@
 """What the pages of docs/ show is run here as it stands there: their commands on little text, their Python.
 
 What is about the demo's model is run on that model, in a test that takes minutes; on a model of another kind
-serving.md has a test of its own, as has pictures.md, annotated-paper.md is executed as the site is
-built (tests/tools). The pages of what was measured, and of what was decided, are a record.
+serving.md has a test of its own, as have pictures.md and annotated-paper.md (tests/tools). The pages of what
+was measured, and of what was decided, are a record.
 """
 
 import gzip
@@ -26,7 +26,7 @@ from translation_server import translation_server
 from heedful.data.phrasebook import phrase_book
 from heedful.runs import demo
 
-OF_OTHER_TESTS = {"docs/quickstart.md", "docs/serving.md", "docs/pictures.md"}
+OF_OTHER_TESTS = {"docs/annotated-paper.md", "docs/quickstart.md", "docs/serving.md", "docs/pictures.md"}
 RECORDS = ("docs/log.md", "docs/results.md", "docs/results/", "docs/decisions/")
 
 

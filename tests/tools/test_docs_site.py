@@ -69,7 +69,6 @@ def reachable(pages: dict[str, Html], first: str) -> set[str]:
 
 @pytest.mark.slow
 def test_the_site_builds_without_warnings_and_has_all_that_it_links_to(tmp_path: Path) -> None:
-    """The notebooks are executed by test_notebooks.py; the annotated paper is executed here."""
     site = tmp_path / "site"
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "docs_site.py", site],
@@ -87,8 +86,7 @@ def test_the_site_builds_without_warnings_and_has_all_that_it_links_to(tmp_path:
     assert [link for page in pages.values() for link in page.loaded if FROM_OTHERS.match(link)] == []
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(\w+:)?//", style.read_text(encoding="utf-8")), style
-    for name in ("annotated-paper", "notebooks/attention-by-hand"):
-        assert "cell_output" in (site / f"{name}.html").read_text(encoding="utf-8")
+    assert "cell_output" in (site / "notebooks/attention-by-hand.html").read_text(encoding="utf-8")
 
 
 def test_what_is_broken_is_noticed(tmp_path: Path) -> None:
