@@ -8,8 +8,8 @@ import pytest
 from notebooks import NOTEBOOKS, executed
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-# Their models are trained as they run, in a minute or two each; what training rounds depends on the CPU.
-TRAINING = {"reading-heads", "training-on-the-phrase-book"}
+# Their models are trained as they run, in two minutes at most; what training rounds depends on the CPU.
+TRAINING = {"copy-task", "reading-heads", "training-on-the-phrase-book"}
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

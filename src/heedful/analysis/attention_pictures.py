@@ -326,10 +326,14 @@ def write_attention_page(maps: AttentionMaps, path: Path, *, choice: MapChoice =
     """
     layer, (head, *_) = maps.select(choice)[0]
     start = {"kind": layer.kind, "layer": layer.layer, "head": head if head == MEAN else head - 1}
+    data = maps.as_dict() | {
+        "start": start,
+        "source_pieces": readable_tokens(maps.source_tokens),
+        "target_in_pieces": readable_tokens(maps.target_in_tokens),
+        "target_pieces": readable_tokens(maps.target_tokens),
+    }
     # "</" would end the script element, so "<" is escaped.
-    data = json.dumps(maps.as_dict() | {"start": start}, ensure_ascii=False, separators=(",", ":")).replace(
-        "<", "\\u003c"
-    )
-    page = _PAGE.replace("@TITLE@", escape(maps.source)).replace("@DATA@", data)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    page = _PAGE.replace("@TITLE@", escape(maps.source)).replace("@DATA@", text)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file_in_place(path, page)

@@ -78,6 +78,8 @@ def positions_figure(config: ModelConfig, *, length: int = 100) -> "Figure":
 def masks_figure(pairs: Sequence[tuple[str, str]] = _SENTENCES) -> "Figure":
     """Draw which tokens may attend to which, in a batch of pairs: the masks of padding and of later tokens.
 
+    Target padding stands on the right, so the causal mask alone hides it from every real position.
+
     Args:
         pairs: encoder and decoder input of each, as tokens between spaces.
     """
@@ -95,6 +97,8 @@ def masks_figure(pairs: Sequence[tuple[str, str]] = _SENTENCES) -> "Figure":
         for axes, (name, mask, rows, columns) in zip(line, allowed, strict=True):
             _draw_mask(axes, mask[number].numpy(), rows[number], columns[number])
             title_axes(axes, f"{name}, sentence {number + 1}")
+    note = "Target padding needs no mask: no real position looks there, and its own rows are not used."
+    figure.supxlabel(note, fontsize=9, color=FAINT)
     return figure
 
 

@@ -71,8 +71,8 @@ class Bundle:
     """A model ready for use, with all that belongs to it.
 
     >>> bundle = load_bundle("runs/demo")
-    >>> bundle.config.model.num_heads, bundle.tokenizers.src.vocab_size
-    (4, 60)
+    >>> bundle.config.model.num_heads, bundle.tokenizers.src.eos_id
+    (4, 3)
     >>> model = bundle.model  # a torch module, in evaluation mode
 
     Attributes:
@@ -226,7 +226,7 @@ def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundl
     """Read a bundle, or the bundle of a run; of its weights, the names and shapes alone.
 
     >>> load_bundle("runs/demo")
-    Bundle(runs/demo: 2 + 2 layers, d_model=32, 44,672 parameters)
+    Bundle(runs/demo...: 2 + 2 layers, d_model=...)
 
     A bundle holds no code. If its model had a class or a method of the user's own, this process has to build
     the same model from the configuration, or give it.

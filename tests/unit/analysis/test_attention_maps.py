@@ -67,6 +67,13 @@ def test_the_page_needs_nothing_else_and_cannot_be_broken_by_its_text(tmp_path: 
     assert json.loads(data)["source"] == hostile
 
 
+def test_a_page_has_the_labels_of_a_picture(maps: AttentionMaps, tmp_path: Path) -> None:
+    tokens = ("▁the", "▁green", "house", "</s>")
+    write_attention_page(replace(maps, source_tokens=tokens), tmp_path / "a.html")
+    data = (tmp_path / "a.html").read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0]
+    assert json.loads(data)["source_pieces"] == ["the", "green", "·house", "</s>"]
+
+
 def test_a_sentence_without_text_is_refused() -> None:
     with pytest.raises(InputError, match="empty"):
         attention_maps(memorised(), " ", [])

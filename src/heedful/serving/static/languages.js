@@ -4,7 +4,7 @@ import { byId, make } from "./elements.js";
 
 const AUTO = "auto";
 const EXAMPLES = {
-  en: ["A man in a blue shirt is standing on a ladder cleaning a window.", "Two young dogs are playing in the snow.", "The old house is small."],
+  en: ["The old woman reads a book.", "The dog sleeps in the garden.", "The old house is small."],
   de: ["Ein Mann in einem blauen Hemd steht auf einer Leiter.", "Zwei Hunde spielen im Schnee.", "Das alte Haus ist klein."],
   fr: ["Un homme en chemise bleue nettoie une fenêtre.", "Deux chiens jouent dans la neige."],
   es: ["Dos perros juegan en la nieve.", "La casa vieja es pequeña."],
