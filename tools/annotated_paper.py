@@ -81,7 +81,7 @@ def shown(code: str) -> str:
     """Return code without notes to type checker and linter, at most 92 columns wide."""
     lines = []
     for line in re.sub(r"  # (type: ignore|noqa).*", "", code).splitlines():
-        if len(line) > COLUMNS and (end := re.match("( *)(.*?)  (# .*)", line)):
+        if len(line) > COLUMNS and (end := re.match(r"( *)(\S.*?)  (# .*)", line)):
             lines += [end[1] + end[3], end[1] + end[2]]  # a comment at the end goes above its line
         else:
             lines.append(line)

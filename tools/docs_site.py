@@ -60,13 +60,13 @@ def copy_docs(copy: Path) -> None:
         done.add(path)
         text = (ROOT / path).read_text(encoding="utf-8")
         if path.endswith(".md"):
-            waiting += [each for each in linked_files(path, text) if not each.startswith("docs/")]
+            waiting += [each for each in linked_files(path, text) if is_outside(each)]
             text = with_links_in_site(path, text)
         else:
             text = f"# {path}\n\n``````{LANGUAGES.get(Path(path).suffix, 'text')}\n{text}\n``````\n"
         page = copy / uri_in_site(path)
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text if path.startswith("docs/") else f"---\norphan: true\n---\n{text}", "utf-8")
+        page.write_text(f"---\norphan: true\n---\n{text}" if is_outside(path) else text, "utf-8")
 
 
 def linked_files(path: str, markdown: str) -> list[str]:
@@ -87,9 +87,14 @@ def target(path: str, link: str) -> str:
     return f"{there}/README.md" if (ROOT / there).is_dir() else there
 
 
+def is_outside(path: str) -> bool:
+    """Return whether a file of the repository is no page or picture of docs/, such as an example in Python."""
+    return not path.startswith("docs/") or path.endswith(".py")
+
+
 def uri_in_site(path: str) -> str:
     """Return the source of the page, or the file, that a file of the repository has in the site."""
-    if path.startswith("docs/"):
+    if not is_outside(path):
         return path.removeprefix("docs/")
     return f"repository/{path}" if path.endswith(".md") else f"repository/{path}.md"
 

@@ -42,3 +42,7 @@ def test_notes_to_the_tools_are_left_out_and_long_lines_are_wrapped() -> None:
     long = "def f():\n    " + '"""' + "word " * 30 + '\n\n    More.\n    """\n    return 1\n'
     assert max(map(len, shown(long).splitlines())) <= 92
     assert shown(long).split() == long.split()
+    comment = "def f():\n    # " + "word " * 30 + "\n    # word\n    return 1  # " + "why " * 30
+    assert shown(comment).count("word") == 31
+    assert "\n\n" not in shown(comment)
+    assert max(map(len, shown(comment).splitlines())) <= 92

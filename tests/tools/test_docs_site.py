@@ -120,6 +120,7 @@ def test_files_and_tests_that_are_missing_are_named(tmp_path: Path, monkeypatch:
         ),
         ("docs/decisions/0001-attention-bias.md", "../../README.md", "../repository/README.md"),
         ("README.md", "docs/reference/", "../reference/README.md"),
+        ("docs/reading.md", "examples/copying.py", "repository/docs/examples/copying.py.md"),
         ("README.md", "CONTRIBUTING.md", "CONTRIBUTING.md"),
         ("README.md", "https://example.org/a.md", "https://example.org/a.md"),
     ],
