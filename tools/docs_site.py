@@ -88,7 +88,7 @@ def target(path: str, link: str) -> str:
 
 
 def is_outside(path: str) -> bool:
-    """Return whether a file of the repository is no page or picture of docs/, such as an example in Python."""
+    """Return whether a file is not a page or picture of docs/, as the examples in Python are not."""
     return not path.startswith("docs/") or path.endswith(".py")
 
 

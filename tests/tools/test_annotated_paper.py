@@ -16,7 +16,7 @@ def page() -> str:
 
 
 def test_the_page_shows_the_code_of_this_version(page: str) -> None:
-    assert with_code(page) == page, "run `make notebooks`"
+    assert with_code(page) == page, "run `python tools/annotated_paper.py`"
 
 
 def test_other_code_than_that_of_this_version_is_replaced(page: str) -> None:
