@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import math
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from heedful.data.files import read_lines
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.sampling import Sampling
 from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.settings import plugins
 from heedful.training.events import EndEvent
 
 NAMES = [name for name in heedful.__all__ if name != "__version__"]
@@ -29,11 +31,14 @@ SOURCES, TARGETS = ([*side] for side in zip(*SHOWN_PAIRS, strict=True))
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the examples find: a run, text, and a model of CTranslate2."""
+    """What the examples find: a run, text, a plugin, and a model of CTranslate2."""
     monkeypatch.chdir(tmp_path)
     save_memorised(Path("runs/demo"), SHOWN_PAIRS)
     export_ctranslate2(memorised(SHOWN_PAIRS), Path("opus-ct2"), quantization=None)
     write_sides(train=10)
+    Path("mine.py").write_text("from heedful.model.attention import MultiHeadAttention as Linear\n", "utf-8")
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
     for side, lines in zip(("en", "de"), zip(*SHOWN_PAIRS, strict=True), strict=True):
         Path(f"test.{side}").write_text("\n".join([*lines, ""]), encoding="utf-8")
     return tmp_path
