@@ -127,8 +127,8 @@ def test_the_public_surface_is_pinned() -> None:
 
     errors = {"BundleError", "ConfigError", "CorpusError", "HeedfulError", "InputError"}
     classes = {
-        "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "SearchOptions", "TableTranslator",
-        "TrainResult", "Transformer", "Translation", "Translator",
+        "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "SearchOptions", "SeedsResult",
+        "TableTranslator", "TrainResult", "Transformer", "Translation", "Translator",
     }  # fmt: skip
     functions = {
         "attention_of", "causal_mask", "download_bundle", "evaluate", "export_model", "import_model",

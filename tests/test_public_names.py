@@ -24,6 +24,7 @@ from heedful.settings import plugins
 from heedful.training.events import EndEvent
 
 NAMES = [name for name in heedful.__all__ if name != "__version__"]
+RUN = heedful.TrainResult(Path("best"), Path("last"), EndEvent(1, 1.0, "max_steps", 0, 1, 1))
 END, BEGIN = 3, 2
 IDS = torch.randint(4, 11, (3, 4), generator=torch.Generator().manual_seed(1))
 SOURCES, TARGETS = ([*side] for side in zip(*SHOWN_PAIRS, strict=True))
@@ -55,7 +56,8 @@ def examples(name: str) -> list[doctest.DocTest]:
         "model": model,
         "src": torch.tensor([[5, 6, 3]]),
         "tgt_in": torch.tensor([[2, 5]]),
-        "run": heedful.TrainResult(Path("best"), Path("last"), EndEvent(1, 1.0, "max_steps", 0, 1, 1)),
+        "run": RUN,
+        "result": heedful.SeedsResult({1: RUN, 2: RUN, 3: RUN}, {n: {"bleu": 38.0 + n} for n in (1, 2, 3)}),
     }
     finder = doctest.DocTestFinder(exclude_empty=True)
     return [each for each in finder.find(thing, name, module, extraglobs=names) if each.examples]

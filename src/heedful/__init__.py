@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from heedful.model.transformer import Transformer
     from heedful.ops.attention import record_attention
     from heedful.runs.exchange import export_model, import_model
+    from heedful.runs.seeds import SeedsResult
     from heedful.runs.train import TrainResult
     from heedful.settings.loading import load_config
     from heedful.settings.model import ModelConfig
@@ -51,6 +52,7 @@ __all__ = [
     "InputError",
     "ModelConfig",
     "SearchOptions",
+    "SeedsResult",
     "TableTranslator",
     "TrainResult",
     "Transformer",
@@ -92,6 +94,7 @@ _NAMES = {
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "runs.exchange": ("export_model", "import_model"),
+    "runs.seeds": ("SeedsResult",),
     "runs.train": ("TrainResult",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}

@@ -4,8 +4,9 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.translator import Translator
@@ -14,8 +15,9 @@ from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric
 from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
 from heedful.runs.card import plugin_names, shell_command, without_directories
-from heedful.runs.directory import CONFIG, check_preset
+from heedful.runs.directory import check_preset
 from heedful.runs.loading import local_bundle
+from heedful.runs.seeds import SeedsResult, config_to_resume, train_seeds
 from heedful.runs.train import TrainResult
 from heedful.runs.train import train as train_run
 from heedful.settings.loading import load_config
@@ -31,12 +33,22 @@ if TYPE_CHECKING:
 Lines = str | Path | Sequence[str]
 
 
-def train(  # noqa: PLR0913
+@overload
+def train(
+    config: Config | str | Path | None = None,
+    output: str | Path | None = None,
+    *,
+    seeds: Sequence[int],
+    **others: Any,  # noqa: ANN401
+) -> SeedsResult: ...
+@overload
+def train(
     config: Config | str | Path | None = None,
     output: str | Path | None = None,
     *,
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    seeds: None = None,
     resume: bool = False,
     overwrite: bool = False,
     callbacks: "Sequence[Listener]" = (),
@@ -44,7 +56,22 @@ def train(  # noqa: PLR0913
     loss: "LossFunction | None" = None,
     schedule: "LearningRate | None" = None,
     **keys: Any,  # noqa: ANN401
-) -> TrainResult:
+) -> TrainResult: ...
+def train(  # noqa: PLR0913
+    config: Config | str | Path | None = None,
+    output: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: "Sequence[Listener]" = (),
+    track: Literal["tensorboard"] | None = None,
+    loss: "LossFunction | None" = None,
+    schedule: "LearningRate | None" = None,
+    **keys: Any,
+) -> TrainResult | SeedsResult:
     """Train a model on parallel text, or fine-tune one: `heedful train`.
 
     >>> run = heedful.train(src="train.en", tgt="train.de", preset="tiny", output="runs/en-de",
@@ -59,7 +86,10 @@ def train(  # noqa: PLR0913
         output: the run directory; None: as the command.
         preset: the preset to start from.
         settings: values by their whole keys, such as {"model.dropout": 0.2}.
-        resume: continue an existing run; without a `config`, with its settings.
+        seeds: train once with each of these, in OUTPUT/seed-N; the result then has the scores of all, with
+            their mean and standard deviation.
+        resume: continue an existing run; without a `config`, with its settings. Of several seeds, finished
+            runs stay as they are.
         overwrite: rename an existing run to NAME.old-N, and start anew.
         callbacks: called with every event of the training; `callbacks=[print]` shows them.
         track: also write the curves for this program.
@@ -82,24 +112,16 @@ def train(  # noqa: PLR0913
         file = None if config is None else Path(config)
         name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
         run = Path(output or Path("runs") / name)
-        base = file
-        if resume and file is None and (run / CONFIG).exists():
-            base = run / CONFIG
-            if preset is not None:
-                check_preset(run, preset, list(values))
-        config = load_config(base, preset=preset, overrides=list(values.items()))
+        before = config_to_resume(run, seeds) if resume and file is None else None
+        if before is not None and preset is not None:
+            check_preset(before.parent, preset, list(values))
+        config = load_config(before or file, preset=preset, overrides=list(values.items()))
         command = _command(file, preset, values, config)
-    return train_run(
-        config,
-        run,
-        resume=resume,
-        overwrite=overwrite,
-        command=command,
-        callbacks=callbacks,
-        track=track,
-        loss=loss,
-        schedule=schedule,
-    )
+        command += f" --seeds {','.join(map(str, seeds))}" if seeds else ""
+    one = partial(train_run, command=command, track=track, loss=loss, schedule=schedule)
+    if seeds is None:
+        return one(config, run, resume=resume, overwrite=overwrite, callbacks=callbacks)
+    return train_seeds(config, run, seeds, one, resume=resume, overwrite=overwrite, callbacks=callbacks)
 
 
 def evaluate(

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from heedful.cli.streams import clock
 from heedful.runs.card import shell_command, without_directories
+from heedful.runs.seeds import SeedsResult
 from heedful.runs.train import TrainResult
 from heedful.training import (
     CheckpointEvent,
@@ -159,6 +160,18 @@ def print_result(result: TrainResult, *, as_json: bool) -> None:
     """Print the best bundle, or a summary as JSON."""
     summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
     print(json.dumps(summary) if as_json else result.best)
+
+
+def print_seeds(result: SeedsResult, *, as_json: bool) -> None:
+    """Print the scores of the runs with several seeds, their mean and deviation."""
+    if as_json:
+        print(json.dumps(result.to_json()))
+        return
+    rows = result.rows()
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *cells in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *numbers]))
 
 
 def command_line() -> str:

@@ -177,7 +177,7 @@ def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
     """
     path = local_bundle(Path(name))
     if output is not None:
-        _check_apart(resolve_bundle(path), output)
+        check_apart(resolve_bundle(path), output)
     bundle = load_bundle(path)
     assert bundle.path is not None
     data = bundle.config.data
@@ -186,7 +186,7 @@ def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
     return BaseModel(origin, bundle.config, bundle.tokenizers, unique_weights(bundle.model))
 
 
-def _check_apart(bundle: Path, output: Path) -> None:
+def check_apart(bundle: Path, output: Path) -> None:
     """Refuse a new run that would rename, or write into, the bundle that it continues from."""
     base, new = bundle.resolve(), output.resolve()
     if base.is_relative_to(new):

@@ -288,6 +288,16 @@ def read_bundle(path: Path | str) -> BundleContents:
     return BundleContents(config, network, path, description["scores"], has_tokenizers, calibration)
 
 
+def stored_scores(path: Path | str) -> dict[str, float]:
+    """Read the validation scores of a bundle, or of the bundle of a run, and nothing else.
+
+    Raises:
+        BundleError: config.json is missing, damaged, or of a newer format.
+    """
+    scores: dict[str, float] = _read_description(resolve_bundle(path))["scores"]
+    return scores
+
+
 def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
     """Read the tokenizers of a bundle, all of whose ids the model has.
 

@@ -1,0 +1,175 @@
+"""The same training with several random seeds: a run for each, and the mean and deviation of their scores."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import ConfigError
+from heedful.runs.directory import CONFIG, RunDirectory, check_texts_are_outside
+from heedful.runs.loading import local_bundle
+from heedful.runs.notices import Listener
+from heedful.runs.setup import check_apart
+from heedful.runs.train import TrainResult
+from heedful.runtime.durable import put_file_in_place
+from heedful.settings.run import Config
+from heedful.storage.bundle import CARD_FILE, resolve_bundle, stored_scores
+from heedful.training import NoticeEvent
+
+TABLE = "seeds.json"
+_SECTION = "\n## Seeds\n"  # of a model card, the last one
+
+
+@dataclass(frozen=True)
+class SeedsResult:
+    """Results of the same training with several seeds.
+
+    >>> result.mean["bleu"], result.deviation["bleu"]
+    (40.0, 1.0)
+
+    Attributes:
+        runs: the result of each run, by its seed.
+        scores: of each run's best model on the validation set, by its seed.
+    """
+
+    runs: Mapping[int, TrainResult]
+    scores: Mapping[int, Mapping[str, float]]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """The mean of each score that all runs have, as a finite number."""
+        return {name: statistics.fmean(values) for name, values in self._columns().items()}
+
+    @property
+    def deviation(self) -> dict[str, float]:
+        """The sample standard deviation of each score, which divides by the number of seeds minus 1."""
+        return {name: statistics.stdev(values) for name, values in self._columns().items()}
+
+    def _columns(self) -> dict[str, list[float]]:
+        rows = list(self.scores.values())
+        columns = {name: [row.get(name, math.nan) for row in rows] for name in rows[0]}
+        return {name: values for name, values in columns.items() if all(map(math.isfinite, values))}
+
+    def rows(self) -> list[list[str]]:
+        """Return a table as text: its head, a row for each seed, the mean, and the deviation."""
+        by_name = {str(seed): scores for seed, scores in self.scores.items()}
+        by_name |= {"mean": self.mean, "deviation": self.deviation}
+        names = list(self._columns())
+        return [
+            ["seed", *names],
+            *([each, *(_shown(scores[name]) for name in names)] for each, scores in by_name.items()),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the runs with their bundles and scores, the mean, and the deviation."""
+        runs = [
+            {"seed": seed, "best": str(run.best), "last": str(run.last), "scores": dict(self.scores[seed])}
+            for seed, run in self.runs.items()
+        ]
+        return {"runs": runs, "mean": self.mean, "deviation": self.deviation}
+
+    def __repr__(self) -> str:
+        means = ", ".join(
+            f"{name} {_shown(mean)} ± {_shown(self.deviation[name])}" for name, mean in self.mean.items()
+        )
+        return f"SeedsResult({len(self.runs)} runs: {means})"
+
+
+def train_seeds(
+    config: Config,
+    output: Path,
+    seeds: Sequence[int],
+    train: Callable[..., TrainResult],
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Sequence[Listener] = (),
+) -> SeedsResult:
+    """Train a run for each seed in `output`/seed-N, one after another, and write the table into seeds.json.
+
+    The card of each best model gets the table, too.
+
+    Args:
+        config: of all runs, apart from the seed.
+        output: the directory of the runs.
+        seeds: of the runs, at least two.
+        train: `heedful.runs.train.train` with all other arguments.
+        resume: leave the finished runs as they are, continue those that were interrupted, start the others.
+        overwrite: rename what is in the directory to NAME.old-N, and start anew.
+        callbacks: called with every event of all runs.
+
+    Raises:
+        ConfigError: fewer than two seeds, or a seed twice.
+        RunError: as for one run.
+        HeedfulError: as for one run.
+    """
+    if len(seeds) < 2 or len({*seeds}) < len(seeds):
+        raise ConfigError(
+            f"seeds={','.join(map(str, seeds))}: give two or more different ones; for a single run, set "
+            "train.seed"
+        )
+    configs = {seed: _with_seed(config, seed) for seed in seeds}
+    directories = {seed: output / f"seed-{seed}" for seed in seeds}
+    _check(config, output, [*directories.values()], resume=resume, overwrite=overwrite)
+    if overwrite:
+        RunDirectory(output).set_aside()
+    runs = dict[int, TrainResult]()
+    for number, (seed, path) in enumerate(directories.items(), 1):
+        for listener in callbacks:
+            listener(NoticeEvent(0, 0.0, f"seed {seed}, run {number} of {len(seeds)}: {path}"))
+        runs[seed] = train(configs[seed], path, resume=(path / CONFIG).exists(), callbacks=callbacks)
+    bests = {seed: resolve_bundle(run.best) for seed, run in runs.items()}
+    result = SeedsResult(runs, {seed: stored_scores(best) for seed, best in bests.items()})
+    put_file_in_place(output / TABLE, json.dumps(result.to_json(), indent=2) + "\n")
+    for seed, best in bests.items():
+        card = (best / CARD_FILE).read_text(encoding="utf-8") if (best / CARD_FILE).exists() else ""
+        put_file_in_place(best / CARD_FILE, card.partition(_SECTION)[0] + _section(result, seed))
+    return result
+
+
+def config_to_resume(output: Path, seeds: Sequence[int] | None) -> Path | None:
+    """Return the settings of the run to resume; of several, those of the first that was started."""
+    directories = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
+    return next((run / CONFIG for run in directories if (run / CONFIG).exists()), None)
+
+
+def _with_seed(config: Config, seed: int) -> Config:
+    return config.replace(train=config.train.replace(seed=seed).model_dump(exclude_unset=True))
+
+
+def _check(config: Config, output: Path, runs: Sequence[Path], *, resume: bool, overwrite: bool) -> None:
+    """Check that every run can start, or continue, before the first one takes its time.
+
+    Raises:
+        RunError: one cannot.
+    """
+    if resume and not any((run / CONFIG).exists() for run in runs):
+        RunDirectory(runs[0]).check(resume=True, overwrite=False)
+    if overwrite:
+        check_texts_are_outside(output, config)
+        if config.train.init is not None:
+            check_apart(resolve_bundle(local_bundle(Path(config.train.init))), output)
+    if not resume:
+        beside = (TABLE, *(run.name for run in runs))
+        RunDirectory(output, beside).check(resume=False, overwrite=overwrite)
+    for run in runs:
+        RunDirectory(run).check(resume=resume and (run / CONFIG).exists(), overwrite=overwrite)
+
+
+def _section(result: SeedsResult, seed: int) -> str:
+    """Return the section of the card of the run with this seed."""
+    head, *rows = result.rows()
+    lines = [head, ["---"] * len(head), *rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return (
+        f"{_SECTION}\nThis model was trained with the seed {seed}. Scores on the validation set of the best "
+        "model of each run that differs in nothing else, their mean and sample standard deviation "
+        f"(n - 1):\n\n{table}\n"
+    )
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 1e6 else f"{value:.3e}"
