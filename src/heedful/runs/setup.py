@@ -47,7 +47,7 @@ from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
-from heedful.training.range_test import range_test
+from heedful.training.range_test import RangeTest, range_test
 from heedful.training.step import LossFunction
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
@@ -103,8 +103,17 @@ def set_up_training(
     *,
     resume: bool,
     loss: LossFunction | None = None,
+    tests_rates: bool = True,
 ) -> PreparedRun:
     """Read the text, train or load the tokenizers, turn text into ids, build or load the model, size batches.
+
+    Args:
+        config: of the run.
+        run: its directory.
+        notices: of what is being done, and what the text is like.
+        resume: whether the run was started before.
+        loss: in place of cross-entropy.
+        tests_rates: whether `schedule.peak = "auto"` is replaced by a rate; else the caller has one.
 
     Raises:
         CorpusError: the text is not usable.
@@ -158,9 +167,9 @@ def set_up_training(
     config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
     if base:
         note_unknown(source.store, tokenizers, notices)
-    config = _with_tested_rate(model, config, execution, (source, valid_source), notices, loss)
     origin = base.origin if base else None
-    return PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
+    ready = PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
+    return _with_tested_rate(ready, notices, loss) if tests_rates else ready
 
 
 def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
@@ -529,18 +538,24 @@ def _with_fitting_batches(
     return config, (source, valid_source)
 
 
-def _with_tested_rate(
-    model: Transformer,
-    config: Config,
-    execution: Execution,
-    sources: tuple[BatchSource, BatchSource],
-    notices: Notices,
-    loss: LossFunction | None,
-) -> Config:
+def _with_tested_rate(prepared: PreparedRun, notices: Notices, loss: LossFunction | None) -> PreparedRun:
     """Replace `schedule.peak = "auto"` by the rate of a range test."""
-    if config.schedule.peak != 0.0:
-        return config
-    with notices.during("testing learning rates"), execution.eagerly():
-        result = range_test(model, config, *sources, precision=execution.precision, loss=loss)
+    if prepared.config.schedule.peak != 0.0:
+        return prepared
+    result = tested_rates(prepared, notices, loss)
     notices.add(f'schedule.peak="auto": {result}')
-    return _with_peak(config, result.rate)
+    return replace(prepared, config=_with_peak(prepared.config, result.rate))
+
+
+def tested_rates(prepared: PreparedRun, notices: Notices, loss: LossFunction | None = None) -> RangeTest:
+    """Return the range test of a model on the first batches of its training text."""
+    execution = prepared.execution
+    with notices.during("testing learning rates"), execution.eagerly():
+        return range_test(
+            prepared.model,
+            prepared.config,
+            prepared.source,
+            prepared.valid_source,
+            precision=execution.precision,
+            loss=loss,
+        )

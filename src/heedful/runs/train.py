@@ -133,7 +133,9 @@ def train(  # noqa: PLR0913
         check_texts_are_outside(run.path, config)
     notices = Notices(callbacks)
     with restored_threads(), limited_onednn_cache():
-        prepared = set_up_training(config, run, notices, resume=resume, loss=loss)
+        prepared = set_up_training(
+            config, run, notices, resume=resume, loss=loss, tests_rates=schedule is None
+        )
         if resume:
             check_resumable(load_config(run.config_file), prepared.config)
         log, guard = EventLog(run.log_file), DirectoryGuard(run.path)

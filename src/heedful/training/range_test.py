@@ -1,4 +1,4 @@
-"""A learning rate for fine-tuning, by a range test: a few steps at several rates, and the loss after each.
+"""A learning rate by a range test: a few steps at several rates, and the loss after each.
 
 A rate that is too low learns nothing in a short run, and one that is too high destroys what the model knows.
 Where the border is depends on the model: on its size, its norms, the scale of its weights, the batch, and
@@ -8,6 +8,7 @@ raises the rate within one run; here no rate sees the damage of the one before.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -31,22 +32,47 @@ _MEASURED_TOKENS = 8192  # target tokens of the text that the loss is measured o
 
 
 @dataclass(frozen=True)
+class TestedRate:
+    """A learning rate, and what a model is like after a few steps at it.
+
+    Attributes:
+        rate: the constant rate of the steps.
+        nll: negative log-likelihood per target token of the validation text after them, in nats.
+        training_nll: of the training text of the last step, before its update.
+    """
+
+    rate: float
+    nll: float
+    training_nll: float
+
+
+@dataclass(frozen=True)
 class RangeTest:
     """The result of a range test.
 
     Attributes:
-        rate: with the lowest loss.
         before: negative log-likelihood per token of the model as it is, in nats.
-        after: that after `NUM_STEPS` steps, by rate.
+        tested: all rates that were tried, in ascending order.
+        num_steps: steps at each rate.
+        seconds: that the test took.
     """
 
-    rate: float
     before: float
-    after: dict[float, float]
+    tested: tuple[TestedRate, ...]
+    num_steps: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """The rate with the lowest loss; of several, the lowest one."""
+        return min(self.tested, key=lambda each: each.nll).rate
 
     def __str__(self) -> str:
-        after = ", ".join(f"{nll:.3f} at {rate:.1e}" for rate, nll in sorted(self.after.items()))
-        return f"{self.rate:.1e}; nll {self.before:.3f}, and after {NUM_STEPS} steps {after}"
+        after = ", ".join(f"{each.nll:.3f} at {each.rate:.1e}" for each in self.tested)
+        return (
+            f"{self.rate:.1e}; nll {self.before:.3f}, and after {self.num_steps} steps {after}; took "
+            f"{self.seconds:.0f} s"
+        )
 
 
 def range_test(
@@ -57,6 +83,7 @@ def range_test(
     *,
     precision: TrainingPrecision,
     loss: LossFunction | None = None,
+    num_steps: int = NUM_STEPS,
 ) -> RangeTest:
     """Return the best of several learning rates for the first steps; no weight and no random state changes.
 
@@ -69,19 +96,21 @@ def range_test(
         valid_source: of other text; a few of its batches are measured.
         precision: of matrix multiplications.
         loss: of the run, in place of cross-entropy.
+        num_steps: at each rate.
     """
+    started = time.monotonic()
     forward = None if loss is None else (lambda batch, is_last: loss(model, batch))
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     before = [weight.detach().clone() for weight in trained]
-    steps = _steps(source, min(config.batch.accumulation, _MOST_MICRO_BATCHES))
+    steps = _steps(source, min(config.batch.accumulation, _MOST_MICRO_BATCHES), num_steps)
     measured = _measured(valid_source)
 
-    def nll_after(exponent: float) -> float:
+    def after_steps(exponent: float) -> TestedRate:
         optimizer = build_optimizer(model, config.optimizer, precision=precision)
         torch.manual_seed(config.train.seed)
+        rate, training_nll = 10.0**exponent, math.inf
         for micro_batches in steps:
-            rate = 10.0**exponent
-            train_step(
+            training_nll = train_step(
                 model,
                 optimizer,
                 micro_batches,
@@ -89,28 +118,29 @@ def range_test(
                 learning_rate=rate,
                 precision=precision,
                 forward=forward,
-            )
+            ).nll
         nll = measure_nll(model, measured, precision=precision)["nll"]
         _restore(trained, before)
-        return nll if math.isfinite(nll) else math.inf
+        return TestedRate(rate, *(each if math.isfinite(each) else math.inf for each in (nll, training_nll)))
 
     with torch.random.fork_rng():
         nll = measure_nll(model, measured, precision=precision)["nll"]
-        after = {_FIRST: nll_after(_FIRST)}
+        tested = {_FIRST: after_steps(_FIRST)}
         best = _FIRST
         for direction in (-_FACTOR, _FACTOR):
-            while _LOWEST <= (following := best + direction) <= _HIGHEST and following not in after:
-                after[following] = nll_after(following)
-                if after[following] >= after[best]:
+            while _LOWEST <= (following := best + direction) <= _HIGHEST and following not in tested:
+                tested[following] = after_steps(following)
+                if tested[following].nll >= tested[best].nll:
                     break
                 best = following
     model.train()
-    return RangeTest(10.0**best, nll, {10.0**exponent: value for exponent, value in after.items()})
+    in_order = tuple(tested[exponent] for exponent in sorted(tested))
+    return RangeTest(nll, in_order, num_steps, time.monotonic() - started)
 
 
-def _steps(source: BatchSource, accumulation: int) -> list[list[Batch]]:
+def _steps(source: BatchSource, accumulation: int, num_steps: int) -> list[list[Batch]]:
     """Return the micro-batches of the first steps; a short text is passed several times."""
-    number = NUM_STEPS * accumulation
+    number = num_steps * accumulation
     batches = list(islice(source.batches(epoch=0), number))
     batches = [batches[i % len(batches)] for i in range(number)]
     return [batches[i : i + accumulation] for i in range(0, number, accumulation)]

@@ -55,6 +55,13 @@ class Train:
         bool, Option("Continue the run in the output directory; with --seeds, those that are not finished.")
     ] = False
     overwrite: Overwrite = False
+    find_lr: Annotated[
+        bool,
+        Option(
+            "Find a learning rate instead of training (LR range test): take some steps at each of several "
+            "rates, print the loss after them, and the setting with the best rate. Nothing is written.",
+        ),
+    ] = False
     track: Annotated[
         Literal["tensorboard"] | None,
         Option("Also write the curves, into RUN/tensorboard."),
@@ -132,8 +139,15 @@ def _continues(output: Path) -> bool:
 
 def command(task: Train) -> None:
     """Train, and print the best bundle."""
-    from heedful.cli.progress import command_line, print_result, print_seeds, training_display
+    from heedful.cli.progress import (
+        command_line,
+        print_found_rate,
+        print_result,
+        print_seeds,
+        training_display,
+    )
     from heedful.runs.directory import check_preset
+    from heedful.runs.learning_rate import find_learning_rate
     from heedful.runs.seeds import config_to_resume, train_seeds
     from heedful.runs.train import train
     from heedful.settings.loading import load_config, parse_override
@@ -158,6 +172,9 @@ def command(task: Train) -> None:
     if run_as_worker(config):
         return
     with training_display() as display:
+        if task.find_lr:
+            print_found_rate(find_learning_rate(config, callbacks=[display]), as_json=task.as_json)
+            return
         one = partial(train, command=command_line(), track=task.track)
         if seeds:
             table = train_seeds(

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from tiny_bundle import memorised
+from tolerances import FLOAT32, assert_close
+from torch.nn.functional import cross_entropy
 
 from heedful.data.batches import Batch, collate
 from heedful.model.transformer import Transformer
@@ -72,10 +74,11 @@ def test_the_rate_is_better_than_both_neighbours_and_than_none(
 ) -> None:
     config = config_of(**sections)
     result = found(config, model_of(config), pairs)
-    rates = sorted(result.after)
+    rates = [each.rate for each in result.tested]
+    assert rates == sorted(rates)
     place = rates.index(result.rate)
     assert 0 < place < len(rates) - 1
-    around = [result.after[rate] for rate in rates[place - 1 : place + 2]]
+    around = [each.nll for each in result.tested[place - 1 : place + 2]]
     assert around[1] == min(around) < result.before
 
 
@@ -108,8 +111,7 @@ def test_a_loss_that_is_not_finite_is_worse_than_any_other() -> None:
     with torch.no_grad():
         next(iter(model.parameters())).fill_(math.nan)
     result = found(config, model, NEW)
-    assert result.rate in result.after
-    assert set(result.after.values()) == {math.inf}
+    assert {each.nll for each in result.tested} == {math.inf}
 
 
 def test_the_loss_of_the_run_is_tested() -> None:
@@ -122,4 +124,33 @@ def test_the_loss_of_the_run_is_tested() -> None:
         return Loss(0.0 * loss.smoothed, loss.nll)
 
     result = range_test(model, config, source, source, precision="float32", loss=no_slope)
-    assert set(result.after.values()) == {result.before}
+    assert {each.nll for each in result.tested} == {result.before}
+
+
+def test_a_step_is_that_of_the_optimiser_and_the_losses_are_of_the_text_that_they_name() -> None:
+    config = config_of(model=memorised().config.model.replace(dropout=0.0).model_dump())
+    source: Any = Text(NEW)
+    result = range_test(model_of(config), config, source, source, precision="float32", num_steps=1)
+    assert len(result.tested) > 2
+    for each in result.tested:
+        model = model_of(config)
+        settings = config.optimizer
+        optimizer = torch.optim.Adam(
+            model.parameters(), lr=each.rate, betas=(settings.beta1, settings.beta2), eps=settings.eps
+        )
+
+        def nll(batches: list[Batch], model: Transformer = model) -> torch.Tensor:
+            sums = [
+                cross_entropy(
+                    model(each.src, each.tgt_in).flatten(0, 1), each.tgt_out.flatten(), reduction="sum"
+                )
+                for each in batches
+            ]
+            return sum(sums) / sum(each.num_tgt_tokens for each in batches)  # type: ignore[return-value]
+
+        texts = list(source.batches(epoch=0))
+        loss = nll(texts[:1])
+        loss.backward()
+        optimizer.step()
+        assert_close(each.training_nll, loss, FLOAT32.MODEL)
+        assert_close(each.nll, nll(texts), FLOAT32.TRAINING)

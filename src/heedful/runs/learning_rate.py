@@ -1,0 +1,63 @@
+"""Find a learning rate for a training, without the training: `heedful train --find-lr`."""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from heedful.runs.directory import RunDirectory
+from heedful.runs.notices import Listener, Notices
+from heedful.runs.setup import set_up_training, tested_rates
+from heedful.runtime.threads import restored_threads
+from heedful.settings.run import Config
+from heedful.training.memory import limited_onednn_cache
+from heedful.training.range_test import RangeTest
+from heedful.training.step import LossFunction
+
+
+@dataclass(frozen=True)
+class FoundRate:
+    """A learning rate for a training, and the range test that found it.
+
+    Attributes:
+        test: the rates that were tried.
+        settings: what sets the rate, by whole keys.
+    """
+
+    test: RangeTest
+    settings: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the best rate, its settings, and all rates with their losses."""
+        return {"rate": self.test.rate, "settings": self.settings, **asdict(self.test)}
+
+
+def find_learning_rate(
+    config: Config, *, callbacks: Sequence[Listener] = (), loss: LossFunction | None = None
+) -> FoundRate:
+    """Return the best of several learning rates for a new model, or for one to fine-tune; nothing is written.
+
+    Args:
+        config: of the training.
+        callbacks: called with the notices of what is being done.
+        loss: of the training, in place of cross-entropy.
+
+    Raises:
+        HeedfulError: as for the training itself.
+    """
+    notices = Notices(callbacks)
+    with restored_threads(), limited_onednn_cache(), tempfile.TemporaryDirectory() as directory:
+        run = RunDirectory(Path(directory) / "run")
+        prepared = set_up_training(config, run, notices, resume=False, loss=loss, tests_rates=False)
+        test = tested_rates(prepared, notices, loss)
+    return FoundRate(test, settings_of(test.rate, prepared.config))
+
+
+def settings_of(peak: float, config: Config) -> dict[str, float]:
+    """Return the settings with which the highest rate of a run is this one, in two digits."""
+    if config.schedule.name != "paper":
+        return {"schedule.peak": float(f"{peak:.2g}")}
+    scale = peak * math.sqrt(config.model.d_model * config.schedule.warmup_steps)  # 5.3, equation 3
+    return {"schedule.scale": float(f"{scale:.2g}")}
