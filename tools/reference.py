@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from typer.models import ArgumentInfo, OptionInfo
 
 from heedful.cli.main import commands
-from heedful.cli.options import command_of
+from heedful.cli.options import HELP_ALL, command_of
 from heedful.settings.run import Config
 from python_reference import examples_fenced, python_names
 
@@ -27,7 +27,8 @@ NOT_BY_HAND = "<!-- Written by tools/reference.py (make docs) from the code; cha
 OF_COMMANDS = """\
 Text flows from stdin to stdout; progress goes to stderr. The exit code is 0 on success, 1 on failure and 2
 on wrong usage. After a failure, one line on stderr says where and what it was, and what to do.
-`heedful --version` shows the version, and `heedful COMMAND --help` shows the same options as this page."""
+`heedful --version` shows the version, `heedful COMMAND --help` the options that most people need, and
+`heedful COMMAND --help-all` the same options as this page."""
 OF_KEYS = """\
 These are the keys of a recipe (`heedful train CONFIG.toml`) and of `--set section.key=value`. A run's
 `config.toml` has all of them. Numbers in parentheses are sections of the paper. A default of none means
@@ -81,13 +82,18 @@ def _command(title: str, command: Callable[..., None]) -> str:
     arguments: list[list[str]] = []
     options: dict[str, list[list[str]]] = {"Options": []}
     for parameter in inspect.signature(command).parameters.values():
+        if parameter.name == HELP_ALL:
+            continue
         kind, info = get_args(hints[parameter.name])[:2]
         row = _row(kind, info, parameter)
         if isinstance(info, ArgumentInfo):
             arguments.append(row)
         else:
             options.setdefault(info.rich_help_panel or "Options", []).append(row)
-    parts = [f"## {title}", inspect.getdoc(command) or ""]
+    text, _, examples = (inspect.getdoc(command) or "").partition("\n\nExamples:\n")
+    parts = [f"## {title}", text]
+    if examples:
+        parts.append("\n".join(["```sh", *map(str.strip, examples.splitlines()), "```"]))
     for heading, rows in {"Arguments": arguments, **options}.items():
         if rows:
             parts += [f"**{heading}**", _table(["", "value", "default", "description"], rows)]

@@ -15,7 +15,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from heedful.cli.options import GroupedCommand, command_of
+from heedful.cli.help import GroupedCommand
+from heedful.cli.options import command_of
 from heedful.errors import HeedfulError, Terminated, install_hint, is_out_of_memory
 
 FAILURE = 1
@@ -36,7 +37,7 @@ VERBS = (
 # of verbs that share one
 _MODULES = {"distill": "synthetic", "back-translate": "synthetic", "prepare": "train"}
 GROUPS = {
-    "draw": "Draw parts of the paper, lengths of text, or heads of a model.",
+    "draw": "Draw parts of the paper, lengths of text, or model heads.",
     "bench": "Measure the speed of training or translation.",
 }
 

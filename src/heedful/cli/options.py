@@ -4,24 +4,21 @@ Help is plain: importing rich would slow `--help` down.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Protocol, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
 from heedful.errors import InputError
-from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH, Option, kinds_of, options_of
+from heedful.settings.options import Option, kinds_of, options_of
 
 _PLUGIN = "plugin"
 _OPTION = Option("A Python file with parts of your own, which settings name as FILE:NAME.", metavar="FILE.py")
-Context = Any  # click's in older versions of typer, of its own copy of click in newer ones
-_ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
+HELP_ALL = "help_all"  # the parameter of --help-all
 
 
 @dataclass(frozen=True)
@@ -111,10 +108,13 @@ def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Calla
             that is a dataclass or has `OptionsOf` a group of them; all others keep their defaults.
         has_options: not where the command is only listed: options of searches take time to import.
     """
-    task = task_of(run)
-    parameters = {each.name: each for each in (_parameters_of(task) if has_options else ())}
+    task, rare = task_of(run), set[str]()
+    parameters = {each.name: each for each in (_parameters_of(task, rare) if has_options else ())}
     if has_options:
         parameters[_PLUGIN] = _parameter(_PLUGIN, list[str] | None, None, _OPTION)
+    if rare or "settings" in parameters:
+        parameters[HELP_ALL] = _HELP_ALL
+        rare.add(_PLUGIN)
 
     def command(**values: Any) -> None:  # noqa: ANN401
         if files := values.pop(_PLUGIN, None):
@@ -128,7 +128,27 @@ def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Calla
     command.__signature__ = Signature(ordered)  # type: ignore[attr-defined]
     command.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     command.__doc__ = task.__doc__
+    command.rare = rare  # type: ignore[attr-defined]
+    command.kinds = {name: get_args(each.annotation)[0] for name, each in parameters.items()}  # type: ignore[attr-defined]
     return command
+
+
+def _show_all(context: typer.Context, requested: bool) -> None:
+    if requested:
+        context.meta[HELP_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HELP_ALL = Parameter(
+    HELP_ALL,
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options and exit."),
+    ],
+)
 
 
 def task_of(run: Callable[[Any], None]) -> type:
@@ -159,19 +179,30 @@ def _groups_of(task: type) -> Iterator[tuple[str, type | OptionsOf]]:
             yield name, hint
 
 
-def _parameters_of(task: type | OptionsOf) -> Iterator[Parameter]:
-    """Yield a parameter for each field that has an `Option`, those of a group where the group stands."""
+def _parameters_of(task: type | OptionsOf, rare: set[str]) -> Iterator[Parameter]:
+    """Yield a parameter for each field that has an `Option`, those of a group where the group stands.
+
+    The names of those that the short help leaves out are added to the set.
+    """
     if isinstance(task, OptionsOf):
-        yield from (_overriding(group, name) for group, name in task.settings())
+        for group, name in task.settings():
+            rare |= set() if _is_common(options_of(group)[name]) else {name}
+            yield _overriding(group, name)
         return
     hints, options = get_type_hints(task, include_extras=True), options_of(task)
     groups = dict(_groups_of(task))
     for field in fields(task):
         if field.name in groups:
-            yield from _parameters_of(groups[field.name])
+            yield from _parameters_of(groups[field.name], rare)
         elif (option := options.get(field.name)) is not None:
             default = Parameter.empty if field.default is MISSING else field.default
+            if not (_is_common(option) or default is Parameter.empty):
+                rare.add(field.name)
             yield _parameter(field.name, get_args(hints[field.name])[0], default, option)
+
+
+def _is_common(option: Option) -> bool:
+    return option.heading is None if option.is_common is None else option.is_common
 
 
 def _overriding(group: type, name: str) -> Parameter:
@@ -206,52 +237,3 @@ def _file(name: str | Path) -> Path:
     if str(name).endswith(("/", os.sep)):  # which a path does not keep
         raise typer.BadParameter(f"{name}: is a directory; give the name of a file")
     return Path(name)
-
-
-class HelpFormatter(Protocol):
-    """A writer of help texts: sections of two columns."""
-
-    def section(self, name: str) -> AbstractContextManager[None]:
-        """Start a section with a heading."""
-        ...
-
-    def write_dl(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Write rows of an option and its help."""
-        ...
-
-
-class GroupedCommand(TyperCommand):
-    """A command whose options are listed under the headings of their `rich_help_panel`."""
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse the command line; of an argument too many, say which option takes it.
-
-        Raises:
-            UsageError: options or arguments that the command does not have.
-        """
-        ctx.allow_extra_args = True  # they are refused below
-        rest = super().parse_args(ctx, args)
-        if ctx.args and not ctx.resilient_parsing:
-            ctx.fail(f"unexpected argument {ctx.args[0]!r}{self._belonging(ctx.args[0])}")
-        return rest
-
-    def _belonging(self, argument: str) -> str:
-        """Return the options that take the text of this command, as the end of a message."""
-        names = {name for parameter in self.params for name in parameter.opts}
-        if "--input" in names:
-            return f": give the text with -i {argument}, or < {argument}"
-        files = [name for name in ("--src", "--tgt", "--ref") if name in names]
-        return f": give the text with {' and '.join(files)}" if files else ""
-
-    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write arguments and options into the help, options without a heading first."""
-        groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _ORDER}
-        for parameter in self.get_params(ctx):
-            entry = parameter.get_help_record(ctx)
-            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            if entry is not None:
-                groups.setdefault(getattr(parameter, "rich_help_panel", None) or kind, []).append(entry)
-        for heading, entries in groups.items():
-            if entries:
-                with formatter.section(heading):
-                    formatter.write_dl(entries)

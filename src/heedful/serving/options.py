@@ -28,10 +28,12 @@ class Access:
     """Access control."""
 
     keys: Annotated[
-        Path | None, Option("API keys; each translation needs one of them.", _ACCESS, metavar="FILE")
+        Path | None,
+        Option("API keys; each translation needs one of them.", _ACCESS, metavar="FILE", is_common=True),
     ] = None
     make_key: Annotated[
-        str | None, Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME")
+        str | None,
+        Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME", is_common=True),
     ] = None
     cors: Annotated[
         list[str] | None,
@@ -39,6 +41,7 @@ class Access:
             "Allow browser requests from this origin (* = any); repeatable.",
             _ACCESS,
             metavar="ORIGIN",
+            is_common=True,
         ),
     ] = None
     shared: Annotated[

@@ -55,6 +55,8 @@ class Option:
         flags: such as --output and -o; none: the name of the field.
         is_argument: whether the value stands by itself, without a flag.
         is_file: whether it names a file that is written, and so does not end in a slash.
+        is_common: whether `--help` shows it, and not `--help-all` alone; None: if it has no heading. What is
+            required is always shown.
     """
 
     help: str
@@ -68,6 +70,7 @@ class Option:
     flags: tuple[str, ...] = ()
     is_argument: bool = False
     is_file: bool = False
+    is_common: bool | None = None
 
     def flags_of(self, name: str) -> tuple[str, ...]:
         """Return the flags of the field with this name."""
@@ -187,7 +190,7 @@ class SharedOptions:
     length_penalty: Annotated[
         float,
         # A power of a length: a float holds it.
-        Option("Alpha of the length penalty.", SEARCH, minimum=0, maximum=30, default=BUNDLE),
+        Option("Alpha of the length penalty.", SEARCH, minimum=0, maximum=30, default=BUNDLE, is_common=True),
     ] = 0.6
     length_normalization: Annotated[
         LengthNormalization,
@@ -328,7 +331,12 @@ class BeamOptions:
     beam_size: Annotated[
         int,
         Option(
-            "Hypotheses kept in the search; 1 is greedy.", SEARCH, minimum=1, maximum=1000, default=BUNDLE
+            "Hypotheses kept in the search; 1 is greedy.",
+            SEARCH,
+            minimum=1,
+            maximum=1000,
+            default=BUNDLE,
+            is_common=True,
         ),
     ] = 4
     early_stopping: Annotated[
@@ -364,6 +372,7 @@ Ensemble = Annotated[
     Option(
         "Another model, whose probabilities are averaged with those of RUN; repeatable.",
         metavar="RUN",
+        is_common=False,
     ),
 ]
 ShortlistFile = Annotated[
@@ -378,7 +387,9 @@ ShortlistFile = Annotated[
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
 Overwrite = Annotated[bool, Option("Start again; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
-DEVICE = Option("Device; auto uses a GPU if there is one.", COMPUTING, metavar=_choices(Device))
+DEVICE = Option(
+    "Device; auto uses a GPU if there is one.", COMPUTING, metavar=_choices(Device), is_common=True
+)
 OUTPUT = ("--output", "-o")
 
 
@@ -412,7 +423,13 @@ class Runtime:
     ] = None
     threads: Annotated[
         int | None,
-        Option("Number of CPU threads.", COMPUTING, minimum=1, default="as many as there are cores"),
+        Option(
+            "Number of CPU threads.",
+            COMPUTING,
+            minimum=1,
+            default="as many as there are cores",
+            is_common=True,
+        ),
     ] = None
     precision: Annotated[
         str,
@@ -421,6 +438,7 @@ class Runtime:
             "CPU. fp16 is for GPUs, and slow elsewhere.",
             COMPUTING,
             metavar=f"{_choices(Precision)}|auto",
+            is_common=True,
         ),
     ] = "float32"
     engine: Annotated[
@@ -437,8 +455,8 @@ class Runtime:
 
 SRC_KEY = "Key of the source in JSON, or its column in a table."
 TGT_KEY = "Key of the target in JSON, or its column in a table."
-ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT)]
-ValidTgt = Annotated[Path | None, Option("Target side of the validation text.", TEXT)]
+ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT, is_common=True)]
+ValidTgt = Annotated[Path | None, Option("Target side of the validation text.", TEXT, is_common=True)]
 ValidPairs = Annotated[
     Path | None, Option("Source and target of the validation text in one file of pairs.", TEXT)
 ]
@@ -448,8 +466,10 @@ ValidPairs = Annotated[
 class TrainingText:
     """The two files of a training text; None: as in the configuration."""
 
-    src: Annotated[Path | None, Option("Source side of the training text; .gz too.", TEXT)] = None
-    tgt: Annotated[Path | None, Option("Target side, parallel line by line.", TEXT)] = None
+    src: Annotated[
+        Path | None, Option("Source side of the training text; .gz too.", TEXT, is_common=True)
+    ] = None
+    tgt: Annotated[Path | None, Option("Target side, parallel line by line.", TEXT, is_common=True)] = None
 
     def overrides(self) -> list[tuple[str, str]]:
         """Return what is set as keys of the configuration and their values."""
@@ -474,6 +494,7 @@ class TrainingRequest(TrainingText):
             "Source and target of the training text in one file (.tsv, .jsonl, .parquet), or a directory of "
             "Parquet files or of the datasets library.",
             TEXT,
+            is_common=True,
         ),
     ] = None
     valid_pairs: ValidPairs = None

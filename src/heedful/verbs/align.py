@@ -33,6 +33,9 @@ class Align:
     heads of the last layer but one (Garg et al., 2019). Words are aligned if their tokens are, so every
     target word has at least one link.
     For models of six layers, --layer 3 --shift is better (Chen et al., 2020).
+
+    Examples:
+        heedful align runs/en-de --src test.en --tgt test.de -o test.align
     """
 
     run: Run

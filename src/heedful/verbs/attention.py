@@ -13,10 +13,13 @@ from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, Sh
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Show the attention of a model while it translates a sentence.
+    """Show the attention of a model in a translation.
 
     Prints the translation. A map of cross-attention has a row for each output token and a column for each
     input token. A page (.html) has all maps, and begins with the first one that you chose.
+
+    Examples:
+        heedful attention runs/en-de "The dog sleeps." -o attention.html
     """
 
     run: Run

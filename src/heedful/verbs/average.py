@@ -11,7 +11,11 @@ from heedful.settings.options import OUTPUT, Option
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
-    """Average the newest checkpoints of a run into a bundle."""
+    """Average the newest checkpoints of a run into a bundle.
+
+    Examples:
+        heedful average runs/en-de -o averaged
+    """
 
     run: Annotated[Path, Option("A run directory.", metavar="RUN", is_argument=True)]
     output: Annotated[Path, Option("The bundle to write.", flags=OUTPUT)]

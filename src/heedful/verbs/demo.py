@@ -13,6 +13,9 @@ class Demo:
     """Train and try a small model on the embedded phrase book.
 
     It is trained, scored, translates some sentences and draws an attention map, in under four minutes.
+
+    Examples:
+        heedful demo
     """
 
     output: Annotated[Path, Option("The run directory.", flags=OUTPUT)] = Path("runs/demo")

@@ -49,6 +49,10 @@ class Evaluate:
 
     With --calibrate, RUN learns how sure it may be of its translations (docs/confidence.md). Evaluating a
     calibrated RUN also prints the expected calibration error (ECE) of that confidence on these lines.
+
+    Examples:
+        heedful evaluate runs/en-de --src test.en --ref test.de
+        heedful evaluate --hyp ours.de --hyp theirs.de --ref test.de --metric bleu,chrf
     """
 
     run: Annotated[Path | None, RUN] = None

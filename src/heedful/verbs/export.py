@@ -14,6 +14,9 @@ class Export:
     ctranslate2: a directory for ctranslate2.Translator. marian: one for transformers' MarianMTModel and
     MarianTokenizer. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in the directory
     shows its use. Models that the system does not support are refused before anything is written.
+
+    Examples:
+        heedful export runs/en-de --to ctranslate2 -o en-de-ct2
     """
 
     bundle: Run

@@ -15,6 +15,9 @@ class Import:
 
     No code in the files is executed. The bundle gives the same logits; docs/interop.md and docs/systems.md
     describe the layouts.
+
+    Examples:
+        heedful import Helsinki-NLP/opus-mt-en-de -o opus
     """
 
     source: Annotated[

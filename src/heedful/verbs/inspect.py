@@ -22,6 +22,10 @@ class Inspect:
     For a run: sizes, parameters, scores and every setting; the checksums of a bundle are verified. For text:
     faulty pairs, duplicates, overlap with validation and test, and coverage; docs/corpus.md lists the
     filters. For the machine: the level of the native library that is in use, and why no faster one is.
+
+    Examples:
+        heedful inspect runs/en-de
+        heedful inspect train.en train.de
     """
 
     paths: Annotated[

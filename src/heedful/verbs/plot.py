@@ -12,6 +12,9 @@ class Plot:
     """Draw the learning curves of one or more runs.
 
     Loss, scores, learning rate and speed over the logged steps.
+
+    Examples:
+        heedful plot runs/a runs/b -o curves.png
     """
 
     runs: Annotated[list[Path], Option("Run directories.", metavar="RUN...", is_argument=True)]

@@ -14,6 +14,9 @@ class Push:
 
     Verifies the checksums, uploads all files in one commit, and prints its URL. Log in with `hf auth login`,
     or set HF_TOKEN.
+
+    Examples:
+        heedful push runs/en-de user/model
     """
 
     run: Annotated[

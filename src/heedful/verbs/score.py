@@ -47,6 +47,9 @@ class Score:
     object. A pair of empty lines has the score 0 and is not counted. If only one of the two is empty, the
     pair is scored like any other. A pair with a line that is too long is left out: its numbers are nan (null
     with --json), a warning names the line, and the last line has the number of such pairs.
+
+    Examples:
+        heedful score runs/en-de --src test.en --tgt test.de
     """
 
     run: Run

@@ -19,6 +19,10 @@ class Serve(ServiceOptions):
     Clients of these services work if you give them the server's address. /docs on the server lists all paths,
     and /spec describes them as an OpenAPI document. SIGTERM and Ctrl-C end the server after it has answered
     the requests it has received.
+
+    Examples:
+        heedful serve runs/en-de runs/de-en --port 5000
+        heedful serve en-de=user/model --host 0.0.0.0 --keys keys.json
     """
 
     search: BeamOverrides = field(default_factory=dict)

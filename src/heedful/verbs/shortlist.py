@@ -17,7 +17,7 @@ _ENOUGH_PAIRS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class LearnShortlist:
-    """Learn the target tokens that may translate each source token.
+    """Learn which target tokens may translate a source token.
 
     The file is for translate --shortlist.
 
@@ -26,6 +26,9 @@ class LearnShortlist:
     and, with a joint vocabulary, the sentence's own. All other tokens have probability 0; the rest sums to 1,
     in scores too. --check measures the effect, by a search with --beam-size. It counts as outside the tokens
     that a search without the shortlist writes and that are not in it.
+
+    Examples:
+        heedful shortlist runs/en-de --src train.en --tgt train.de
     """
 
     run: Run

@@ -70,11 +70,14 @@ class SyntheticTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class Distill(SyntheticTraining):
-    """Train a small model on the translations of a larger one, or of an ensemble.
+    """Train a small model on the translations of larger ones.
 
     The teachers translate the source text, faulty pairs are removed, and the student is trained on the others
     (sequence-level knowledge distillation, Kim and Rush, 2016). It has the vocabulary of the first teacher,
     unless tokenizer.bundle=false is set. Options of the search and of computing are those of the translation.
+
+    Examples:
+        heedful distill runs/big --src train.en --preset tiny -o runs/student
     """
 
     teachers: Annotated[
@@ -93,11 +96,15 @@ class Distill(SyntheticTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class BackTranslate(SyntheticTraining):
-    """Train on parallel text, and on text of the target language with translations of a model as sources.
+    """Train on parallel text, and on back-translated text.
 
+    The sources of text of the target language are translations of a model.
     The model translates from the target language into the source language (Sennrich et al., 2016). Each of
     its translations gets a tag as its first token (Caswell et al., 2019). --sample is often better than beam
     search (Edunov et al., 2018). Options of the search and of computing are those of the translation.
+
+    Examples:
+        heedful back-translate runs/de-en --mono news.de --src train.en --tgt train.de -o runs/en-de-bt
     """
 
     model: Annotated[

@@ -32,6 +32,13 @@ class Train:
 
     Settings come from the preset, then the file, then the command line; all are saved in `config.toml` in the
     run directory. Ctrl-C writes a checkpoint first; --resume continues from it.
+
+    With --seeds, the runs differ in their first weights, in the order of the batches and in what dropout
+    leaves out. The text is the same, and so is its vocabulary, unless the text has more than 2,000,000 lines.
+
+    Examples:
+        heedful train --src train.en --tgt train.de --preset small -o runs/en-de
+        heedful train --init runs/en-de --src new.en --tgt new.de -o runs/adapted
     """
 
     config: Annotated[
@@ -45,9 +52,8 @@ class Train:
     seeds: Annotated[
         str | None,
         Option(
-            "Train once with each of these seeds, in OUTPUT/seed-N, and print the mean and the standard "
-            "deviation of the validation scores. A seed decides the first weights, the order of the batches "
-            "and what dropout leaves out; the text stays the same, and up to 2,000,000 lines its vocabulary.",
+            "Train a run for each of these seeds, in OUTPUT/seed-N, and print the mean and the standard "
+            "deviation of their validation scores.",
             metavar="N,N,...",
         ),
     ] = None
@@ -58,8 +64,8 @@ class Train:
     find_lr: Annotated[
         bool,
         Option(
-            "Find a learning rate instead of training (LR range test): take some steps at each of several "
-            "rates, print the loss after them, and the setting with the best rate. Nothing is written.",
+            "Train nothing, but find a learning rate (LR range test): print the loss after some steps at "
+            "each of several rates.",
         ),
     ] = False
     track: Annotated[
@@ -71,11 +77,16 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """Turn shards of parallel text into ids, which train takes as --pairs OUTPUT.
+    """Turn shards of parallel text into ids for a training.
+
+    `heedful train` takes them as --pairs OUTPUT.
 
     Each shard becomes a file with the same bytes wherever it was made. Without tokenizer.bundle, a vocabulary
     is trained on the first pairs of each shard. Settings are those of the training. A shard that is done
     stays done: --resume goes on with the others, also in several processes at the same time.
+
+    Examples:
+        heedful prepare --pairs 'shards/*.tsv.gz' -o prepared
     """
 
     config: Annotated[
@@ -88,14 +99,18 @@ class Prepare:
             "'news/*.gz', or a URL.",
             TEXT,
             metavar="PATH",
+            is_common=True,
         ),
     ] = None
     src: Annotated[
-        str | None, Option("Shards of source lines, instead of --pairs.", TEXT, metavar="PATH")
+        str | None,
+        Option("Shards of source lines, instead of --pairs.", TEXT, metavar="PATH", is_common=True),
     ] = None
     tgt: Annotated[
         str | None,
-        Option("Shards of target lines, in the same order of their names.", TEXT, metavar="PATH"),
+        Option(
+            "Shards of target lines, in the same order of their names.", TEXT, metavar="PATH", is_common=True
+        ),
     ] = None
     src_key: Annotated[str | None, Option(SRC_KEY, TEXT, default="src")] = None
     tgt_key: Annotated[str | None, Option(TGT_KEY, TEXT, default="tgt")] = None

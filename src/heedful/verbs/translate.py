@@ -67,6 +67,10 @@ class Translate:
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
     are joined and their log-probabilities added. The score is the mean of the segments' scores, weighted by
     tokens.
+
+    Examples:
+        heedful translate runs/en-de -i news.en -o news.de
+        heedful translate runs/en-de --document report.docx -o report.de.docx
     """
 
     run: Run
@@ -102,7 +106,11 @@ class Translate:
         bool, Option("Go on where an earlier run with the same --output was interrupted, if there was one.")
     ] = False
     overwrite: Annotated[
-        bool, Option("Write shards or documents into a directory that has files, in place of the same names.")
+        bool,
+        Option(
+            "Write shards or documents into a directory that has files, in place of the same names.",
+            is_common=False,
+        ),
     ] = False
     column: Annotated[
         str | None,
@@ -111,11 +119,16 @@ class Translate:
             "TSV, separated by commas.",
             metavar="NAME",
             default="text for shards",
+            is_common=False,
         ),
     ] = None
     on: Annotated[
         str,
-        Option("Where shards are translated; ray is a Ray cluster, or all cores here.", metavar="here|ray"),
+        Option(
+            "Where shards are translated; ray is a Ray cluster, or all cores here.",
+            metavar="here|ray",
+            is_common=False,
+        ),
     ] = "here"
     n_best: Annotated[
         int,
@@ -129,7 +142,8 @@ class Translate:
         bool,
         Option(
             "Translate and flush each line at once, for use as a coprocess; slower. By default, 1,024 "
-            "lines are translated together, unless the input is a terminal."
+            "lines are translated together, unless the input is a terminal.",
+            is_common=False,
         ),
     ] = False
     ensemble: Ensemble = None
@@ -159,11 +173,17 @@ class Translate:
             "between them.",
             OUTPUTS,
             metavar="FILE",
+            is_common=True,
         ),
     ] = None
     glossary_report: Annotated[
         Path | None,
-        Option("Write the terms of each line, and which of them are met.", metavar="FILE", is_file=True),
+        Option(
+            "Write the terms of each line, and which of them are met.",
+            metavar="FILE",
+            is_file=True,
+            is_common=False,
+        ),
     ] = None
     memory: Annotated[
         list[Path] | None,
@@ -171,15 +191,26 @@ class Translate:
             "Translation memory in TMX: a text with an exact match is translated as there; repeatable.",
             OUTPUTS,
             metavar="FILE",
+            is_common=True,
         ),
     ] = None
     memory_report: Annotated[
         Path | None,
-        Option("Write the exact or fuzzy match of each text in the memories.", metavar="FILE", is_file=True),
+        Option(
+            "Write the exact or fuzzy match of each text in the memories.",
+            metavar="FILE",
+            is_file=True,
+            is_common=False,
+        ),
     ] = None
     to_tmx: Annotated[
         Path | None,
-        Option("Write texts and translations as a translation memory too.", metavar="FILE", is_file=True),
+        Option(
+            "Write texts and translations as a translation memory too.",
+            metavar="FILE",
+            is_file=True,
+            is_common=False,
+        ),
     ] = None
     runtime: Runtime = field(default_factory=Runtime)
 

@@ -6,7 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from heedful.cli.options import GroupedCommand, OptionsOf, command_of
+from heedful.cli.help import GroupedCommand
+from heedful.cli.options import OptionsOf, command_of
 from heedful.errors import InputError
 from heedful.settings.options import Option
 
@@ -66,7 +67,7 @@ def test_the_range_and_the_help_of_an_option_are_those_of_its_field() -> None:
     code, said = run("a", "--width", "1")
     assert code == 2
     assert "--width" in said
-    shown = run("--help")[1]
+    shown = run("--help-all")[1]
     assert "--inner" not in shown
     for each in ("Show.", "What is shown.", "In tokens.", "[default: three]", "Sizes:"):
         assert each in shown
@@ -118,6 +119,6 @@ def test_settings_of_other_classes_are_absent_unless_they_are_set(
     app.command(cls=GroupedCommand)(command_of(command))
     assert CliRunner().invoke(app, arguments.split()).output == f"{wanted}\n"
     shown = CliRunner().invoke(app, ["--help"]).output
-    for each in ("Of it. [default: 4]", "[x<=9]", "Of all. [default: a half]", "--kind plain|fancy"):
+    for each in ("--size N", "Of it. [default: 4]", "Of all. [default: a half]", "--kind plain|fancy"):
         assert each in " ".join(shown.split())
     assert "--hidden" not in shown

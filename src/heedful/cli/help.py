@@ -1,0 +1,144 @@
+"""The help of a command: `--help` has the common options and an example, `--help-all` everything.
+
+Help is plain: importing rich would slow it down.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args, get_origin
+
+from typer.core import TyperCommand
+from typing_extensions import override
+
+from heedful.cli.options import HELP_ALL
+from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH
+
+# Click's in older versions of typer, of its own copy of click in newer ones.
+Context: TypeAlias = Any
+HelpFormatter: TypeAlias = Any
+_ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
+_VALUES = {int: "N", float: "X", Path: "PATH", str: "TEXT"}  # what stands for a value without another name
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose options are listed under the headings of their `rich_help_panel`.
+
+    Attributes:
+        examples: lines after `Examples:` in the help text, which end it.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 (typer's)
+        super().__init__(*args, **settings)
+        text, _, examples = (self.help or "").partition("\n\nExamples:\n")
+        self.help, self.examples = text, [line.strip() for line in examples.splitlines() if line.strip()]
+
+    @property
+    def rare(self) -> set[str]:
+        """The names of the options that the short help leaves out."""
+        return getattr(self.callback, "rare", set())
+
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The type of each option."""
+        return getattr(self.callback, "kinds", {})
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the command line; of an argument too many, say which option takes it.
+
+        Raises:
+            UsageError: options or arguments that the command does not have.
+        """
+        ctx.allow_extra_args = True  # they are refused below
+        rest = super().parse_args(ctx, args)
+        if ctx.args and not ctx.resilient_parsing:
+            ctx.fail(f"unexpected argument {ctx.args[0]!r}{self._belonging(ctx.args[0])}")
+        return rest
+
+    def _belonging(self, argument: str) -> str:
+        """Return the options that take the text of this command, as the end of a message."""
+        names = {name for parameter in self.params for name in parameter.opts}
+        if "--input" in names:
+            return f": give the text with -i {argument}, or < {argument}"
+        files = [name for name in ("--src", "--tgt", "--ref") if name in names]
+        return f": give the text with {' and '.join(files)}" if files else ""
+
+    @override
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the help: of a command with a longer one the short one, unless all is asked for."""
+        names = {parameter.name for parameter in self.params}
+        is_short = HELP_ALL in names and not ctx.meta.get(HELP_ALL)
+        self.format_usage(ctx, formatter)
+        paragraphs = (self.help or "").split("\n\n")
+        for paragraph in paragraphs[:1] if is_short else paragraphs:
+            formatter.write_paragraph()
+            formatter.write_text(f"  {' '.join(paragraph.split())}")
+        self._write_options(ctx, formatter, is_short=is_short)
+        if "settings" in names and not is_short:
+            for heading, rows in _settings():
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+        if self.examples:
+            formatter.write_paragraph()
+            formatter.write("".join(["Examples:\n", *(f"  {line}\n" for line in self.examples)]))
+        if is_short:
+            formatter.write_paragraph()
+            everything = "options and settings" if "settings" in names else "options"
+            formatter.write(f"All {everything}: {ctx.command_path} --help-all\n")
+
+    def _write_options(self, ctx: Context, formatter: HelpFormatter, *, is_short: bool) -> None:
+        """Write arguments and options, options without a heading first."""
+        groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _ORDER}
+        for parameter in self.get_params(ctx):
+            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            heading = (not is_short and getattr(parameter, "rich_help_panel", None)) or kind
+            if not (is_short and parameter.name in self.rare):
+                groups.setdefault(heading, []).append(_row(parameter, self.kinds.get(parameter.name)))
+        for heading, entries in groups.items():
+            if entries:
+                with formatter.section(heading):
+                    formatter.write_dl(entries)
+
+
+def _row(parameter: Any, kind: Any) -> tuple[str, str]:  # noqa: ANN401 (as Context)
+    """Return how an option or argument of a type is written, and its help with its default."""
+    text, value = parameter.help or "", parameter.metavar or _value(kind)
+    if parameter.param_type_name == "argument":
+        names = value
+    else:
+        names = ", ".join(sorted(parameter.opts, key=len)) + ("" if parameter.is_flag else f" {value}")
+    default = parameter.default
+    if default not in (None, False, "", ()) and not callable(default) and "[default: " not in text:
+        text = f"{text} [default: {default}]"
+    return names, f"{text} [required]" if parameter.required and names.startswith("-") else text
+
+
+def _value(kind: Any) -> str:  # noqa: ANN401
+    """Return what stands for a value of a type, of an optional one, or of each in a list."""
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    if kind in _VALUES:
+        return _VALUES[kind]
+    return next((_value(each) for each in get_args(kind) if each is not type(None)), "TEXT")
+
+
+def _settings() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the sections of settings with their rows: the key, and its description with the default."""
+    from heedful.settings.run import Config  # pydantic, which the other help does not need
+
+    for section, group in Config.model_fields.items():
+        settings = type(group.default).model_fields
+        yield (
+            f"Settings of [{section}], for --set or a recipe",
+            [
+                (f"{section}.{name}", f"{setting.description} [default: {_shown(setting.default)}]")
+                for name, setting in settings.items()
+            ],
+        )
+
+
+def _shown(default: object) -> str:
+    if default is None or default == ():
+        return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
