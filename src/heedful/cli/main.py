@@ -27,6 +27,7 @@ _OUT_OF_MEMORY = (
     "out of memory; free some and run the command again (training continues with --resume), or use smaller "
     "batches: batch.tokens of a new run, --batch-tokens elsewhere"
 )
+_COMPLETION = "_HEEDFUL_COMPLETE"  # with a value, a shell asks for completions (typer)
 _TOO_LONG = re.compile(r"[^/:\s]{256,}")  # for the name of a file, anywhere
 
 # Modules of heedful.verbs, in the order of a typical first use; those of several commands, with their help.
@@ -130,18 +131,18 @@ def program(arguments: Sequence[str]) -> typer.Typer:
 
     Only that verb is imported: all of them would add a sixth to the time of translating a line.
     """
+    every = (*VERBS, *GROUPS)
+    requested = next((each for each in arguments if each != "--"), "")
+    names = [name for name in every if name.rstrip("_") == requested] or every
     app = typer.Typer(
         name="heedful",
         callback=heedful,
         invoke_without_command=True,
-        add_completion=False,
+        add_completion=names is every or _COMPLETION in os.environ,
         rich_markup_mode=None,  # plain help: importing rich would slow `--help` down
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    every = (*VERBS, *GROUPS)
-    requested = next((each for each in arguments if each != "--"), "")
-    names = [name for name in every if name.rstrip("_") == requested] or every
     groups = {name: typer.Typer(rich_markup_mode=None) for name in GROUPS if name in names}
     for name, run in commands(names).items():
         *group, verb = name.split()
@@ -190,6 +191,15 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
+def _arguments() -> list[str]:
+    """Return the arguments of the program, or those of the command line that a shell completes."""
+    if _COMPLETION not in os.environ:
+        return sys.argv[1:]
+    return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[
+        1:
+    ]  # bash, others
+
+
 @report_errors()
 def main() -> None:
     """Run the command line; a usage error becomes one line and exit code 2."""
@@ -200,7 +210,7 @@ def main() -> None:
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars are for terminals
     try:
-        code = typer.main.get_command(program(sys.argv[1:])).main(prog_name="heedful", standalone_mode=False)
+        code = typer.main.get_command(program(_arguments())).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:
         # A usage error: of click in older versions of typer, of its own copy of click in newer ones.
         format_message = getattr(error, "format_message", None)
