@@ -24,6 +24,8 @@ from heedful.settings.loading import load_config
 from heedful.settings.options import TrainingRequest
 from heedful.settings.plugins import reference_to
 from heedful.settings.run import Config
+from heedful.settings.section import whole_keys
+from heedful.settings.words import WORDS
 
 if TYPE_CHECKING:
     from heedful.runs.notices import Listener
@@ -200,7 +202,7 @@ def _key(name: str) -> str:
         for key in type(field.default).model_fields:
             sections[key].append(section)
     if name not in sections:
-        raise ConfigError(f"unknown setting {name!r}{suggestion(name, sections)}")
+        raise ConfigError(f"unknown setting {name!r}{suggestion(name, whole_keys(Config), WORDS)}")
     if len(sections[name]) > 1:
         whole = " or ".join(f"settings={{'{section}.{name}': ...}}" for section in sections[name])
         raise ConfigError(f"{name}: {len(sections[name])} settings have this name; give {whole}")

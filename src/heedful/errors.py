@@ -23,7 +23,9 @@ requests to stop, by a scheduler, by a callback of a training and by the caller 
 """
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 # How heedful is installed with an extra, for all messages. A release on the package index makes it
 # "pip install 'heedful[{extra}]'"; the README and docs/ have to say the same.
@@ -154,8 +156,66 @@ def install_hint(extra: str) -> str:
     return INSTALL.format(extra=extra)
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the closest known name, or the list of names if none is close."""
+def suggestion(name: str, known: Iterable[str], words: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return `; did you mean 'x'?` for the known names that are likely, or the list of names if none is.
+
+    `words` are other words for them.
+    """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(names)}"
+    abbreviated = re.compile(".+".join(map(re.escape, name)))
+    likely = (
+        likely_names(name, names, words)
+        or difflib.get_close_matches(name, names, n=1)
+        or [each for each in names if len(name) > 1 and abbreviated.fullmatch(each)]
+    )
+    meant = " or ".join(map(repr, likely))
+    return f"; did you mean {meant}?" if likely else f"; there are: {', '.join(names)}"
+
+
+def likely_names(
+    name: str, known: Iterable[str], words: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
+    """Return the names that a wrong one may mean, at most three that are equally likely; or none.
+
+    These are, in this order: the name that another word stands for; the same name in a section, or with other
+    dashes; the names that have all of its parts and the fewest others, or the reverse; one with few other
+    letters.
+
+    >>> likely_names("--lr", ["schedule.peak", "--find-lr"], {"lr": "schedule.peak"})
+    ['schedule.peak']
+    >>> likely_names("epochs", ["train.max_steps", "train.max_epochs"])
+    ['train.max_epochs']
+    """
+    names, word = list(known), _plain(name)
+    if words.get(word) in names:
+        return [words[word]]
+    plain = {each: _plain(each) for each in names}
+    close = difflib.get_close_matches(word, plain.values(), n=1, cutoff=0.8)
+    distances = {each: _distance(word, plain[each]) for each in names}
+    likely = (
+        [each for each in names if plain[each] == word],
+        [each for each in names if distances[each] == min(distances.values()) < _FAR],
+        [each for each in names if plain[each] in close],
+    )
+    return next((each[:3] for each in likely if each), [])
+
+
+def _plain(name: str) -> str:
+    """Return a name without dashes, and without its section unless it says nothing alone."""
+    plain = name.lower().lstrip("-").replace("-", "_")
+    whole = re.fullmatch(r"(\w+)\.(\w+)", plain)
+    if whole is None:
+        return plain
+    return f"{whole[1]}_{whole[2]}" if whole[2] in ("name", "kind") else whole[2]
+
+
+_FAR = 100
+
+
+def _distance(one: str, other: str) -> int:
+    """Return in how many parts two names differ if one has all parts of the other; a plural differs little."""
+    parts, others = one.split("_"), other.split("_")
+    singular, others_singular = ({part.removesuffix("s") for part in each} for each in (parts, others))
+    if not (singular <= others_singular or others_singular <= singular):
+        return _FAR
+    return 2 * len(singular ^ others_singular) + ({*parts}.isdisjoint(others))

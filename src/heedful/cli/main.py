@@ -16,6 +16,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from heedful.cli.help import GroupedCommand
+from heedful.cli.hints import hint_for_option
 from heedful.cli.options import command_of
 from heedful.errors import HeedfulError, Terminated, install_hint, is_out_of_memory
 
@@ -217,6 +218,7 @@ def main() -> None:
         if format_message is None:
             raise
         where = getattr(getattr(error, "ctx", None), "command_path", "heedful")
-        exit_with_error(f"{format_message().rstrip('.?')}; see {where} --help", USAGE)
+        message = hint_for_option(error, sys.argv) or format_message().rstrip(".?")
+        exit_with_error(f"{message}; see {where} --help", USAGE)
     sys.stdout.flush()
     sys.exit(code if isinstance(code, int) else 0)

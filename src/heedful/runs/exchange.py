@@ -18,6 +18,7 @@ from heedful.interop.marian import export_marian
 from heedful.interop.onnx.export import export_onnx
 from heedful.runs.card import front_matter, model_title
 from heedful.runs.loading import hub_repo, local_bundle, local_source
+from heedful.settings.words import WORDS
 from heedful.storage.bundle import load_bundle, save_weights
 from heedful.storage.weights_file import weight_shapes
 from heedful.text.pair import choose_languages
@@ -193,7 +194,7 @@ def export_model(
     """
     output = Path(output)
     if to not in _TARGETS:
-        raise InteropError(f"--to {to!r} does not exist{suggestion(to, _TARGETS)}")
+        raise InteropError(f"--to {to!r} does not exist{suggestion(to, _TARGETS, WORDS)}")
     if quantization is not None and to != "ctranslate2":
         raise InteropError(f"--quantization is for --to ctranslate2, not for {to}; leave it out")
     if output.exists():

@@ -6,11 +6,13 @@ from typing import Any
 
 import tomli_w
 
-from heedful.errors import ConfigError, suggestion
+from heedful.errors import ConfigError, likely_names, suggestion
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import as_json, decode_text, parse_toml, read_limited, short, shown
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config
+from heedful.settings.section import whole_keys
+from heedful.settings.words import WORDS
 
 Settings = dict[str, Any]
 
@@ -75,9 +77,9 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or "." not in key:
-        raise ConfigError(
-            f"--set {short(text)}: write it as section.key=value, for example train.max_steps=2000"
-        )
+        likely = likely_names(key, whole_keys(Config), WORDS) or ["train.max_steps"]
+        example = " or ".join(f"{each}={value if equals else '...'}" for each in likely)
+        raise ConfigError(f"--set {short(text)}: write it as section.key=value, for example {short(example)}")
     try:
         return key, parse_toml(f"value = {value}")["value"]
     except ValueError:

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from heedful.errors import ConfigError, suggestion
 from heedful.settings.parsing import as_json, shown
+from heedful.settings.words import WORDS
 
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 Depth = Annotated[int, Field(gt=0, le=1000)]
@@ -95,7 +96,7 @@ def _first_mistake(kind: type[Section], error: ValidationError) -> str:
     *sections, name = map(str, _fields_in(kind, first["loc"])) if first["loc"] else ("",)
     key = ".".join([*sections, name])
     if first["type"] == "extra_forbidden":
-        return f"unknown key {shown(key)}{suggestion(name, _known_keys(kind, sections))}"
+        return f"unknown key {shown(key)}{_meaning(name, kind, sections)}"
     message = _in_words_of_toml(first["type"], sections, name) or first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return message
@@ -116,6 +117,27 @@ def _fields_in(kind: type[Section], location: Sequence[int | str]) -> Sequence[i
             return location[: number + is_item]
         [kind] = sections
     return location
+
+
+def _meaning(name: str, kind: type[Section], sections: Sequence[str]) -> str:
+    """Return which key a wrong one of a section may mean: one of the section, else one of another."""
+    known, elsewhere = _known_keys(kind, sections), whole_keys(kind)
+    words = {word: key.rpartition(".")[2] for word, key in WORDS.items()}
+    is_elsewhere = WORDS.get(name) in elsewhere or any(key.endswith(f".{name}") for key in elsewhere)
+    if sections and is_elsewhere and words.get(name) not in known:
+        return suggestion(name, elsewhere, WORDS)
+    return suggestion(name, known, words)
+
+
+def whole_keys(kind: type[Section]) -> list[str]:
+    """Return the keys of all settings, such as model.d_model."""
+    sections = {name: field.default for name, field in kind.model_fields.items()}
+    return [
+        f"{name}.{key}"
+        for name, section in sections.items()
+        if isinstance(section, Section)
+        for key in type(section).model_fields
+    ]
 
 
 def _known_keys(kind: type[Section], sections: Sequence[str]) -> Mapping[str, object]:
