@@ -38,6 +38,16 @@ def version_of(root: Path) -> str:
     return str(project["version"])
 
 
+def cited_versions(root: Path) -> dict[str, str]:
+    """Return the version that each file with a citation names."""
+    entries = {"CITATION.cff": r"^version: (\S+)$", "README.md": r"^  version = \{(\S+)\},$"}
+    return {
+        name: found[1]
+        for name, entry in entries.items()
+        if (found := re.search(entry, (root / name).read_text(encoding="utf-8"), re.MULTILINE))
+    }
+
+
 def section_of(changelog: str, version: str) -> str:
     """Return the entries of a version; a `ReleaseError` says that there are none, or no date."""
     sections = re.split(r"^## (.*)\n", changelog, flags=re.MULTILINE)
@@ -60,6 +70,9 @@ def check(root: Path) -> None:
     """Check that this tree can become a release; a `ReleaseError` says why not."""
     version = version_of(root)
     section_of((root / "CHANGELOG.md").read_text(encoding="utf-8"), version)
+    for name, cited in cited_versions(root).items():
+        if cited != version:
+            raise ReleaseError(f"{name} cites version {cited}; write {version}")
     if _git(root, "tag", "--list", f"v{version}"):
         raise ReleaseError(f"the tag v{version} exists; raise project.version in pyproject.toml")
     if changed := _git(root, "status", "--porcelain"):

@@ -213,7 +213,7 @@ _FAR = 100
 
 
 def _distance(one: str, other: str) -> int:
-    """Return in how many parts two names differ if one has all parts of the other; a plural differs little."""
+    """Return in how many parts two names differ if one has all parts of the other; plurals count little."""
     parts, others = one.split("_"), other.split("_")
     singular, others_singular = ({part.removesuffix("s") for part in each} for each in (parts, others))
     if not (singular <= others_singular or others_singular <= singular):

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from release import ROOT, Environment, ReleaseError, interpreters, notes, section_of, serve, version_of
+from release import (
+    ROOT,
+    Environment,
+    ReleaseError,
+    cited_versions,
+    interpreters,
+    notes,
+    section_of,
+    serve,
+    version_of,
+)
 
 CHANGELOG = """# Changelog
 
@@ -35,6 +45,11 @@ Nothing yet.
 """
 
 
+def test_citations_name_the_version_of_the_project() -> None:
+    version = version_of(ROOT)
+    assert cited_versions(ROOT) == {"CITATION.cff": version, "README.md": version}
+
+
 def test_the_notes_are_the_entries_of_one_version() -> None:
     assert section_of(CHANGELOG, "1.2.0") == "### Added\n\n- A verb."
     assert section_of(CHANGELOG, "1.1.0") == "- Before."
@@ -60,11 +75,13 @@ def test_the_changelog_has_a_section_for_the_version_of_this_checkout() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with a version, its changelog and the tool."""
+    """A repository with a version, its changelog, its citations and the tool."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "release.py", tmp_path / "tools")
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.0"\n', encoding="utf-8")
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG, encoding="utf-8")
+    (tmp_path / "CITATION.cff").write_text("version: 1.2.0\n", encoding="utf-8")
+    (tmp_path / "README.md").write_text("  version = {1.2.0},\n", encoding="utf-8")
     git(tmp_path, "init", "--quiet")
     commit(tmp_path)
     return tmp_path
@@ -94,6 +111,9 @@ def test_what_cannot_be_released_is_refused_in_one_line(checkout: Path) -> None:
     (checkout / "new.py").touch()
     differs = "error: the working tree differs from the last commit (first: new.py); commit\n"
     assert check(checkout) == (1, differs)
+    (checkout / "CITATION.cff").write_text("version: 1.1.0\n", encoding="utf-8")
+    assert check(checkout) == (1, "error: CITATION.cff cites version 1.1.0; write 1.2.0\n")
+    git(checkout, "checkout", "--quiet", "CITATION.cff")
     commit(checkout)
     git(checkout, "tag", "v1.2.0")
     tagged = "error: the tag v1.2.0 exists; raise project.version in pyproject.toml\n"
