@@ -65,7 +65,7 @@ def test_the_short_help_has_the_common_options_and_the_complete_one_all() -> Non
     short, full = shown(Task, "--help"), shown(Task, "--help-all")
     common = {"--needed", "--plain", "--chosen", "--help-all"}
     assert options(short) - {"--help"} == common
-    assert options(full) - {"--help"} == common | {"--special", "--tuned"}
+    assert options(full) - {"--help"} == common | {"--special", "--tuned", "--plugin"}
     assert ("More of it." in short, "More of it." in full) == (False, True)
     for text in (short, full):
         assert "Examples:\n  program --plain 3\n" in text
