@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 
 from heedful.errors import likely_names
-from heedful.settings.words import WORDS
 
 
 def hint_for_option(error: Exception, arguments: Sequence[str]) -> str:
@@ -16,6 +15,8 @@ def hint_for_option(error: Exception, arguments: Sequence[str]) -> str:
         error: of click; others have no hint.
         arguments: of the program.
     """
+    from heedful.settings.words import WORDS
+
     name = getattr(error, "option_name", None)
     command = getattr(getattr(error, "ctx", None), "command", None)
     if name is None or command is None or not hasattr(error, "possibilities"):
