@@ -18,9 +18,8 @@ from heedful.runs.directory import CONFIG, check_preset
 from heedful.runs.loading import local_bundle
 from heedful.runs.train import TrainResult
 from heedful.runs.train import train as train_run
-from heedful.settings.loading import load_config
+from heedful.settings.loading import load_config, plain
 from heedful.settings.options import TrainingRequest
-from heedful.settings.plugins import reference_to
 from heedful.settings.run import Config
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def train(  # noqa: PLR0913
         run, command = Path(output or "runs/base"), "heedful train config.toml"
     else:
         values = {_key(name): value for name, value in keys.items()} | dict(settings or {})
-        values = {key: _plain(value, key) for key, value in values.items()}
+        values = {key: plain(value, key) for key, value in values.items()}
         file = None if config is None else Path(config)
         name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
         run = Path(output or Path("runs") / name)
@@ -183,15 +182,6 @@ def _key(name: str) -> str:
         whole = " or ".join(f"settings={{'{section}.{name}': ...}}" for section in sections[name])
         raise ConfigError(f"{name}: {len(sections[name])} settings have this name; give {whole}")
     return f"{sections[name][0]}.{name}"
-
-
-def _plain(value: object, key: str) -> object:
-    """Return a value as it is written in a file of settings."""
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return [_plain(each, key) for each in value]
-    return reference_to(value, key) if callable(value) else value
 
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:

@@ -44,7 +44,7 @@ from heedful.cli.main import main
 from heedful.bulk import resumable
 from heedful.runs import setup as training_setup
 from heedful.bulk import lines
-from heedful.verbs import synthetic, train
+from heedful.runs import synthetic, train
 lines.CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
 def run(name, left, arguments):
     original = getattr(os, name)

@@ -110,7 +110,7 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
         InputError: options that do not exist, or values that cannot be or cannot go together.
     """
     try:
-        check_names(overrides, _NAMES)
+        check_names(overrides, SEARCH_NAMES)
         if overrides.keys() & {"strategy", "sample", "samples"}:
             sampling = MinimumBayesRisk if "samples" in overrides else Sampling
             chosen = overrides.get("strategy")
@@ -154,5 +154,7 @@ def longest_output(config: Config) -> int | None:
 
 
 _DIVERSITY = options_of(DiverseBeamSearch).keys() - options_of(BeamSearch).keys()
-_NAMES = {"sample", *(each.name for each in fields(SearchOptions))}
-_NAMES |= {name for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk) for name in options_of(kind)}
+SEARCH_NAMES = {"sample", *(each.name for each in fields(SearchOptions))}
+SEARCH_NAMES |= {
+    name for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk) for name in options_of(kind)
+}

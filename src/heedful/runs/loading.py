@@ -2,21 +2,23 @@
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
+from typing import Any, TypeVar, cast, get_args
 
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
+from heedful.decoding.options import SEARCH_NAMES, check_names
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import HubError, InputError, MissingExtraError, OptionError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
-from heedful.settings.options import Device, Languages, Runtime
+from heedful.settings.options import Device, Languages, Runtime, check_options, kinds_of, options_of
 from heedful.storage.bundle import load_bundle
 
+_Options = TypeVar("_Options")
 _PREFIX = "hf:"
 _SUFFIXES = {
     ".pt",
@@ -119,6 +121,7 @@ def load_translator(
     *,
     shortlist: Path | None = None,
     ensemble: Sequence[Path] = (),
+    notify: Callable[[str], None] = lambda message: None,
 ) -> Translator:
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
@@ -128,6 +131,7 @@ def load_translator(
         runtime: how to compute.
         shortlist: where the file is.
         ensemble: where more bundles are, whose models translate with that one.
+        notify: called with the precision that "auto" has chosen: outputs may depend on it.
 
     Raises:
         BundleError: nothing there, or a bundle that is damaged or too new.
@@ -157,7 +161,48 @@ def load_translator(
         engine=_ENGINES[runtime.engine],
         shortlist=None if shortlist is None else Shortlist.load(shortlist),
     )
+    if runtime.precision == "auto":
+        notify(f"precision {translator.precision_in_use}: the fastest here")
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
+
+
+def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) -> _Options:  # noqa: ANN401
+    """Return the options of a task from keywords: its own, and those of languages, runtime and search.
+
+    Args:
+        kind: the dataclass of the options, with a field for each of these groups.
+        keywords: by the names that the command has too; paths may be strings.
+        own: more of them.
+
+    Raises:
+        InputError: naming an option that does not exist, or that has a value that cannot be.
+    """
+    values, kinds, make = {**keywords, **own}, kinds_of(cast(type, kind)), cast(Any, kind)
+    groups: dict[str, type] = {"languages": Languages, "runtime": Runtime}
+    names = {each.name for each in fields(make)} - {"search", *groups}
+    check_names(values, names.union(SEARCH_NAMES, *map(options_of, groups.values())))
+    made = {
+        name: group(**{each: values.pop(each) for each in options_of(group).keys() & values.keys()})
+        for name, group in groups.items()
+    }
+    search = {name: values.pop(name) for name in values.keys() - names}
+    values = {name: _as_option(value, kinds[name]) for name, value in values.items()}
+    options: _Options = make(**values, **made, search=search)
+    for each in (options, *made.values()):
+        check_options(each)
+    return options
+
+
+def _as_option(value: object, kinds: Sequence[Any]) -> object:
+    """Return a value as the option has it: a path for a string, or the reverse, and a list for one."""
+    if list[Path] in kinds or list[str] in kinds:
+        several = [value] if isinstance(value, str | Path) else value
+        each = (Path,) if list[Path] in kinds else (str,)
+        is_list = isinstance(several, list | tuple)
+        return [_as_option(one, each) for one in cast(Sequence[object], several)] if is_list else value
+    if isinstance(value, str | Path):
+        return Path(value) if Path in kinds else str(value) if str in kinds else value
+    return value
 
 
 def _device(name: str) -> str:

@@ -96,7 +96,7 @@ def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
 
 
 def check_options(group: object) -> None:
-    """Check the fields of a dataclass that have an option: numbers in their range, names that there are.
+    """Check the fields of a dataclass that have an option: types, ranges of numbers, and names.
 
     Raises:
         InputError: naming the first that cannot be.
@@ -110,6 +110,9 @@ def check_options(group: object) -> None:
             raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
         if int in kinds or float in kinds:
             _check_number(name, value, option, is_whole=int in kinds)
+        plain = {get_origin(each) or each for each in kinds if each is not type(None)}
+        if plain <= {bool, str, Path, list} and not isinstance(value, tuple(plain)):
+            raise InputError(f"{name}={value!r}: must be a {plain.pop().__name__.lower()}")
 
 
 def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
