@@ -21,7 +21,7 @@ from typing import Any, cast
 from heedful.bulk.lines import LineLayout, LineTranslation
 from heedful.bulk.resumable import Display, check_settings, locked, no_display, settings_of
 from heedful.data.files import PairFiles, plain_name
-from heedful.data.inspection import inspect_text
+from heedful.data.inspection import inspect_text, removed_filters
 from heedful.data.streams import Lines, count_lines, count_pairs, open_input
 from heedful.decoding.options import search_options
 from heedful.documents.formats import refuse_documents
@@ -221,15 +221,16 @@ def _from_python(
 
 def _command(options: DistillOptions | BackTranslationOptions) -> str:
     """Return the command that does the same, for the model card; of each file its name alone."""
-    words = ["heedful", "back-translate" if options.makes_sources else "distill"]
+    words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.models)]
     for group in (options, options.languages, options.runtime):
         shown = options_of(cast(type, type(group)))
         for each in fields(group):
             value = getattr(group, each.name)
-            if each.name in shown and value != each.default and each.name != "resume":
-                flags = [] if shown[each.name].is_argument else [shown[each.name].flags_of(each.name)[0]]
-                for one in value if isinstance(value, list) else [value]:
-                    words += [*flags, *([] if one is True else [str(one)])]
+            option = shown.get(each.name)
+            if option is None or option.is_argument or value == each.default or each.name == "resume":
+                continue
+            for one in value if isinstance(value, list) else [value]:
+                words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     for key, value in options.overrides:
@@ -314,6 +315,7 @@ def make_pairs(
 def _check(synthesis: Synthesis, notify: Callable[[str], None]) -> None:
     """Check what would otherwise be noticed after hours: files, and where the run is to be."""
     options = synthesis.options
+    removed_filters(Filtering(keep=options.keep, remove=options.remove))
     for each in synthesis.others:
         count_pairs(Path(each["src"]), Path(each["tgt"]))
     if options.valid_src and options.valid_tgt:
