@@ -111,6 +111,7 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
     """
     try:
         check_names(overrides, SEARCH_NAMES)
+        overrides = {name: value for name, value in overrides.items() if (name, value) != ("sample", False)}
         if overrides.keys() & {"strategy", "sample", "samples"}:
             sampling = MinimumBayesRisk if "samples" in overrides else Sampling
             chosen = overrides.get("strategy")
