@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.translator import Translator
@@ -15,21 +15,22 @@ from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
 from heedful.runs.card import plugin_names, shell_command, without_directories
 from heedful.runs.directory import CONFIG, check_preset
-from heedful.runs.loading import local_bundle
+from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
+from heedful.runs.notices import Listener
+from heedful.runs.options import EvaluationOptions
 from heedful.runs.train import TrainResult
 from heedful.runs.train import train as train_run
+from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import TrainingRequest
 from heedful.settings.run import Config
-
-if TYPE_CHECKING:
-    from heedful.runs.notices import Listener
-    from heedful.training.schedule import LearningRate
-    from heedful.training.step import LossFunction
+from heedful.training.schedule import LearningRate
+from heedful.training.step import LossFunction
 
 Lines = str | Path | Sequence[str]
 
 
+@checked
 def train(  # noqa: PLR0913
     config: Config | str | Path | None = None,
     output: str | Path | None = None,
@@ -38,10 +39,10 @@ def train(  # noqa: PLR0913
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    callbacks: "Sequence[Listener]" = (),
+    callbacks: Sequence[Listener] = (),
     track: Literal["tensorboard"] | None = None,
-    loss: "LossFunction | None" = None,
-    schedule: "LearningRate | None" = None,
+    loss: LossFunction | None = None,
+    schedule: LearningRate | None = None,
     **keys: Any,  # noqa: ANN401
 ) -> TrainResult:
     """Train a model on parallel text, or fine-tune one: `heedful train`.
@@ -101,6 +102,7 @@ def train(  # noqa: PLR0913
     )
 
 
+@checked
 def evaluate(
     system: Translator | Lines,
     *,
@@ -128,7 +130,8 @@ def evaluate(
         tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language.
         lowercase: ignore case.
         resamples: bootstrap resamples for the confidence intervals; 0: none.
-        search: of a model: options as for `Translator.translations`, such as beam_size=1.
+        search: of a model: options as for `Translator.translations`, such as beam_size=1; for a path also
+            precision, src_lang, shortlist and others that a `Translator` has already.
 
     Raises:
         BundleError: no usable bundle.
@@ -136,17 +139,23 @@ def evaluate(
         CorpusError: files that cannot be read or are not parallel.
         InputError: no sources, or an option that does not exist.
     """
+    own: dict[str, Any] = dict.fromkeys(("src", "hyp", "compare", "output"))
+    own |= {"run": Path(), "ref": [], "calibrate": False, "metric": metric, "tokenize": tokenize}
+    options = options_from(EvaluationOptions, search, lowercase=lowercase, resamples=resamples, **own)
     references, sources = _lines(ref), None if src is None else _lines(src)
     names = [each for each in (src, ref) if isinstance(each, str | Path)]
     language = None
     if isinstance(system, str | Path):
-        system = Translator(local_bundle(Path(system)))
+        path, shortlist = Path(system), options.shortlist
+        system = load_translator(path, options.languages, options.runtime, shortlist=shortlist)
+    elif isinstance(system, Translator):
+        refuse_options_of_models(search)
     if isinstance(system, Translator):
         if sources is None:
             raise InputError("src: the sources are needed, to translate them")
         check_parallel("src", sources, "ref", references)
         language = system.bundle.config.languages.target
-        outputs = [each.text for each in translate_distinct(system, sources, **search)]
+        outputs = [each.text for each in translate_distinct(system, sources, **options.search)]
     elif search:
         raise InputError(f"{next(iter(search))}: is for a model, and these are outputs")
     else:

@@ -508,7 +508,7 @@ def check_one_for_each(name: str, values: Sequence[object] | None, to: str, othe
 
 def without_line_ends(lines: Iterable[str]) -> Iterator[str]:
     """The lines of a file without what ends them."""
-    return (line.removesuffix("\n").removesuffix("\r") for line in lines)
+    return (line.removesuffix("\n").removesuffix("\r") if isinstance(line, str) else line for line in lines)
 
 
 def chunks(
@@ -550,11 +550,11 @@ def _check_texts(name: str, texts: Sequence[object], *, or_ids: bool = False) ->
     Raises:
         InputError: it is something else.
     """
-    if isinstance(texts, str) or not hasattr(texts, "__len__"):
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
         what = "one string" if isinstance(texts, str) else type(texts).__name__
         raise InputError(f"{name}: {what} given; give a list of strings, as in translate([text])")
     for number, text in enumerate(texts, start=1):
-        if not (isinstance(text, str) or or_ids):
+        if not (isinstance(text, str) or (or_ids and hasattr(text, "__len__"))):
             raise InputError(f"{name}: number {number:,} is {type(text).__name__}, not a string")
 
 

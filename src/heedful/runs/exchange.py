@@ -19,6 +19,7 @@ from heedful.interop.onnx.export import export_onnx
 from heedful.runs.card import front_matter, model_title
 from heedful.runs.loading import hub_repo, local_bundle, local_source
 from heedful.runs.options import SHORTLIST
+from heedful.settings.arguments import checked
 from heedful.storage.bundle import load_bundle, save_weights
 from heedful.storage.weights_file import weight_shapes
 from heedful.text.pair import choose_languages
@@ -27,6 +28,7 @@ _TARGETS = ("ctranslate2", "marian", "onnx")
 _log = logging.getLogger("heedful")
 
 
+@checked
 def import_model(  # noqa: PLR0913
     source: str | Path,
     *,
@@ -160,6 +162,7 @@ def _card(name: Path, imported: ImportedBundle, layout: str, ignored: Collection
     )
 
 
+@checked
 def export_model(
     bundle: str | Path,
     *,

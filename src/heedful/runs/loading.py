@@ -172,7 +172,7 @@ def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) 
     Args:
         kind: the dataclass of the options, with a field for each of these groups.
         keywords: by the names that the command has too; paths may be strings.
-        own: more of them.
+        own: the options of the function itself, which are no keywords.
 
     Raises:
         InputError: naming an option that does not exist, or that has a value that cannot be.
@@ -180,7 +180,7 @@ def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) 
     values, kinds, make = {**keywords, **own}, kinds_of(cast(type, kind)), cast(Any, kind)
     groups: dict[str, type] = {"languages": Languages, "runtime": Runtime}
     names = {each.name for each in fields(make)} - {"search", *groups}
-    check_names(values, names.union(SEARCH_NAMES, *map(options_of, groups.values())))
+    check_names(keywords, (names - own.keys()).union(SEARCH_NAMES, *map(options_of, groups.values())))
     made = {
         name: group(**{each: values.pop(each) for each in options_of(group).keys() & values.keys()})
         for name, group in groups.items()
@@ -191,6 +191,16 @@ def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) 
     for each in (options, *made.values()):
         check_options(each)
     return options
+
+
+def refuse_options_of_models(keywords: Mapping[str, Any]) -> None:
+    """Refuse options of loading a model, where it is loaded.
+
+    Raises:
+        InputError: naming the first.
+    """
+    for name in keywords.keys() & {"ensemble", "shortlist", *options_of(Languages), *options_of(Runtime)}:
+        raise InputError(f"{name}: this translator has its own; give it where the model is loaded")
 
 
 def _as_option(value: object, kinds: Sequence[Any]) -> object:

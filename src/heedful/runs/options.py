@@ -314,11 +314,13 @@ class DistillOptions(SyntheticOptions):
         return self.teachers[0]
 
     def __post_init__(self) -> None:
-        """Check that a weight has something to be weighed against.
+        """Check that there is a teacher, and something that a weight is weighed against.
 
         Raises:
-            InputError: it has not.
+            InputError: there is not.
         """
+        if not self.teachers:
+            raise InputError("no teacher: give a run or a bundle")
         if self.weight is not None and self.tgt is None:
             raise InputError("--weight needs --tgt, the pairs of weight 1")
 

@@ -34,6 +34,7 @@ from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.runs.prepare import with_vocabulary
 from heedful.runs.train import TrainResult, train
 from heedful.runtime.durable import put_file_in_place
+from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Filtering, HeldOutText, options_of
 from heedful.settings.parsing import parse_json
@@ -135,6 +136,7 @@ class Synthesis:
         return LineTranslation(translator=translator, options=search, layout=layout)
 
 
+@checked
 def distill(
     teachers: str | Path | Sequence[str | Path],
     *,
@@ -171,9 +173,10 @@ def distill(
         HeedfulError: models or settings that cannot be used: see `heedful.errors`.
     """
     own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output}
-    return _from_python(DistillOptions, {**options, **own}, settings, callbacks)
+    return _from_python(DistillOptions, options, own, settings, callbacks)
 
 
+@checked
 def back_translate(
     model: str | Path,
     *,
@@ -205,17 +208,18 @@ def back_translate(
         HeedfulError: as for `distill`.
     """
     own = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    return _from_python(BackTranslationOptions, {**options, **own}, settings, callbacks)
+    return _from_python(BackTranslationOptions, options, own, settings, callbacks)
 
 
 def _from_python(
     kind: type[DistillOptions | BackTranslationOptions],
     keywords: Mapping[str, Any],
+    own: Mapping[str, Any],
     settings: Mapping[str, Any] | None,
     callbacks: Sequence[Listener],
 ) -> TrainResult:
     overrides = [(key, plain(value, key)) for key, value in (settings or {}).items()]
-    options = options_from(kind, keywords, overrides=overrides)
+    options = options_from(kind, keywords, overrides=overrides, **own)
     return train_on_pairs(options, make_pairs(options), command=_command(options), callbacks=callbacks)
 
 

@@ -21,9 +21,10 @@ from heedful.decoding.options import search_options
 from heedful.decoding.translator import Translator
 from heedful.documents.formats import TEXT, format_of, refuse_documents
 from heedful.errors import InputError, OptionError
-from heedful.runs.loading import load_translator, options_from
+from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
 from heedful.runs.options import TranslationOptions
 from heedful.runs.output_checks import check_output, check_outputs_differ
+from heedful.settings.arguments import checked
 
 if TYPE_CHECKING:
     from heedful.bulk.shards import Outcome
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _PATTERN = re.compile(r"[*?[]")
 
 
+@checked
 def translate_file(
     model: Translator | str | Path,
     input: str | Path,
@@ -71,6 +73,8 @@ def translate_file(
         document = format_of(source) not in (None, TEXT)
     where = {"document": Path(source)} if document else {"source": source}
     translator = model if isinstance(model, Translator) else None
+    if translator is not None:
+        refuse_options_of_models(options)
     task = options_from(
         TranslationOptions, options, run=Path() if translator else model, output=str(output), **where
     )

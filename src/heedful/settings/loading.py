@@ -7,6 +7,7 @@ from typing import Any
 import tomli_w
 
 from heedful.errors import ConfigError, suggestion
+from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import as_json, decode_text, parse_toml, read_limited, short, shown
 from heedful.settings.plugins import reference_to
@@ -19,6 +20,7 @@ Settings = dict[str, Any]
 ALTERNATIVES = {"warmup_steps": "warmup_fraction", "warmup_fraction": "warmup_steps"}
 
 
+@checked
 def load_config(
     path: str | Path | None = None,
     *,

@@ -1,0 +1,89 @@
+"""Types of the arguments of public functions: a wrong one is an error of one line that names it."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, formatannotation, signature
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from heedful.errors import InputError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_NUMBERS: dict[Any, type] = {int: Integral, float: Real}  # of numpy too
+
+
+def checked(function: _Function) -> _Function:
+    """Return a function that checks the types of its arguments, by its annotations.
+
+    Raises:
+        InputError: naming the first argument of another type.
+    """
+    of_function = signature(function)
+    hints: dict[str, Any] = {}
+
+    @wraps(function)
+    def call(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        if not hints:
+            hints.update((name, _hint(each, function)) for name, each in of_function.parameters.items())
+        try:
+            given = of_function.bind(*positional, **keywords).arguments
+        except TypeError:
+            return function(*positional, **keywords)  # which says it with the function's name
+        for name, value in given.items():
+            if not fits(value, hints[name]):
+                raise InputError(f"{name}: {_shown(value)} given; must be {name_of(hints[name])}")
+        return function(*positional, **keywords)
+
+    return cast(_Function, call)
+
+
+def _hint(parameter: Parameter, function: Callable[..., Any]) -> Any:  # noqa: ANN401
+    """Return the type of a parameter; any, where it is imported for type checkers alone."""
+    hint = parameter.annotation
+    if hint is Parameter.empty or parameter.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL):
+        return Any
+    try:
+        return eval(hint, function.__globals__) if isinstance(hint, str) else hint
+    except (NameError, TypeError):
+        return Any
+
+
+def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
+    """Return whether a value is of a type; a text is no sequence of texts, and a bool is no number."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint in _NUMBERS:
+        return isinstance(value, _NUMBERS[hint]) and not isinstance(value, bool)
+    if origin in (Union, UnionType):
+        return any(fits(value, each) for each in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is Callable:
+        return callable(value)
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        kind = (list, tuple) if issubclass(origin, list | tuple) else origin
+        if isinstance(value, str | bytes) or not isinstance(value, kind):
+            return False
+        if origin is tuple and inner[-1] is not Ellipsis:
+            return len(cast(tuple[Any, ...], value)) == len(inner)
+        is_read = issubclass(origin, Collection) and not issubclass(origin, Mapping)
+        return not is_read or all(fits(each, inner[0]) for each in value)
+    if getattr(hint, "_is_protocol", False):
+        members = [name for name in vars(hint) if name == "__call__" or not name.startswith("_")]
+        return all(hasattr(value, name) for name in members)
+    if hint is None or hint is Any or not isinstance(hint, type):
+        return hint is not None or value is None
+    return isinstance(value, hint)
+
+
+def name_of(hint: Any) -> str:  # noqa: ANN401
+    """Return a type as it is written, without modules."""
+    return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(hint)).replace("NoneType", "None")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list | tuple):
+        kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in value))
+        return f"{type(value).__name__} of {kinds or 'nothing'}"
+    return repr(value) if isinstance(value, str | int | float) else type(value).__name__
