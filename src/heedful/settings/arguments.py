@@ -1,7 +1,7 @@
 """Types of the arguments of public functions: a wrong one is an error of one line that names it."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, formatannotation, signature
 from numbers import Integral, Real
@@ -33,7 +33,7 @@ def checked(function: _Function) -> _Function:
             return function(*positional, **keywords)  # which says it with the function's name
         for name, value in given.items():
             if not fits(value, hints[name]):
-                raise InputError(f"{name}: {_shown(value)} given; must be {name_of(hints[name])}")
+                raise InputError(f"{_given(name, value, hints[name])}: must be {name_of(hints[name])}")
         return function(*positional, **keywords)
 
     return cast(_Function, call)
@@ -78,12 +78,19 @@ def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
 
 
 def name_of(hint: Any) -> str:  # noqa: ANN401
-    """Return a type as it is written, without modules."""
+    """Return a type as it is written, without modules; of a literal type, its values."""
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(map(name_of, get_args(hint)))
+    if get_origin(hint) is Literal:
+        return " | ".join(map(repr, get_args(hint)))
     return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(hint)).replace("NoneType", "None")
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, list | tuple):
-        kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in value))
-        return f"{type(value).__name__} of {kinds or 'nothing'}"
-    return repr(value) if isinstance(value, str | int | float) else type(value).__name__
+def _given(name: str, value: object, hint: Any) -> str:  # noqa: ANN401
+    if value is None or isinstance(value, str | int | float):
+        return f"{name}={value!r}"
+    of_items = [get_args(each)[0] for each in (hint, *get_args(hint)) if get_origin(each) is Sequence]
+    for number, each in enumerate(value if of_items and isinstance(value, list | tuple) else (), start=1):
+        if not any(fits(each, item) for item in of_items):
+            return f"{name}: number {number:,} is {type(each).__name__}"
+    return f"{name}: {type(value).__name__} given"
