@@ -108,8 +108,6 @@ def _advice(name: Path) -> str:
     return f"check the path, or write hf:{name.as_posix()} for a model of the hub"
 
 
-_PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
-_ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
 _DEVICES = get_args(Device)
 
@@ -140,12 +138,6 @@ def load_translator(
             models that cannot translate together, or a shortlist that cannot be read or is another model's.
         MissingExtraError: an option that needs torch, and it is not installed.
     """
-    for name, value, known in (
-        ("precision", runtime.precision, _PRECISIONS),
-        ("engine", runtime.engine, _ENGINES),
-    ):
-        if value not in known:
-            raise OptionError(f"{name}={value!r}: must be one of {', '.join(known)}")
     device = _device(runtime.device)
     if runtime.threads is not None:
         set_threads("threads", runtime.threads)
@@ -154,11 +146,11 @@ def load_translator(
         bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
     translator = Translator(
         bundle,
-        precision=_PRECISIONS[runtime.precision],
+        precision=cast(PrecisionChoice, runtime.precision),
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=_ENGINES[runtime.engine],
+        engine=cast(EngineChoice, runtime.engine),
         shortlist=None if shortlist is None else Shortlist.load(shortlist),
     )
     if runtime.precision == "auto":

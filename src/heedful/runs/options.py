@@ -294,24 +294,9 @@ class DistillOptions(SyntheticOptions):
     tag: ClassVar[str] = ""
 
     @property
-    def models(self) -> Sequence[Path]:
-        """The models that translate together."""
-        return self.teachers
-
-    @property
-    def text(self) -> Path:
-        """The lines that they translate."""
-        return self.src
-
-    @property
-    def like(self) -> Path | None:
-        """A file of the language of the translations; their file's name ends as its name does."""
-        return self.tgt or self.valid_tgt
-
-    @property
-    def vocabulary(self) -> Path | None:
-        """The model with the vocabulary that the training takes; None: a new one."""
-        return self.teachers[0]
+    def parts(self) -> tuple[Sequence[Path], Path, Path | None, Path | None]:
+        """The models, their text, a file of the language of the translations, the model of the vocabulary."""
+        return self.teachers, self.src, self.tgt or self.valid_tgt, self.teachers[0]
 
     def __post_init__(self) -> None:
         """Check that there is a teacher, and something that a weight is weighed against.
@@ -342,19 +327,8 @@ class BackTranslationOptions(SyntheticOptions):
     tgt: Annotated[Path, Option("Its translations by people, parallel line by line.", TEXT)]
     tag: Annotated[str, Option("Token before each synthetic source; '' for none.", TEXT)] = "<BT>"
     makes_sources: ClassVar[bool] = True
-    vocabulary: ClassVar[Path | None] = None
 
     @property
-    def models(self) -> Sequence[Path]:
-        """The one model that translates."""
-        return [self.model]
-
-    @property
-    def text(self) -> Path:
-        """The lines that it translates."""
-        return self.mono
-
-    @property
-    def like(self) -> Path | None:
-        """A file of the language of the translations."""
-        return self.src
+    def parts(self) -> tuple[Sequence[Path], Path, Path | None, Path | None]:
+        """As for `DistillOptions`; the training makes a vocabulary of its own."""
+        return [self.model], self.mono, self.src, None

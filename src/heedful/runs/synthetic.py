@@ -47,10 +47,6 @@ _FORMAT_VERSION = 1
 Bar = Callable[[], AbstractContextManager[Callable[[str, float], None]]]  # shows a phase and its progress
 
 
-def _no_bar() -> AbstractContextManager[Callable[[str, float], None]]:
-    return nullcontext(lambda phase, done: None)
-
-
 @dataclass(frozen=True)
 class Synthesis:
     """How a text becomes a corpus of synthetic pairs: translated, and without the faulty ones.
@@ -69,13 +65,15 @@ class Synthesis:
     @property
     def translated(self) -> Path:
         """The file of the translations."""
-        suffix = "" if self.options.like is None else plain_name(self.options.like).suffix
+        _, _, like, _ = self.options.parts
+        suffix = "" if like is None else plain_name(like).suffix
         return self.folder / f"translated{suffix}"
 
     @property
     def files(self) -> tuple[Path, Path]:
         """Sources and targets before the filters."""
-        pair = self.options.text, self.translated
+        _, text, _, _ = self.options.parts
+        pair = text, self.translated
         return pair[::-1] if self.options.makes_sources else pair
 
     @property
@@ -99,6 +97,7 @@ class Synthesis:
             ConfigError: settings that do not exist or cannot be.
         """
         options = self.options
+        *_, vocabulary = options.parts
         src, tgt = (str(self.clean / f"train{suffix}") for suffix in PairFiles(self.files).suffixes)
         corpus = {
             "src": src,
@@ -112,7 +111,7 @@ class Synthesis:
         text = {
             "data.valid_src": options.valid_src,
             "data.valid_tgt": options.valid_tgt,
-            "tokenizer.bundle": options.vocabulary,
+            "tokenizer.bundle": vocabulary,
         }
         overrides += [(key, str(value)) for key, value in text.items() if value]
         config = load_config(
@@ -129,7 +128,7 @@ class Synthesis:
             HeedfulError: models that are not usable, or cannot translate together; impossible options.
         """
         options = self.options
-        first, *others = options.models
+        (first, *others), *_ = options.parts
         translator = load_translator(first, options.languages, options.runtime, ensemble=others)
         search = search_options({**options.search, "n_best": 1}, translator.bundle.config.decode)
         layout = LineLayout(only_finished=True)
@@ -225,7 +224,7 @@ def _from_python(
 
 def _command(options: DistillOptions | BackTranslationOptions) -> str:
     """Return the command that does the same, for the model card; of each file its name alone."""
-    words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.models)]
+    words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.parts[0])]
     for group in (options, options.languages, options.runtime):
         shown = options_of(cast(type, type(group)))
         for each in fields(group):
@@ -269,7 +268,7 @@ def make_pairs(
     *,
     notify: Callable[[str], None] = lambda message: None,
     display: Display = no_display,
-    bar: Bar = _no_bar,
+    bar: Bar = lambda: nullcontext(lambda phase, done: None),
 ) -> Config:
     """Make the pairs, from where an earlier start was interrupted.
 
@@ -288,7 +287,7 @@ def make_pairs(
         CorpusError: texts that are missing, or not parallel.
         HeedfulError: models or settings that cannot be used.
     """
-    synthesis = Synthesis(options)
+    synthesis, (_, source, *_) = Synthesis(options), options.parts
     if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
         raise RunError(
             "several processes would translate the same text; start one, and continue its training by "
@@ -306,27 +305,28 @@ def make_pairs(
             notify(f"precision {synthesis.translation.translator.precision_in_use}: the fastest here")
         made_by = _describe(synthesis)
         if not synthesis.translated.exists():
-            notify(f"translating {options.text}")
-            with open_input(options.text) as opened:
+            notify(f"translating {source}")
+            with open_input(source) as opened:
                 synthesis.translation.write(
                     Lines(*opened), synthesis.translated, resume=True, notify=notify, display=display
                 )
         share = _filter(synthesis, notify, bar)
     half = "sources" if options.makes_sources else "targets"
-    return synthesis.training(f"{half} translated from {options.text.name} by {made_by}; {share}")
+    return synthesis.training(f"{half} translated from {source.name} by {made_by}; {share}")
 
 
 def _check(synthesis: Synthesis, notify: Callable[[str], None]) -> None:
     """Check what would otherwise be noticed after hours: files, and where the run is to be."""
     options = synthesis.options
+    _, source, *_ = options.parts
     removed_filters(Filtering(keep=options.keep, remove=options.remove))
     for each in synthesis.others:
         count_pairs(Path(each["src"]), Path(each["tgt"]))
     if options.valid_src and options.valid_tgt:
         count_pairs(options.valid_src, options.valid_tgt)
-    if not options.text.is_file() or options.text.suffix == ".parquet":
-        raise CorpusError(f"{options.text}: is no file of lines; give one with a sentence a line")
-    refuse_documents([str(options.text)])
+    if not source.is_file() or source.suffix == ".parquet":
+        raise CorpusError(f"{source}: is no file of lines; give one with a sentence a line")
+    refuse_documents([str(source)])
     if synthesis.folder.exists():
         if options.resume:
             return
@@ -345,9 +345,10 @@ def _check(synthesis: Synthesis, notify: Callable[[str], None]) -> None:
 
 def _check_inputs_are_outside(synthesis: Synthesis) -> None:
     options = synthesis.options
+    models, source, *_ = options.parts
     parallel = [Path(each[key]) for each in synthesis.others for key in ("src", "tgt")]
     valid, output = (options.valid_src, options.valid_tgt), options.output
-    for path in (options.text, *options.models, *parallel, *valid):
+    for path in (source, *models, *parallel, *valid):
         if path is not None and path.resolve().is_relative_to(output.resolve()):
             raise RunError(f"{path}: is in {output}, which --overwrite would rename; give another --output")
 
@@ -362,20 +363,21 @@ def _describe(synthesis: Synthesis) -> str:
         RunError: the earlier start had something else, or its file is damaged.
     """
     options = synthesis.options
+    models, source, *_ = options.parts
     translator, search = synthesis.translation.translator, synthesis.translation.options
     pairs = {
-        "the checksum of the text": file_sha256(options.text),
+        "the checksum of the text": file_sha256(source),
         "--keep": sorted(options.keep or ()),
         "--remove": sorted(options.remove or ()),
     }
     _check_origin(synthesis.folder / ORIGIN, settings_of(translator, search, pairs))
     bundles = [translator.bundle, *translator.ensemble]
     paths = [each.path for each in bundles if each.path is not None]
-    models = [
+    named = [
         f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
-        for name, path in zip(options.models, paths, strict=True)
+        for name, path in zip(models, paths, strict=True)
     ]
-    return f"{' and '.join(models)}, {search.strategy}, {translator.precision_in_use}"
+    return f"{' and '.join(named)}, {search.strategy}, {translator.precision_in_use}"
 
 
 def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
@@ -397,6 +399,7 @@ def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
 def _filter(synthesis: Synthesis, notify: Callable[[str], None], bar: Bar) -> str:
     """Filter the pairs, unless that is done; return how many were removed, in words."""
     options = synthesis.options
+    _, source, *_ = options.parts
     src, tgt = synthesis.files
     if not synthesis.clean.exists():
         notify(f"filtering {src} and {tgt}")
@@ -406,7 +409,7 @@ def _filter(synthesis: Synthesis, notify: Callable[[str], None], bar: Bar) -> st
             inspect_text(synthesis.files, held_out=held_out, filtering=filtering, on_progress=show)
     removed = (count_lines(synthesis.clean / REMOVED) or 1) - 1  # without the heading
     share = f"{removed:,} of {count_lines(synthesis.translated):,} pairs removed by filters"
-    if num_cut := _num_without_translation(options.text, synthesis.translated):
+    if num_cut := _num_without_translation(source, synthesis.translated):
         share += f", of them {num_cut:,} whose translation ended at the length limit"
     notify(share)
     return share

@@ -105,7 +105,15 @@ def translate(
         CorpusError: a bad line, after those before it are written.
         HeedfulError: a model, a file or an earlier output that cannot be used.
     """
-    _check(options)
+    has_reports = options.memory_report is not None or options.to_tmx is not None
+    _refuse(
+        (options.scores and options.json, "--scores and --json exclude each other; JSON holds the scores"),
+        (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
+        (options.resume and has_reports, "--memory-report and --to-tmx need a run that is not resumed"),
+        (options.memory_report is not None and not options.memory, "--memory-report needs --memory"),
+        (options.source == "", "--input: the path is empty; give one, or leave the option out"),
+        (options.output == "", "--output: the path is empty; give one, or leave the option out"),
+    )
     task = _Task(options, translator, notify, display)
     if options.document is not None:
         return task.documents(options.document)
@@ -115,23 +123,15 @@ def translate(
     return None
 
 
-def _check(options: TranslationOptions) -> None:
-    """Check the options of all inputs.
+def _refuse(*cases: tuple[object, str]) -> None:
+    """Refuse options that contradict each other.
 
     Raises:
-        OptionError: they contradict each other.
+        OptionError: with the message of the first case that holds.
     """
-    if options.scores and options.json:
-        raise OptionError("--scores and --json exclude each other; JSON holds the scores")
-    if options.memory and options.prefix is not None:
-        raise OptionError("--memory and --prefix exclude each other")
-    if options.resume and (options.memory_report is not None or options.to_tmx is not None):
-        raise OptionError("--memory-report and --to-tmx need a run that is not resumed")
-    if options.memory_report is not None and not options.memory:
-        raise OptionError("--memory-report needs --memory")
-    for option, path in {"--input": options.source, "--output": options.output}.items():
-        if path == "":
-            raise OptionError(f"{option}: the path is empty; give one, or leave the option out")
+    for holds, message in cases:
+        if holds:
+            raise OptionError(message)
 
 
 def _are_shards(source: str) -> bool:
@@ -151,25 +151,27 @@ class _Task:
     def lines(self) -> None:
         """Translate a file or stdin; the lines before a bad one come out."""
         options = self.options
-        if options.column is not None:
-            raise OptionError("--column is for Parquet shards, and this is a file of lines")
-        if options.output is not None and options.output.endswith(
-            ("/", os.sep)
-        ):  # which a path does not keep
-            raise OptionError(f"{options.output}: is a directory; give the name of a file")
-        if options.glossary_report is not None and (options.glossary is None or options.resume):
-            raise OptionError("--glossary-report needs --glossary, and a run that is not resumed")
+        ends_in_slash = (options.output or "").endswith(("/", os.sep))  # which a path does not keep
+        has_terms = options.glossary is not None and not options.resume
+        _refuse(
+            (options.column, "--column is for Parquet shards, and this is a file of lines"),
+            (ends_in_slash, f"{options.output}: is a directory; give the name of a file"),
+            (
+                options.glossary_report is not None and not has_terms,
+                "--glossary-report needs --glossary, and a run that is not resumed",
+            ),
+        )
         source, output = Path(options.source or "-"), None if options.output is None else Path(options.output)
         refuse_documents([str(source)])
         self._check_outputs([source, options.prefix])
-        if options.resume and (options.line_buffered or not is_resumable(output)):
-            raise OptionError("--resume needs --output, the name of a file, and no --line-buffered")
+        cannot = options.line_buffered or not is_resumable(output)
+        _refuse(
+            (options.resume and cannot, "--resume needs --output, the name of a file, and no --line-buffered")
+        )
         with ExitStack() as stack:
-            lines, prefixes = (
-                None if each is None else Lines(*stack.enter_context(open_input(each)))
-                for each in (source, options.prefix)
-            )
-            assert lines is not None
+            lines, prefixes = Lines(*stack.enter_context(open_input(source))), None
+            if options.prefix is not None:
+                prefixes = Lines(*stack.enter_context(open_input(options.prefix)))
             translation = stack.enter_context(self._translation())
             terms = stack.enter_context(open_term_report(options.glossary_report, notify=self.notify))
             replace(translation, terms=terms).write(
@@ -191,36 +193,32 @@ class _Task:
             "--line-buffered": options.line_buffered, "--on": options.on != "here",
             "--glossary-report": options.glossary_report,
         }  # fmt: skip
-        if excluded := [option for option, value in lines_only.items() if value]:
-            raise OptionError(f"--document and {excluded[0]} exclude each other")
+        _refuse(*((value, f"--document and {each} exclude each other") for each, value in lines_only.items()))
         if options.output is None:
             raise OptionError("--document needs --output, the name of the translated document")
-        from heedful.bulk.documents import (
-            DocumentTranslation,
-            FolderFiles,
-            translate_document,
-            translate_folder,
-        )  # 0.1 s
+        from heedful.bulk import documents  # 0.1 s
 
         output = Path(options.output)
-        files = FolderFiles.of(document, options.output) if is_folder else None
-        if files is None and is_resumable(output) and output.suffix.lower() != document.suffix.lower():
-            raise OptionError(f"{output}: must end in {document.suffix}, as the document does")
-        if files is None and options.resume and not is_resumable(output):
-            raise OptionError("--resume needs --output, the name of a file")
+        files = documents.FolderFiles.of(document, options.output) if is_folder else None
+        if files is None:
+            is_file, is_same = is_resumable(output), output.suffix.lower() == document.suffix.lower()
+            _refuse(
+                (is_file and not is_same, f"{output}: must end in {document.suffix}, as the document does"),
+                (options.resume and not is_file, "--resume needs --output, the name of a file"),
+            )
         self._check_outputs([document] if files is None else [files.path / each for each in files.documents])
         with ExitStack() as stack:
 
-            def load() -> DocumentTranslation:
+            def load() -> documents.DocumentTranslation:
                 lines = stack.enter_context(self._translation())
-                return DocumentTranslation(
+                return documents.DocumentTranslation(
                     lines, column=options.column, resume=options.resume, notify=self.notify
                 )
 
             if files is None:
-                translate_document(load(), document, output, display=self.display)
+                documents.translate_document(load(), document, output, display=self.display)
                 return None
-            return translate_folder(
+            return documents.translate_folder(
                 files,
                 options.output,
                 load,
@@ -240,12 +238,12 @@ class _Task:
             "--glossary-report": options.glossary_report, "--to-tmx": options.to_tmx,
             "--memory-report": options.memory_report,
         }  # fmt: skip
-        if excluded := [option for option, value in files_only.items() if value]:
-            raise OptionError(f"{excluded[0]} is for single files, not for shards")
-        if options.on not in ("here", "ray"):
-            raise OptionError(f"--on {options.on}: must be here or ray")
-        if on_ray and self.translator is not None:
-            raise OptionError("--on ray: each process loads the model; give the path of the run or bundle")
+        is_loaded = on_ray and self.translator is not None
+        _refuse(
+            *((value, f"{each} is for single files, not for shards") for each, value in files_only.items()),
+            (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
+            (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),
+        )
         from heedful.bulk.shards import list_shards, work_on_shards  # 0.1 s
         from heedful.bulk.text_shards import ShardTranslator, TranslationJob
 

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from heedful.errors import InputError
+from heedful.errors import OptionError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}  # of numpy too
@@ -18,7 +18,7 @@ def checked(function: _Function) -> _Function:
     """Return a function that checks the types of its arguments, by its annotations.
 
     Raises:
-        InputError: naming the first argument of another type.
+        OptionError: naming the first argument of another type.
     """
     of_function = signature(function)
     hints: dict[str, Any] = {}
@@ -33,7 +33,7 @@ def checked(function: _Function) -> _Function:
             return function(*positional, **keywords)  # which says it with the function's name
         for name, value in given.items():
             if not fits(value, hints[name]):
-                raise InputError(f"{_given(name, value, hints[name])}: must be {name_of(hints[name])}")
+                raise OptionError(f"{_given(name, value, hints[name])}: must be {name_of(hints[name])}")
         return function(*positional, **keywords)
 
     return cast(_Function, call)
