@@ -26,7 +26,7 @@ from heedful.data.streams import Lines, count_lines, count_pairs, open_input
 from heedful.decoding.options import search_options
 from heedful.documents.formats import refuse_documents
 from heedful.errors import CorpusError, RunError
-from heedful.runs.card import shared_name, shell_command, without_directories
+from heedful.runs.card import plugin_names, shared_name, shell_command, without_directories
 from heedful.runs.directory import CONFIG, RunDirectory
 from heedful.runs.loading import load_translator, options_from
 from heedful.runs.notices import Listener
@@ -219,10 +219,11 @@ def _from_python(
 ) -> TrainResult:
     overrides = [(key, plain(value, key)) for key, value in (settings or {}).items()]
     options = options_from(kind, keywords, overrides=overrides, **own)
-    return train_on_pairs(options, make_pairs(options), command=_command(options), callbacks=callbacks)
+    config = make_pairs(options)
+    return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
 
 
-def _command(options: DistillOptions | BackTranslationOptions) -> str:
+def _command(options: DistillOptions | BackTranslationOptions, config: Config) -> str:
     """Return the command that does the same, for the model card; of each file its name alone."""
     words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.parts[0])]
     for group in (options, options.languages, options.runtime):
@@ -236,6 +237,8 @@ def _command(options: DistillOptions | BackTranslationOptions) -> str:
                 words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    for plugin in plugin_names(name for _, name in config.plugged):
+        words += ["--plugin", f"{plugin}.py"]
     for key, value in options.overrides:
         words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shell_command(map(without_directories, words))
