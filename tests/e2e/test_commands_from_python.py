@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,20 @@ def test_a_translation_goes_on_where_it_was_interrupted(folder: Path) -> None:
         heedful.translate_file(translator, "in.en", "out.de", resume=True, beam_size=1)
     heedful.translate_file(translator, "in.en", "out.de", resume=True, notify=notices.append)
     assert notices == ["resuming after line 4"]
+    assert Path("out.de").read_bytes() == Path("whole.de").read_bytes()
+
+
+def test_a_translation_of_a_model_in_memory_goes_on_with_that_model_alone(folder: Path) -> None:
+    lines = Path("in.en").read_bytes()
+    Path("bad.en").write_bytes(lines.replace(text(["", *SOURCES[:1]]), b"\n\xff\n"))
+    with pytest.raises(heedful.CorpusError):
+        heedful.translate_file(heedful.Translator(memorised()), "bad.en", "out.de")
+    bundle = replace(memorised(), network=heedful.load_model("run"))
+    bundle.model.load_state_dict({name: -each for name, each in bundle.model.state_dict().items()})
+    with pytest.raises(heedful.HeedfulError, match="model"):
+        heedful.translate_file(heedful.Translator(bundle), "in.en", "out.de", resume=True)
+    heedful.translate_file(heedful.Translator(memorised()), "in.en", "out.de", resume=True)
+    heedful.translate_file("run", "in.en", "whole.de")
     assert Path("out.de").read_bytes() == Path("whole.de").read_bytes()
 
 
