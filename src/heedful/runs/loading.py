@@ -177,7 +177,7 @@ def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) 
         name: group(**{each: values.pop(each) for each in options_of(group).keys() & values.keys()})
         for name, group in groups.items()
     }
-    search = {name: values.pop(name) for name in values.keys() - names}
+    search = {name: values.pop(name) for name in [*values] if name not in names}
     values = {name: _as_option(value, kinds[name]) for name, value in values.items()}
     options: _Options = make(**values, **made, search=search)
     for each in (options, *made.values()):

@@ -82,7 +82,7 @@ def name_of(hint: Any) -> str:  # noqa: ANN401
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(map(name_of, get_args(hint)))
     if get_origin(hint) is Literal:
-        return " | ".join(map(repr, get_args(hint)))
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
     return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(hint)).replace("NoneType", "None")
 
 
