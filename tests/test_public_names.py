@@ -4,9 +4,13 @@ import doctest
 import inspect
 import math
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -20,6 +24,7 @@ from heedful.data.files import read_lines
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.sampling import Sampling
 from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.runtime.native import native
 from heedful.settings import plugins
 from heedful.training.events import EndEvent
 
@@ -213,6 +218,101 @@ def test_a_translator_takes_the_options_of_a_search() -> None:
             translator.translate(SOURCES, **search)
 
 
+@pytest.mark.parametrize(
+    "texts", [np.array(SOURCES), {*SOURCES}, SOURCES[0], None, [None], [b"a"], iter("a")]
+)
+def test_what_is_no_list_of_texts_is_refused(texts: object) -> None:
+    translator = heedful.Translator(memorised(SHOWN_PAIRS))
+    with pytest.raises(heedful.InputError, match="texts"):
+        translator.translate(texts)  # type: ignore[arg-type]
+    with pytest.raises(heedful.InputError, match="targets"):
+        translator.score(SOURCES[:1], texts)  # type: ignore[arg-type]
+    with pytest.raises(heedful.InputError, match="ref"):
+        heedful.evaluate(["a"], ref=3 if isinstance(texts, str) else texts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("search", "named"),
+    [
+        ({"beam_size": "4"}, "beam_size"),
+        ({"beam_size": 2.5}, "beam_size"),
+        ({"options": {"beam_size": 4}}, "options"),
+        ({"strategy": 4}, "strategy"),
+        ({"glossary": "terms.tsv"}, "glossary"),
+        ({"replace_unknown": "no"}, "replace_unknown"),
+        ({"suppressed_ids": "4"}, "suppressed_ids"),
+        ({"prefixes": "das"}, "prefixes"),
+        ({"first_line": "1"}, "first_line"),
+    ],
+)
+def test_a_value_of_another_type_is_named(search: dict[str, Any], named: str) -> None:
+    with pytest.raises(heedful.InputError, match=named):
+        heedful.Translator(memorised(SHOWN_PAIRS)).translations(SOURCES, **search)
+
+
+ANY: Any = heedful  # so that mypy lets through what users write
+CALLS: dict[str, Callable[[], object]] = {
+    "bundle": lambda: ANY.Translator(None),
+    "batch_tokens": lambda: ANY.Translator("runs/demo", batch_tokens=1.5),
+    "engine": lambda: ANY.Translator("runs/demo", engine="abacus"),
+    "path": lambda: ANY.load_bundle(3),
+    "overrides": lambda: ANY.load_config(overrides=["train.max_steps=2"]),
+    "callbacks": lambda: ANY.train(src="train.en", tgt="train.de", callbacks=print),
+    "schedule": lambda: ANY.train(src="train.en", tgt="train.de", schedule=0.1),
+    "resamples": lambda: ANY.evaluate(["a"], ref=["a"], resamples=-1),
+    "metric": lambda: ANY.evaluate(["a"], ref=["a"], metric=["bleu"]),
+    "system": lambda: ANY.evaluate(None, ref=["a"]),
+    "output": lambda: ANY.translate_file("runs/demo", "test.en", None),
+    "resume": lambda: ANY.translate_file("runs/demo", "test.en", "out", resume="yes"),
+    "calibrate": lambda: ANY.evaluate("runs/demo", src="test.en", ref="test.de", calibrate=True),
+    "source": lambda: ANY.translate_file("runs/demo", "test.en", "out", source="other.en"),
+    "teacher": lambda: ANY.distill([], src="test.en", output="run"),
+    "weight": lambda: ANY.distill("runs/demo", src="test.en", output="run", weight=2.0),
+    "max_steps": lambda: ANY.distill("runs/demo", src="test.en", output="run", max_steps=2),
+    "keep": lambda: ANY.distill("runs/demo", src="test.en", output="run", keep="html", remove="html"),
+    "to": lambda: ANY.export_model("runs/demo", to=None, output="out"),
+    "settings": lambda: ANY.import_model("opus-ct2", output="out", settings=["a"]),
+    "src": lambda: ANY.Transformer(src_vocab_size=11, tgt_vocab_size=11, num_heads=1).generate([[4, 5]]),
+    "tgt_in": lambda: copy_task()(IDS, IDS.tolist()),
+    "bos_id": lambda: copy_task().generate(IDS, bos_id=99),
+    "vocabulary": lambda: copy_task().generate(IDS + 95),
+}
+
+
+@pytest.mark.parametrize("named", CALLS)
+def test_an_argument_that_cannot_be_is_named(folder: Path, named: str) -> None:
+    before = {*folder.rglob("*")}
+    with pytest.raises(heedful.HeedfulError, match=named):
+        CALLS[named]()
+    assert {*folder.rglob("*")} == before
+
+
+def test_precision_is_an_option_of_loading(folder: Path) -> None:
+    translator = heedful.Translator.load("runs/demo")
+    with pytest.raises(heedful.InputError, match="precision"):
+        heedful.translate_file(translator, "test.en", "out", precision="bf16")
+    with pytest.raises(heedful.InputError, match="precision"):
+        heedful.evaluate(translator, src="test.en", ref="test.de", precision="bf16")
+    report = heedful.evaluate("runs/demo", src="test.en", ref="test.de", metric="exact", precision="bf16")
+    assert report.scores["exact"] == 100.0
+
+
+@pytest.mark.skipif(native().level is None, reason="the native engine copies weights, torch does not")
+def test_a_translator_does_not_compute_with_weights_of_before(folder: Path) -> None:
+    stored = heedful.load_bundle("runs/demo")
+    in_memory = replace(stored, network=heedful.load_model("runs/demo"))
+    for bundle in (stored, in_memory):
+        translator = heedful.Translator(bundle)
+        assert bundle.model.num_parameters > 0  # which builds it
+        assert translator.translate(SOURCES) == TARGETS
+        weights = bundle.model.state_dict()
+        bundle.model.load_state_dict({name: -weight for name, weight in weights.items()})
+        for call in (lambda each: each.translate(SOURCES), lambda each: each.score(SOURCES, TARGETS)):
+            with pytest.raises(heedful.InputError, match="changed"):
+                call(translator)
+        assert heedful.Translator(bundle).translate(SOURCES) != TARGETS
+
+
 def test_what_people_print_says_what_it_is(tmp_path: Path) -> None:
     translator = heedful.Translator(save_memorised(tmp_path / "model", SHOWN_PAIRS))
     [translation] = translator.translations(SOURCES[:1])
@@ -252,7 +352,7 @@ def test_a_run_has_the_settings_that_it_was_given(folder: Path) -> None:
     events: list[object] = []
     run = heedful.train(
         src="train.en", tgt=Path("train.de"), preset="tiny", output="runs/new", callbacks=[events.append],
-        settings={"model.dropout": 0.25}, **SMALL,
+        settings={"model.dropout": np.float64(0.25)}, **(SMALL | {"max_steps": np.int64(2)}),
     )  # fmt: skip
     config = heedful.load_config("runs/new/config.toml")
     assert (config.data.src, config.data.tgt, config.model.dropout) == ("train.en", "train.de", 0.25)

@@ -6,6 +6,7 @@
     run = heedful.train(src="train.en", tgt="train.de", preset="small", output="runs/en-de", max_minutes=20)
     translator = heedful.Translator.load(run.best)
     translator.translate(["A dog."], beam_size=1)
+    heedful.translate_file(translator, "test.en", "out.de")
     heedful.evaluate(translator, src="test.en", ref="test.de")
 
 What is listed in `__all__` is the public surface. Its names are looked up when they are first used, so that
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from heedful.ops.attention import record_attention
     from heedful.runs.exchange import export_model, import_model
     from heedful.runs.seeds import SeedsResult
+    from heedful.runs.synthetic import back_translate, distill
     from heedful.runs.train import TrainResult
+    from heedful.runs.translate import translate_file
     from heedful.settings.loading import load_config
     from heedful.settings.model import ModelConfig
     from heedful.settings.plugins import load_plugin
@@ -60,7 +63,9 @@ __all__ = [
     "Translator",
     "__version__",
     "attention_of",
+    "back_translate",
     "causal_mask",
+    "distill",
     "download_bundle",
     "evaluate",
     "export_model",
@@ -74,6 +79,7 @@ __all__ = [
     "save_bundle",
     "save_model",
     "train",
+    "translate_file",
 ]
 
 _NAMES = {
@@ -95,7 +101,9 @@ _NAMES = {
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "runs.exchange": ("export_model", "import_model"),
     "runs.seeds": ("SeedsResult",),
+    "runs.synthetic": ("back_translate", "distill"),
     "runs.train": ("TrainResult",),
+    "runs.translate": ("translate_file",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}
 

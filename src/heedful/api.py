@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.translator import Translator
@@ -16,21 +16,20 @@ from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
 from heedful.runs.card import plugin_names, shell_command, without_directories
 from heedful.runs.directory import check_preset
-from heedful.runs.loading import local_bundle
+from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
+from heedful.runs.notices import Listener
+from heedful.runs.options import EvaluationOptions
 from heedful.runs.seeds import SeedsResult, config_to_resume, train_seeds
 from heedful.runs.train import TrainResult
 from heedful.runs.train import train as train_run
-from heedful.settings.loading import load_config
+from heedful.settings.arguments import checked
+from heedful.settings.loading import load_config, plain
 from heedful.settings.options import TrainingRequest
-from heedful.settings.plugins import reference_to
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
-
-if TYPE_CHECKING:
-    from heedful.runs.notices import Listener
-    from heedful.training.schedule import LearningRate
-    from heedful.training.step import LossFunction
+from heedful.training.schedule import LearningRate
+from heedful.training.step import LossFunction
 
 Lines = str | Path | Sequence[str]
 
@@ -53,12 +52,13 @@ def train(
     seeds: None = None,
     resume: bool = False,
     overwrite: bool = False,
-    callbacks: "Sequence[Listener]" = (),
+    callbacks: Sequence[Listener] = (),
     track: Literal["tensorboard"] | None = None,
-    loss: "LossFunction | None" = None,
-    schedule: "LearningRate | None" = None,
+    loss: LossFunction | None = None,
+    schedule: LearningRate | None = None,
     **keys: Any,  # noqa: ANN401
 ) -> TrainResult: ...
+@checked
 def train(  # noqa: PLR0913
     config: Config | str | Path | None = None,
     output: str | Path | None = None,
@@ -68,10 +68,10 @@ def train(  # noqa: PLR0913
     seeds: Sequence[int] | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    callbacks: "Sequence[Listener]" = (),
+    callbacks: Sequence[Listener] = (),
     track: Literal["tensorboard"] | None = None,
-    loss: "LossFunction | None" = None,
-    schedule: "LearningRate | None" = None,
+    loss: LossFunction | None = None,
+    schedule: LearningRate | None = None,
     **keys: Any,
 ) -> TrainResult | SeedsResult:
     """Train a model on parallel text, or fine-tune one: `heedful train`.
@@ -110,7 +110,7 @@ def train(  # noqa: PLR0913
         run, command = Path(output or "runs/base"), "heedful train config.toml"
     else:
         values = {_key(name): value for name, value in keys.items()} | dict(settings or {})
-        values = {key: _plain(value, key) for key, value in values.items()}
+        values = {key: plain(value, key) for key, value in values.items()}
         file = None if config is None else Path(config)
         name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
         run = Path(output or Path("runs") / name)
@@ -126,6 +126,7 @@ def train(  # noqa: PLR0913
     return train_seeds(config, run, seeds, one, resume=resume, overwrite=overwrite, callbacks=callbacks)
 
 
+@checked
 def evaluate(
     system: Translator | Lines,
     *,
@@ -153,7 +154,8 @@ def evaluate(
         tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language.
         lowercase: ignore case.
         resamples: bootstrap resamples for the confidence intervals; 0: none.
-        search: of a model: options as for `Translator.translations`, such as beam_size=1.
+        search: of a model: options as for `Translator.translations`, such as beam_size=1; for a path also
+            precision, src_lang, shortlist and others that a `Translator` has already.
 
     Raises:
         BundleError: no usable bundle.
@@ -161,17 +163,23 @@ def evaluate(
         CorpusError: files that cannot be read or are not parallel.
         InputError: no sources, or an option that does not exist.
     """
+    own: dict[str, Any] = dict.fromkeys(("src", "hyp", "compare", "output"))
+    own |= {"run": Path(), "ref": [], "calibrate": False, "metric": metric, "tokenize": tokenize}
+    options = options_from(EvaluationOptions, search, lowercase=lowercase, resamples=resamples, **own)
     references, sources = _lines(ref), None if src is None else _lines(src)
     names = [each for each in (src, ref) if isinstance(each, str | Path)]
     language = None
     if isinstance(system, str | Path):
-        system = Translator(local_bundle(Path(system)))
+        path, shortlist = Path(system), options.shortlist
+        system = load_translator(path, options.languages, options.runtime, shortlist=shortlist)
+    elif isinstance(system, Translator):
+        refuse_options_of_models(search)
     if isinstance(system, Translator):
         if sources is None:
             raise InputError("src: the sources are needed, to translate them")
         check_parallel("src", sources, "ref", references)
         language = system.bundle.config.languages.target
-        outputs = [each.text for each in translate_distinct(system, sources, **search)]
+        outputs = [each.text for each in translate_distinct(system, sources, **options.search)]
     elif search:
         raise InputError(f"{next(iter(search))}: is for a model, and these are outputs")
     else:
@@ -207,15 +215,6 @@ def _key(name: str) -> str:
         whole = " or ".join(f"settings={{'{section}.{name}': ...}}" for section in sections[name])
         raise ConfigError(f"{name}: {len(sections[name])} settings have this name; give {whole}")
     return f"{sections[name][0]}.{name}"
-
-
-def _plain(value: object, key: str) -> object:
-    """Return a value as it is written in a file of settings."""
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return [_plain(each, key) for each in value]
-    return reference_to(value, key) if callable(value) else value
 
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:

@@ -13,6 +13,7 @@ from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
 from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.translator import Translator
+from heedful.runs.options import ShortlistOptions
 from heedful.runs.shortlist import learn_shortlist
 from heedful.storage.bundle import load_bundle
 
@@ -170,11 +171,7 @@ def test_the_progress_of_a_check_is_that_of_its_translations(run_with_text: Path
     src, tgt = (run_with_text / f"train.{side}" for side in ("en", "de"))
     shown: list[tuple[str, float]] = []
     report = learn_shortlist(
-        run_with_text,
-        src,
-        tgt,
-        tmp_path / "list",
-        check=src,
+        ShortlistOptions(run=run_with_text, src=src, tgt=tgt, output=tmp_path / "list", check=src),
         on_progress=lambda what, done: shown.append((what, done)),
     )
     assert report.effect is not None

@@ -88,7 +88,9 @@ def test_each_document_is_translated_and_other_files_are_copied(
     run: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load, loads = loading.load_translator, list[object]()
-    monkeypatch.setattr(loading, "load_translator", lambda *a, **k: loads.append(a) or load(*a, **k))
+    monkeypatch.setattr(
+        "heedful.runs.translate.load_translator", lambda *a, **k: loads.append(a) or load(*a, **k)
+    )
     before = contents(site)
     outcome = translate(run, site, "--json")
     assert outcome.code == 0, outcome.err

@@ -11,6 +11,7 @@ from command_line import assert_one_clear_line, heedful, text
 from ten_pairs import as_options
 from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised, save_untrained
 
+import heedful as package
 from heedful.storage.bundle import file_sha256, load_bundle
 
 SETTINGS: dict[str, object] = {
@@ -44,7 +45,7 @@ from heedful.cli.main import main
 from heedful.bulk import resumable
 from heedful.runs import setup as training_setup
 from heedful.bulk import lines
-from heedful.verbs import synthetic, train
+from heedful.runs import synthetic, train
 lines.CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
 def run(name, left, arguments):
     original = getattr(os, name)
@@ -167,6 +168,40 @@ def test_back_translations_are_tagged_sources(files: Path) -> None:
     outcome = heedful("back-translate", *BACK_TRANSLATE, "--tag", "", "-o", "untagged")
     assert outcome.code == 0, outcome.err
     assert load_bundle("untagged").config.data.corpora[1].tag is None
+
+
+OF_STUDENT = {"valid_src": "valid.en", "valid_tgt": Path("valid.de"), "src": "text.en", "beam_size": 2}
+OF_SAMPLES = {
+    "keep": "duplicate-pair", "mono": Path("mono.de"), "src": "few.en", "tgt": "few.de", "tag": "<MT>",
+    "threads": 1, "seed": 3, "sample": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verb", "model", "options"),
+    [("distill", "teacher", OF_STUDENT), ("back-translate", "reverse", OF_SAMPLES)],
+)
+def test_python_makes_the_bundle_of_the_command(
+    files: Path, verb: str, model: str, options: dict[str, object]
+) -> None:
+    settings = SETTINGS | {"train.max_steps": 2, "data.allow_overlap": True}
+    settings |= {} if verb == "distill" else {"tokenizer.vocab_size": 60}
+    words = [model, "--output", "by-command", "--preset", "tiny"]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    words += as_options({key: "true" if value is True else value for key, value in settings.items()})
+    outcome = heedful(verb, *words)
+    assert outcome.code == 0, outcome.err
+    function = getattr(package, verb.replace("-", "_"))
+    run = function(model, output="by-python", preset="tiny", settings=settings, **options)
+    assert run.best == Path("by-python", "best")
+    assert bundle("by-python") == bundle("by-command")
+    made = [
+        path.relative_to("by-python") for path in Path("by-python", "synthetic").rglob("*") if path.is_file()
+    ]
+    assert len(made) >= 5
+    for path in made:
+        assert ("by-python" / path).read_bytes() == ("by-command" / path).read_bytes(), path
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")

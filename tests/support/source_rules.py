@@ -48,7 +48,9 @@ HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors
 LAZY_PARTS = {"cli/progress.py"}
 # The one import upwards: a method of the model, for its users, calls the searches when it is called.
 UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
-LIGHT = re.compile(r"heedful\.(cli|data\.streams|errors|settings\.options|serving\.(limits|options))\b.*")
+LIGHT = re.compile(
+    r"heedful\.(cli|data\.streams|errors|settings\.options|runs\.options|serving\.(limits|options))\b.*"
+)
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
 MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}

@@ -18,6 +18,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
 from heedful.runtime.durable import put_file_in_place
+from heedful.settings.arguments import checked
 from heedful.storage.bundle import Bundle
 from heedful.text import SpecialTokens
 
@@ -210,6 +211,7 @@ def attention_maps(
     )
 
 
+@checked
 def attention_of(
     translator: Translator,
     source: str,

@@ -5,6 +5,7 @@ figure, for a notebook or for `save_figure`, and raises MissingExtraError where 
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from heedful.analysis.plotting import (
     title_axes,
     weight_colours,
 )
+from heedful.data.files import read_parallel
 from heedful.errors import InputError
 from heedful.model.attention import causal_mask, padding_mask
 from heedful.model.transformer import SINUSOIDS
@@ -194,6 +196,12 @@ def _draw_mask(axes: "Axes", mask: NDArray[np.bool_], rows: Sequence[str], colum
     for spine in axes.spines.values():
         spine.set_color(FAINT)
         spine.set_linewidth(0.6)
+
+
+def lengths_of(src: Path, tgt: Path) -> tuple[list[int], list[int]]:
+    """Return the lengths of the lines of parallel text, in words separated by spaces."""
+    text = read_parallel(src, tgt)
+    return [len(line.split()) for line in text.src], [len(line.split()) for line in text.tgt]
 
 
 _SHOWN = 99.5  # per cent of the sentences, at least; the longest would press the others together

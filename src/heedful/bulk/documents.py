@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -298,7 +298,7 @@ def translate_folder(
     overwrite: bool,
     notify: Callable[[str], None],
     display: Display = no_display,
-) -> Outcome:
+) -> "FolderOutcome":
     """Translate the documents of a directory into another one, and copy its other files.
 
     Args:
@@ -333,21 +333,31 @@ def translate_folder(
     target.delete_leftovers(files.others)
     for reason in failed.values():
         notify(f"error: {reason}")
-    return replace(outcome, failed={**outcome.failed, **failed})
+    return FolderOutcome(**{**vars(outcome), "failed": {**outcome.failed, **failed}}, files=files)
 
 
-def summary(files: FolderFiles, outcome: Outcome) -> dict[str, Any]:
-    """Return what was done of a directory, for JSON: numbers, and the names of files without translation."""
-    copied = [name for name in files.others if name not in outcome.failed]
-    done = {"translated": outcome.num_done, "done_before": outcome.num_before}
-    return {**done, "failed": dict(outcome.failed), "copied": copied, "left_out": files.left_out}
+@dataclass(frozen=True, kw_only=True)
+class FolderOutcome(Outcome):
+    """What was done of a directory.
 
+    Attributes:
+        files: of the directory.
+    """
 
-def summary_lines(files: FolderFiles, outcome: Outcome) -> list[str]:
-    """Return what was done of a directory in words: numbers, and the first names."""
-    names = summary(files, outcome)
-    listed = [_listed(each.replace("_", " "), names[each]) for each in ("copied", "left_out", "failed")]
-    return [str(outcome), *filter(None, listed)]
+    files: FolderFiles
+
+    @override
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was done, for JSON: numbers, and the names of files without translation."""
+        copied = [name for name in self.files.others if name not in self.failed]
+        return {**super().as_dict(), "copied": copied, "left_out": self.files.left_out}
+
+    @override
+    def __str__(self) -> str:
+        """Return what was done in words: numbers, and the first names."""
+        names = self.as_dict()
+        listed = [_listed(each.replace("_", " "), names[each]) for each in ("copied", "left_out", "failed")]
+        return "\n".join([super().__str__(), *filter(None, listed)])
 
 
 def _listed(what: str, names: Collection[str]) -> str:

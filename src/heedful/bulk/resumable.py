@@ -20,7 +20,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import RunError
 from heedful.runtime.durable import is_replaceable, sync
 from heedful.settings.parsing import parse_json
-from heedful.storage.bundle import CONFIG_FILE, file_sha256
+from heedful.storage.bundle import CONFIG_FILE, Bundle, file_sha256
 
 _FORMAT_VERSION = 1
 _JOURNAL, _LOCK = ".journal", ".lock"
@@ -82,7 +82,7 @@ def settings_of(
     bundles = [translator.bundle, *translator.ensemble]
     generator = translator.generator
     computing = {
-        "model": " ".join(file_sha256(each.path / CONFIG_FILE) for each in bundles if each.path is not None),
+        "model": " ".join(map(_checksum, bundles)),
         "languages": dict(translator.bundle.config.languages),
         "engine": translator.engine_in_use,
         "precision": translator.precision_in_use,
@@ -92,6 +92,16 @@ def settings_of(
     }
     search = {each.name: getattr(options, each.name) for each in fields(options) if each.compare}
     return {name: str(value) for name, value in {**computing, **search, **shown}.items()}
+
+
+def _checksum(bundle: Bundle) -> str:
+    """Return the checksum of a bundle: of its description, or of the weights that are in memory alone."""
+    if bundle.path is not None and not bundle.changes:
+        return file_sha256(bundle.path / CONFIG_FILE)
+    digest = hashlib.sha256()
+    for weight in bundle.model.parameters():
+        digest.update(weight.detach().cpu().float().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def further_settings(

@@ -223,6 +223,10 @@ class Outcome:
         before = f"; {self.num_before:,} were done before" if self.num_before else ""
         return f"{self.job.items} {self.job.done}: {self.num_done:,}{before}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers, and the failures, for JSON."""
+        return {"translated": self.num_done, "done_before": self.num_before, "failed": dict(self.failed)}
+
     def raise_if_failed(self) -> None:
         """Raise the first failure.
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-import typer
-
 from heedful.data.cleaning import (
     FILTERS,
     Filter,
@@ -23,7 +21,7 @@ from heedful.data.cleaning import (
     survey,
 )
 from heedful.data.files import PairFiles, Row
-from heedful.errors import ConfigError, CorpusError, install_hint, suggestion
+from heedful.errors import ConfigError, CorpusError, OptionError, install_hint, suggestion
 from heedful.runtime.durable import new_directory
 from heedful.settings.options import Filtering, HeldOutText
 from heedful.settings.plugins import part
@@ -118,14 +116,14 @@ class _Texts:
         """Return the files of the options.
 
         Raises:
-            BadParameter: one of two files is missing, or there are too many.
+            OptionError: one of two files is missing, or there are too many.
         """
         keys = held_out.src_key, held_out.tgt_key
 
         def files(name: str) -> PairFiles | None:
             src, tgt, pairs = (getattr(held_out, f"{name}_{each}") for each in ("src", "tgt", "pairs"))
             if (src is None) != (tgt is None) or (src is not None and pairs is not None):
-                raise typer.BadParameter(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
+                raise OptionError(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
             chosen = tuple(path for path in (src, tgt, pairs) if path is not None)
             return PairFiles(chosen, *keys) if chosen else None
 
@@ -142,14 +140,14 @@ def inspect_text(
     """Survey the text, check each pair, and write the text without the faulty pairs if requested.
 
     Raises:
-        BadParameter: options that contradict each other.
+        OptionError: options that contradict each other.
         ConfigError: a filter or language is unknown.
         CorpusError: the text cannot be read, or no pair would be left.
         RunError: the output directory exists.
         InteropError: it cannot be written.
     """
     texts = _Texts.of(paths, held_out)
-    removing = _removing(filtering)
+    removing = removed_filters(filtering)
     with _Output.open(texts.train, filtering.fix) as output:
         corpus = _survey(texts, filtering, on_progress)
         checker = PairChecker(corpus, filters=(*FILTERS, *_plugged(filtering)))
@@ -229,17 +227,17 @@ def _plugged(filtering: Filtering) -> list[Filter]:
     return [of_pair(name, part(name, "filter")) for name in named if ":" in name]
 
 
-def _removing(filtering: Filtering) -> set[str]:
+def removed_filters(filtering: Filtering) -> set[str]:
     """Return the names of the filters whose pairs `--fix` removes.
 
     Raises:
-        BadParameter: one that is both kept and removed.
+        OptionError: one that is both kept and removed.
         ConfigError: one that does not exist.
     """
     known = {each.name for each in FILTERS}
     keep, remove = filtering.keep or (), filtering.remove or ()
     if both := sorted({*keep} & {*remove}):
-        raise typer.BadParameter(f"--keep {both[0]} and --remove {both[0]} contradict: give one of them")
+        raise OptionError(f"--keep {both[0]} and --remove {both[0]} contradict: give one of them")
     for name in (*keep, *remove):
         if name not in known and ":" not in name:
             raise ConfigError(f"unknown filter {name!r}{suggestion(name, known)}")

@@ -11,11 +11,13 @@ from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
 from heedful.errors import InputError
-from heedful.model.transformer import Transformer
+from heedful.model.transformer import Transformer, check_ids, check_vocabulary
+from heedful.settings.arguments import checked
 from heedful.text.tokenizer import pad
 from heedful.text.training import BOS_ID, EOS_ID
 
 
+@checked
 def generate(
     model: Transformer,
     src: Tensor,
@@ -38,16 +40,21 @@ def generate(
         raise InputError(f"n_best={options.n_best}: one output of each source is generated; leave it out")
     if bos_id is None:
         bos_id = BOS_ID if config.decoder_start_id is None else config.decoder_start_id
+    eos_id = EOS_ID if eos_id is None else eos_id
+    for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
+        check_vocabulary(name, torch.tensor([token]), config.tgt_vocab_size)
     generator = Generator(
         backend=TorchBackend([model], "float32"),
         start_id=bos_id,
-        eos_id=EOS_ID if eos_id is None else eos_id,
+        eos_id=eos_id,
         pad_id=config.tgt_pad_id,
         vocab_size=config.tgt_vocab_size,
         batch_tokens=sys.maxsize,
     )
     longest = config.max_positions if config.positions == "learned" else None
-    sources = [Source.of(ids, options, longest=longest) for ids in _rows(src, config.src_pad_id)]
+    rows = _rows(src, config.src_pad_id)
+    check_vocabulary("src", src, config.src_vocab_size)
+    sources = [Source.of(ids, options, longest=longest) for ids in rows]
     outputs: list[list[int]] = []
     for n_best in generator.search(sources, options):
         best = n_best[0] if n_best else None
@@ -57,8 +64,7 @@ def generate(
 
 def _rows(src: Tensor, pad_id: int) -> list[list[int]]:
     """Return the ids of each row without its padding."""
-    if src.dim() != 2 or src.dtype not in (torch.int64, torch.int32):
-        raise InputError(f"src is {src.dtype} {tuple(src.shape)}: must be int64 ids, (rows, length)")
+    check_ids("src", src)
     is_token = src != pad_id
     if (~is_token[:, :-1] & is_token[:, 1:]).any():
         raise InputError(f"src has the id {pad_id} before the end of a row: it is padding, and not a symbol")

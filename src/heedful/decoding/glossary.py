@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from heedful.data.files import read_lines
 from heedful.decoding.terms import Form, Term
 from heedful.errors import InputError
+from heedful.settings.arguments import checked
 from heedful.text.scripts import UNSPACED
 from heedful.text.tokenizer import Tokenizer
 
@@ -90,6 +91,7 @@ class Glossary:
     entries: tuple[Entry, ...]
 
     @classmethod
+    @checked
     def of(cls, terms: Mapping[str, str | Sequence[str]]) -> Self:
         """Return a glossary of source terms and their target forms, whose signs have no special meaning.
 
@@ -103,7 +105,8 @@ class Glossary:
         return cls(tuple(entries))
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    @checked
+    def load(cls, path: str | Path) -> Self:
         """Read a file of lines `source<TAB>target`, or `source<TAB>target<TAB>case`.
 
         Several target forms stand between `|`, and a `*` at the end of a term stands for any ending. A
@@ -114,7 +117,7 @@ class Glossary:
             InputError: naming the file and the first bad line.
         """
         entries: dict[TermText, tuple[int, Entry]] = {}
-        for number, line in enumerate(read_lines(path), start=1):
+        for number, line in enumerate(read_lines(Path(path)), start=1):
             if not line.strip():
                 continue
             try:

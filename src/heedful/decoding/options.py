@@ -10,6 +10,7 @@ from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.protocol import Strategy, parse_strategy, settings_of, with_settings
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError, OptionError, suggestion
+from heedful.settings.arguments import checked
 from heedful.settings.options import SharedOptions, options_of
 from heedful.settings.run import Config, DecodeConfig
 
@@ -35,6 +36,7 @@ class SearchOptions(SharedOptions):
     strategy: Strategy = field(default_factory=BeamSearch)
     glossary: Glossary | None = None
 
+    @checked
     def __init__(
         self,
         *,
@@ -53,8 +55,6 @@ class SearchOptions(SharedOptions):
             InputError: an option that does not exist, or that cannot be.
         """
         strategy = BeamSearch() if strategy is None else strategy
-        if not hasattr(strategy, "search"):
-            raise InputError(f"strategy={strategy!r}: must be a strategy, such as BeamSearch()")
         own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
         check_names(settings, own | {each.name for each in fields(SharedOptions)})
         if changes := {name: settings.pop(name) for name in own & settings.keys()}:
@@ -110,12 +110,12 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
         InputError: options that do not exist, or values that cannot be or cannot go together.
     """
     try:
-        check_names(overrides, _NAMES)
+        check_names(overrides, SEARCH_NAMES)
+        overrides = {name: value for name, value in overrides.items() if (name, value) != ("sample", False)}
         if overrides.keys() & {"strategy", "sample", "samples"}:
             sampling = MinimumBayesRisk if "samples" in overrides else Sampling
             chosen = overrides.get("strategy")
-            strategy = parse_strategy(chosen) if isinstance(chosen, str) else chosen
-            strategy = with_settings(sampling, overrides) if strategy is None else strategy
+            strategy = with_settings(sampling, overrides) if chosen is None else parse_strategy(chosen)
             # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
             n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
         else:
@@ -154,5 +154,7 @@ def longest_output(config: Config) -> int | None:
 
 
 _DIVERSITY = options_of(DiverseBeamSearch).keys() - options_of(BeamSearch).keys()
-_NAMES = {"sample", *(each.name for each in fields(SearchOptions))}
-_NAMES |= {name for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk) for name in options_of(kind)}
+SEARCH_NAMES = {"sample", *(each.name for each in fields(SearchOptions))}
+SEARCH_NAMES |= {
+    name for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk) for name in options_of(kind)
+}

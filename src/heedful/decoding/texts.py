@@ -119,7 +119,6 @@ class TextCodec:
         Raises:
             InputError: a text or a prefix that is too long, or unequal numbers of them.
         """
-        _check_texts("texts", texts)
         encoded = _encoded(self.tokenizers.src, texts)
         prefix_ids = self._prefixes(prefixes, texts)
         most = min(options.max_source_tokens or sys.maxsize, self.position_limit or sys.maxsize)
@@ -246,8 +245,6 @@ class TextCodec:
         Raises:
             InputError: ids that no output has, or unequal numbers of texts.
         """
-        _check_texts("sources", sources)
-        _check_texts("targets", targets, or_ids=True)
         check_one_for_each("targets", targets, "sources", sources)
         read: Ids = []
         written: Ids = []
@@ -294,7 +291,6 @@ class TextCodec:
         """
         if prefixes is None:
             return [[] for _ in texts]
-        _check_texts("prefixes", prefixes)
         check_one_for_each("prefixes", prefixes, "texts", texts)
         return self.tokenizers.tgt.encode_batch(prefixes)
 
@@ -508,7 +504,7 @@ def check_one_for_each(name: str, values: Sequence[object] | None, to: str, othe
 
 def without_line_ends(lines: Iterable[str]) -> Iterator[str]:
     """The lines of a file without what ends them."""
-    return (line.removesuffix("\n").removesuffix("\r") for line in lines)
+    return (line.removesuffix("\n").removesuffix("\r") if isinstance(line, str) else line for line in lines)
 
 
 def chunks(
@@ -542,20 +538,6 @@ def check_unsplit(name: str, ids: Sequence[int], limit: int | None) -> None:
         raise InputError(
             f"{name}: {len(ids):,} tokens, above max_source_tokens={limit:,}; give a shorter one, or raise it"
         )
-
-
-def _check_texts(name: str, texts: Sequence[object], *, or_ids: bool = False) -> None:
-    """Refuse what is no list of texts (or ids): one text would be read letter by letter.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if isinstance(texts, str) or not hasattr(texts, "__len__"):
-        what = "one string" if isinstance(texts, str) else type(texts).__name__
-        raise InputError(f"{name}: {what} given; give a list of strings, as in translate([text])")
-    for number, text in enumerate(texts, start=1):
-        if not (isinstance(text, str) or or_ids):
-            raise InputError(f"{name}: number {number:,} is {type(text).__name__}, not a string")
 
 
 def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:

@@ -37,8 +37,9 @@ from heedful.decoding.texts import (
 )
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
+from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS
-from heedful.storage.bundle import Bundle, load_bundle
+from heedful.storage.bundle import Bundle, Changes, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
@@ -57,6 +58,7 @@ class Translator:
         generator: of the outputs, as ids.
     """
 
+    @checked
     def __init__(
         self,
         bundle: Bundle | str | Path,
@@ -99,6 +101,7 @@ class Translator:
         check_shortlist(shortlist, bundle)
         self.bundle, self.ensemble = bundle, tuple(ensemble)
         networks = [each.current_network for each in (bundle, *ensemble)]
+        self._changes = self._changes_now()
         configs = [each.config for each in networks]
         self._src_vocab_size = min(each.src_vocab_size for each in configs)
         special_tokens, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
@@ -129,6 +132,7 @@ class Translator:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
 
     @classmethod
+    @checked
     def load(
         cls,
         path: str | Path,
@@ -149,6 +153,7 @@ class Translator:
         translator = cls(path, precision=precision, batch_tokens=batch_tokens)
         return translator.for_languages(src_lang=src_lang, tgt_lang=tgt_lang)
 
+    @checked
     def for_languages(self, *, src_lang: str | None = None, tgt_lang: str | None = None) -> Self:
         """Return a translator of other languages with the same model, where it is one of many languages.
 
@@ -162,6 +167,7 @@ class Translator:
         Raises:
             InputError: a language that the model does not have, with close ones named, or no choice at all.
         """
+        self._check_weights()
         if src_lang is None and tgt_lang is None:
             return self
         first, *others = (
@@ -194,6 +200,7 @@ class Translator:
         """
         return [each.text for each in self.translations(texts, options=options, **search)]
 
+    @checked
     def translations(
         self,
         texts: Sequence[str],
@@ -222,6 +229,7 @@ class Translator:
             InputError: an option that does not exist or cannot be, a prefix that is longer than the
                 translation may be, or no attention to align by.
         """
+        self._check_weights()
         if options is None and search:
             options = search_options(search, self.bundle.config.decode)
         elif options is not None:
@@ -238,6 +246,7 @@ class Translator:
             aligner=self._aligner if aligned else None,
         )
 
+    @checked
     def translate_lines(
         self,
         lines: Iterable[str],
@@ -278,6 +287,7 @@ class Translator:
                 **search,
             )
 
+    @checked
     def score(
         self,
         sources: Sequence[str],
@@ -311,6 +321,7 @@ class Translator:
         Raises:
             InputError: unequal numbers of texts, or ids that no output has.
         """
+        self._check_weights()
         options, tgt = self.codec.resolved(options, least=PAIR_TOKENS), self.bundle.tokenizers.tgt
         read, written, left_out = self.codec.pairs(
             sources, targets, options, prefixes=prefixes, first_line=first_line
@@ -324,6 +335,7 @@ class Translator:
             for i, (each, text) in enumerate(zip(scored, texts, strict=True))
         ]
 
+    @checked
     def score_lines(
         self,
         pairs: Iterable[tuple[str, Target]],
@@ -343,6 +355,7 @@ class Translator:
                 sources, targets, options=options, prefixes=prefixes_of_chunk, first_line=first_line
             )
 
+    @checked
     def align(
         self,
         sources: Sequence[str],
@@ -405,6 +418,17 @@ class Translator:
             ]
             alignments[i] = align_words(own_TS, src_words, tgt_words)
         return alignments
+
+    def _changes_now(self) -> list[Changes]:
+        return [each.changes for each in (self.bundle, *self.ensemble)]
+
+    def _check_weights(self) -> None:
+        """Refuse to compute with a copy of weights that were changed since."""
+        if self.engine_in_use == "native" and self._changes_now() != self._changes:
+            raise InputError(
+                "the model was changed after this translator was made, which computes with a copy of it; "
+                "make another one, Translator(bundle)"
+            )
 
     @cached_property
     def _aligner(self) -> Aligner | None:
@@ -542,9 +566,9 @@ class TableTranslator:
         columns = cast(Any, table)
         try:
             column = columns[self.column]
-        except KeyError:
+        except (KeyError, TypeError):
             raise InputError(f"column={self.column!r}: the table has no such column") from None
-        values = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
+        values = column.to_pylist() if hasattr(column, "to_pylist") else [*column]
         rows = [row for row, value in enumerate(values) if value is not None and value == value]  # NaN: null
         texts = _loaded(self).translate([values[row] for row in rows], options=self.options)
         results: list[str | None] = [None] * len(values)

@@ -167,8 +167,8 @@ class Transformer(nn.Module):
         try:
             return self.project(self.decode(tgt_in, self.encode(src)))
         except IndexError:
-            _check_vocabulary("src", src, self.config.src_vocab_size)
-            _check_vocabulary("tgt_in", tgt_in, self.config.tgt_vocab_size)
+            check_vocabulary("src", src, self.config.src_vocab_size)
+            check_vocabulary("tgt_in", tgt_in, self.config.tgt_vocab_size)
             raise
 
     def generate(
@@ -250,16 +250,30 @@ def _checked(config: ModelConfig | None, settings: dict[str, Any]) -> ModelConfi
 
 
 def _check_shapes(src: Tensor, tgt_in: Tensor) -> None:
-    for name, ids in (("src", src), ("tgt_in", tgt_in)):
-        if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
-            shape = tuple(ids.shape)
-            raise InputError(f"{name} is {ids.dtype} {shape}: must be int64 ids, (rows, length)")
+    check_ids("src", src)
+    check_ids("tgt_in", tgt_in)
     if src.shape[0] != tgt_in.shape[0]:
         shapes = f"src is {tuple(src.shape)} and tgt_in {tuple(tgt_in.shape)}"
         raise InputError(f"{shapes}: both must have the same number of rows")
 
 
-def _check_vocabulary(name: str, ids: Tensor, size: int) -> None:
+def check_ids(name: str, ids: object) -> None:
+    """Refuse what is no matrix of ids.
+
+    Raises:
+        InputError: naming it.
+    """
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
+        shown = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else f"a {type(ids).__name__}"
+        raise InputError(f"{name} is {shown}: must be a tensor of int64 ids, (rows, length)")
+
+
+def check_vocabulary(name: str, ids: Tensor, size: int) -> None:
+    """Refuse ids that a vocabulary of this size does not have.
+
+    Raises:
+        InputError: naming the first.
+    """
     outside = ids[(ids < 0) | (ids >= size)]
     if len(outside):
         raise InputError(f"{name} has the id {outside[0]:,}: the vocabulary has ids 0 to {size - 1:,}")

@@ -20,6 +20,7 @@ from heedful.model.positions import AttentionPositions
 from heedful.ops import kernels
 from heedful.ops.changes import is_changed, is_exactly, patched_functions
 from heedful.ops.kernels import Context, differentiable_once
+from heedful.settings.arguments import checked
 
 # "eager" computes the weights, then their product with the values; "sdpa" is torch's
 # scaled_dot_product_attention, which does not return weights.
@@ -219,6 +220,7 @@ class AttentionRecorder:
     maps: list[AttentionMap] = field(default_factory=list)
 
 
+@checked
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
     """Record the attention maps of all forward passes inside the `with` block.

@@ -1,8 +1,6 @@
 """Evaluate: read a test set, translate it with runs and bundles, and score these and other outputs."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.data.streams import is_text, open_output, stdin_or, write_line
@@ -13,47 +11,13 @@ from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric
 from heedful.evaluation.systems import System
 from heedful.evaluation.tokenization import check_tokenizer, language_of_files
 from heedful.runs.loading import hub_repo, load_translator
+from heedful.runs.options import EvaluationOptions
 from heedful.runs.output_checks import check_output
-from heedful.settings.options import BleuTokenizer, Languages, Runtime
 from heedful.storage.bundle import bundle_file_names, resolve_bundle
 
 
-def evaluate(  # noqa: PLR0913
-    run: Path | None,
-    *,
-    ref: Sequence[Path],
-    src: Path | None = None,
-    hyp: Sequence[Path] = (),
-    compare: Sequence[Path] = (),
-    metric: str = "bleu,chrf",
-    tokenize: BleuTokenizer = "auto",
-    lowercase: bool = False,
-    resamples: int = 1000,
-    calibrate: bool = False,
-    output: Path | None = None,
-    languages: Languages | None = None,
-    search: Mapping[str, Any] | None = None,
-    shortlist: Path | None = None,
-    runtime: Runtime | None = None,
-) -> tuple[list[System], list[EvaluationReport]]:
+def evaluate(options: EvaluationOptions) -> tuple[list[System], list[EvaluationReport]]:
     """Read everything, check it, translate, write the outputs, score; see the command of this name.
-
-    Args:
-        run: a run or bundle, the first system; None: the first file of outputs is.
-        ref: files of references.
-        src: the sources; needed to translate, and by some metrics.
-        hyp: files of outputs.
-        compare: more runs, bundles and files of outputs.
-        metric: names, comma-separated: see `compare_systems`.
-        tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language.
-        lowercase: ignore case.
-        resamples: bootstrap resamples for the confidence intervals and p-values; 0: none.
-        calibrate: fit the confidence of the run to these lines, and store it in the run.
-        output: a file for the outputs of the run.
-        languages: of models that have many.
-        search: options of the search, such as {"beam_size": 1}.
-        shortlist: the file of one.
-        runtime: how to compute.
 
     Returns:
         The systems, the run first, then those of `hyp`, then those of `compare`; and a report for each.
@@ -65,7 +29,8 @@ def evaluate(  # noqa: PLR0913
         InputError: settings that cannot be, or an output that cannot be written.
         MissingExtraError: scikit-learn would be needed, and is not installed.
     """
-    languages, metrics = languages or Languages(), metric_names(metric)
+    run, src, ref, output = options.run, options.src, options.ref, options.output
+    hyp, compare, metrics = options.hyp or (), options.compare or (), metric_names(options.metric)
     files = [*hyp, *filter(is_text, compare)]
     runs = [*([] if run is None else [run]), *(path for path in compare if not is_text(path))]
     for path in runs:
@@ -74,13 +39,13 @@ def evaluate(  # noqa: PLR0913
     if runs and src is None:
         raise InputError(f"the sources are needed to translate them by {runs[0]}: give --src")
     if output is not None:
-        check_output(output, inputs=[src, *ref, *files, shortlist], models=runs)
-    if calibrate and run is not None:
+        check_output(output, inputs=[src, *ref, *files, options.shortlist], models=runs)
+    if options.calibrate and run is not None:
         bundle_file_names(resolve_bundle(run))  # one that a calibration can be stored in
         check_scikit_learn()
     for name in metrics:
         metric_of(name)
-    check_tokenizer(tokenize)
+    check_tokenizer(options.tokenize)
     references = [read_lines(stdin_or(path)) for path in ref]
     sources = None if src is None else read_lines(stdin_or(src))
     written = {path: read_lines(stdin_or(path)) for path in files}
@@ -91,9 +56,9 @@ def evaluate(  # noqa: PLR0913
     def system(path: Path) -> System:
         if path in written:
             return System(str(path), written[path])
-        translator = load_translator(path, languages, runtime or Runtime(), shortlist=shortlist)
-        options = search_options(search or {}, translator.bundle.config.decode)
-        return System.translating(str(path), translator, lines, options)
+        translator = load_translator(path, options.languages, options.runtime, shortlist=options.shortlist)
+        search = search_options(options.search, translator.bundle.config.decode)
+        return System.translating(str(path), translator, lines, search)
 
     systems = [] if run is None else [system(run)]
     if output is not None:  # before scoring, to keep them whatever comes
@@ -101,17 +66,17 @@ def evaluate(  # noqa: PLR0913
             for text in systems[0].outputs:
                 write_line(file, text)
     systems += [system(path) for path in (*hyp, *compare)]
-    systems = [each.calibrated(references, fit=calibrate and not i) for i, each in enumerate(systems)]
+    systems = [each.calibrated(references, fit=options.calibrate and not i) for i, each in enumerate(systems)]
     bundles = [each.bundle for each in systems if each.bundle is not None]
-    stated = [languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]
+    stated = [options.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]
     reports = compare_systems(
         sources,
         [each.outputs for each in systems],
         references,
         metrics,
-        lowercase=lowercase,
-        num_resamples=resamples,
-        tokenize=tokenize,
+        lowercase=options.lowercase,
+        num_resamples=options.resamples,
+        tokenize=options.tokenize,
         language=next(filter(None, stated), None) or language_of_files(ref, references),
     )
     return systems, reports

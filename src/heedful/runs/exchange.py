@@ -18,16 +18,18 @@ from heedful.interop.marian import export_marian
 from heedful.interop.onnx.export import export_onnx
 from heedful.runs.card import front_matter, model_title
 from heedful.runs.loading import hub_repo, local_bundle, local_source
+from heedful.runs.options import SHORTLIST
+from heedful.settings.arguments import checked
 from heedful.settings.words import WORDS
 from heedful.storage.bundle import load_bundle, save_weights
 from heedful.storage.weights_file import weight_shapes
 from heedful.text.pair import choose_languages
 
-_SHORTLIST = "shortlist.safetensors"
 _TARGETS = ("ctranslate2", "marian", "onnx")
 _log = logging.getLogger("heedful")
 
 
+@checked
 def import_model(  # noqa: PLR0913
     source: str | Path,
     *,
@@ -100,7 +102,7 @@ def import_model(  # noqa: PLR0913
     card = _card(name, imported, layout, ignore)
     save_weights(imported.weights, imported.config, imported.tokenizers, output, card=card)
     if imported.shortlist is not None:
-        imported.shortlist.save(output / _SHORTLIST)
+        imported.shortlist.save(output / SHORTLIST)
     for note in imported.notes:
         (notify or _log.warning)(note)
     return output
@@ -152,7 +154,7 @@ def _card(name: Path, imported: ImportedBundle, layout: str, ignored: Collection
         keys = ", ".join(f"`{key}`" for key in ignored)
         use += f" Keys of its configuration that were ignored on request: {keys}."
     if imported.shortlist is not None:
-        use += f" Its shortlist is `{_SHORTLIST}`, for `heedful translate --shortlist`."
+        use += f" Its shortlist is `{SHORTLIST}`, for `heedful translate --shortlist`."
     base = hub_repo(name)
     num_parameters = sum(map(math.prod, weight_shapes(config.model).values()))
     return front_matter(config, title=title, base_model=base) + (
@@ -161,6 +163,7 @@ def _card(name: Path, imported: ImportedBundle, layout: str, ignored: Collection
     )
 
 
+@checked
 def export_model(
     bundle: str | Path,
     *,

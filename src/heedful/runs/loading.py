@@ -2,21 +2,23 @@
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
+from typing import Any, TypeVar, cast, get_args
 
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
+from heedful.decoding.options import SEARCH_NAMES, check_names
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import HubError, InputError, MissingExtraError, OptionError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
-from heedful.settings.options import Device, Languages, Runtime
+from heedful.settings.options import Device, Languages, Runtime, check_options, kinds_of, options_of
 from heedful.storage.bundle import load_bundle
 
+_Options = TypeVar("_Options")
 _PREFIX = "hf:"
 _SUFFIXES = {
     ".pt",
@@ -106,8 +108,6 @@ def _advice(name: Path) -> str:
     return f"check the path, or write hf:{name.as_posix()} for a model of the hub"
 
 
-_PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
-_ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
 _DEVICES = get_args(Device)
 
@@ -119,6 +119,7 @@ def load_translator(
     *,
     shortlist: Path | None = None,
     ensemble: Sequence[Path] = (),
+    notify: Callable[[str], None] = lambda message: None,
 ) -> Translator:
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
@@ -128,6 +129,7 @@ def load_translator(
         runtime: how to compute.
         shortlist: where the file is.
         ensemble: where more bundles are, whose models translate with that one.
+        notify: called with the precision that "auto" has chosen: outputs may depend on it.
 
     Raises:
         BundleError: nothing there, or a bundle that is damaged or too new.
@@ -136,12 +138,6 @@ def load_translator(
             models that cannot translate together, or a shortlist that cannot be read or is another model's.
         MissingExtraError: an option that needs torch, and it is not installed.
     """
-    for name, value, known in (
-        ("precision", runtime.precision, _PRECISIONS),
-        ("engine", runtime.engine, _ENGINES),
-    ):
-        if value not in known:
-            raise OptionError(f"{name}={value!r}: must be one of {', '.join(known)}")
     device = _device(runtime.device)
     if runtime.threads is not None:
         set_threads("threads", runtime.threads)
@@ -150,14 +146,65 @@ def load_translator(
         bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
     translator = Translator(
         bundle,
-        precision=_PRECISIONS[runtime.precision],
+        precision=cast(PrecisionChoice, runtime.precision),
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=_ENGINES[runtime.engine],
+        engine=cast(EngineChoice, runtime.engine),
         shortlist=None if shortlist is None else Shortlist.load(shortlist),
     )
+    if runtime.precision == "auto":
+        notify(f"precision {translator.precision_in_use}: the fastest here")
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
+
+
+def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) -> _Options:  # noqa: ANN401
+    """Return the options of a task from keywords: its own, and those of languages, runtime and search.
+
+    Args:
+        kind: the dataclass of the options, with a field for each of these groups.
+        keywords: by the names that the command has too; paths may be strings.
+        own: the options of the function itself, which are no keywords.
+
+    Raises:
+        InputError: naming an option that does not exist, or that has a value that cannot be.
+    """
+    values, kinds, make = {**keywords, **own}, kinds_of(cast(type, kind)), cast(Any, kind)
+    groups: dict[str, type] = {"languages": Languages, "runtime": Runtime}
+    names = {each.name for each in fields(make)} - {"search", *groups}
+    check_names(keywords, (names - own.keys()).union(SEARCH_NAMES, *map(options_of, groups.values())))
+    made = {
+        name: group(**{each: values.pop(each) for each in options_of(group).keys() & values.keys()})
+        for name, group in groups.items()
+    }
+    search = {name: values.pop(name) for name in [*values] if name not in names}
+    values = {name: _as_option(value, kinds[name]) for name, value in values.items()}
+    options: _Options = make(**values, **made, search=search)
+    for each in (options, *made.values()):
+        check_options(each)
+    return options
+
+
+def refuse_options_of_models(keywords: Mapping[str, Any]) -> None:
+    """Refuse options of loading a model, where it is loaded.
+
+    Raises:
+        InputError: naming the first.
+    """
+    for name in keywords.keys() & {"ensemble", "shortlist", *options_of(Languages), *options_of(Runtime)}:
+        raise InputError(f"{name}: this translator has its own; give it where the model is loaded")
+
+
+def _as_option(value: object, kinds: Sequence[Any]) -> object:
+    """Return a value as the option has it: a path for a string, or the reverse, and a list for one."""
+    if list[Path] in kinds or list[str] in kinds:
+        several = [value] if isinstance(value, str | Path) else value
+        each = (Path,) if list[Path] in kinds else (str,)
+        is_list = isinstance(several, list | tuple)
+        return [_as_option(one, each) for one in cast(Sequence[object], several)] if is_list else value
+    if isinstance(value, str | Path):
+        return Path(value) if Path in kinds else str(value) if str in kinds else value
+    return value
 
 
 def _device(name: str) -> str:

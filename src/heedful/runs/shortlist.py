@@ -1,10 +1,9 @@
 """Learn the shortlist of a model, and measure its effect on translations."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
-from heedful.errors import CorpusError, RunError
+from heedful.errors import CorpusError, InputError, RunError
 from heedful.runs.loading import load_translator, local_bundle
+from heedful.runs.options import SHORTLIST, ShortlistOptions
 from heedful.runs.output_checks import check_output
-from heedful.settings.options import Languages, Runtime
+from heedful.settings.options import Languages
 from heedful.storage.bundle import load_bundle
 from heedful.text.special_tokens import SpecialTokens
 
@@ -62,55 +62,39 @@ class ShortlistReport:
     effect: ShortlistEffect | None
 
 
-def learn_shortlist(  # noqa: PLR0913
-    run: Path,
-    src: Path,
-    tgt: Path,
-    output: Path,
-    *,
-    candidates: int = 100,
-    frequent: int = 100,
-    pairs: int = 200_000,
-    check: Path | None = None,
-    search: Mapping[str, Any] | None = None,
-    runtime: Runtime | None = None,
-    on_progress: ProgressCallback = lambda what, done: None,
+def learn_shortlist(
+    options: ShortlistOptions, *, on_progress: ProgressCallback = lambda what, done: None
 ) -> ShortlistReport:
     """Learn a shortlist, write it, and translate some sentences with and without it if there are any.
 
     Args:
-        run: a run or bundle.
-        src: source lines.
-        tgt: their translations.
-        output: the file to write.
-        candidates: likely target tokens of each source token.
-        frequent: frequent target tokens in each shortlist.
-        pairs: lines to learn from at most, spread over the text.
-        check: sentences to translate with and without the shortlist.
-        search: options of that search, such as {"beam_size": 1}.
-        runtime: how to compute it.
+        options: of the task.
         on_progress: called with the current phase and the share (0 to 1) of it that is done.
 
     Raises:
         BundleError: no usable bundle.
         CorpusError: files that cannot be read or are not parallel.
-        InputError: settings that cannot be, or a file that cannot be written.
+        InputError: settings that cannot be, a file that cannot be written, or none is named for a run that
+            is not in a local directory.
         RunError: the output exists.
     """
+    run, check, output = options.run, options.check, options.output or options.run / SHORTLIST
+    if options.output is None and not run.is_dir():
+        raise InputError(f"{run}: is not a local directory; name the shortlist with --output")
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output, or remove it")
-    check_output(output, inputs=[src, tgt, check])
+    check_output(output, inputs=[options.src, options.tgt, check])
     checked = [] if check is None else [line for line in read_lines(check) if line.strip()]
     start = time.monotonic()
     on_progress("learning", 0.0)
-    shortlist = _learned(run, src, tgt, candidates=candidates, frequent=frequent, num_pairs=pairs)
+    shortlist = _learned(options)
     seconds = time.monotonic() - start
     shortlist.save(output)
     effect = None
     if checked:
-        translator = load_translator(run, Languages(), runtime or Runtime())
-        options = search_options(search or {}, translator.bundle.config.decode)
-        effect = effect_of(shortlist, translator, checked, options, on_progress=on_progress)
+        translator = load_translator(run, Languages(), options.runtime)
+        search = search_options(options.search, translator.bundle.config.decode)
+        effect = effect_of(shortlist, translator, checked, search, on_progress=on_progress)
     return ShortlistReport(
         path=str(output),
         pairs=int(shortlist.record["pairs"]),
@@ -173,10 +157,10 @@ def effect_of(
     )
 
 
-def _learned(run: Path, src: Path, tgt: Path, *, candidates: int, frequent: int, num_pairs: int) -> Shortlist:
-    bundle = load_bundle(local_bundle(run))
-    text = read_parallel(src, tgt)
-    some = np.unique(np.linspace(0, len(text) - 1, min(num_pairs, len(text))).round().astype(int))
+def _learned(options: ShortlistOptions) -> Shortlist:
+    bundle = load_bundle(local_bundle(options.run))
+    text = read_parallel(options.src, options.tgt)
+    some = np.unique(np.linspace(0, len(text) - 1, min(options.pairs, len(text))).round().astype(int))
     tokenizers = bundle.tokenizers
     src_ids = tokenizers.src.encode_batch([text.src[i] for i in some])
     tgt_ids = tokenizers.tgt.encode_batch([text.tgt[i] for i in some])
@@ -187,7 +171,7 @@ def _learned(run: Path, src: Path, tgt: Path, *, candidates: int, frequent: int,
         [source for source, _ in pairs],
         [target for _, target in pairs],
         bundle,
-        candidates=candidates,
-        frequent=frequent,
+        candidates=options.candidates,
+        frequent=options.frequent,
         record={"text": [Path(name).name for name in text.sources]},
     )

@@ -13,26 +13,30 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from heedful.bulk.lines import LineLayout, LineTranslation
 from heedful.bulk.resumable import Display, check_settings, locked, no_display, settings_of
 from heedful.data.files import PairFiles, plain_name
-from heedful.data.inspection import inspect_text
+from heedful.data.inspection import inspect_text, removed_filters
 from heedful.data.streams import Lines, count_lines, count_pairs, open_input
 from heedful.decoding.options import search_options
 from heedful.documents.formats import refuse_documents
 from heedful.errors import CorpusError, RunError
-from heedful.runs.card import shared_name
-from heedful.runs.directory import RunDirectory
-from heedful.runs.loading import load_translator
+from heedful.runs.card import plugin_names, shared_name, shell_command, without_directories
+from heedful.runs.directory import CONFIG, RunDirectory
+from heedful.runs.loading import load_translator, options_from
+from heedful.runs.notices import Listener
+from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.runs.prepare import with_vocabulary
+from heedful.runs.train import TrainResult, train
 from heedful.runtime.durable import put_file_in_place
-from heedful.settings.loading import load_config
-from heedful.settings.options import Filtering, HeldOutText, Languages, Runtime
+from heedful.settings.arguments import checked
+from heedful.settings.loading import load_config, plain
+from heedful.settings.options import Filtering, HeldOutText, options_of
 from heedful.settings.parsing import parse_json
 from heedful.settings.run import Config
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256
@@ -40,76 +44,43 @@ from heedful.storage.bundle import WEIGHTS_FILE, file_sha256
 SYNTHETIC, ORIGIN, CLEAN, REMOVED = "synthetic", "origin.json", "clean", "removed.tsv"
 _FORMAT_VERSION = 1
 
-Corpus = Mapping[str, Any]  # an entry of data.corpora
 Bar = Callable[[], AbstractContextManager[Callable[[str, float], None]]]  # shows a phase and its progress
 
 
-def _no_bar() -> AbstractContextManager[Callable[[str, float], None]]:
-    return nullcontext(lambda phase, done: None)
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Synthesis:
     """How a text becomes a corpus of synthetic pairs: translated, and without the faulty ones.
 
     Attributes:
-        models: runs, bundles or models of the hub; several translate together.
-        text: the file of lines to translate.
-        output: the run directory; the pairs are in its folder synthetic.
-        makes_sources: whether the translations are the sources of the pairs.
-        tag: the token before each of these sources.
-        others: the corpora that the training has besides, of pairs that people translated.
-        weight: synthetic pairs for each pair of the others; None: by size.
-        vocabulary: the model whose vocabulary the training takes; None: a new one.
-        like: a file of the language of the translations; their file's name ends as its name does.
-        valid_src: the source side of the validation text.
-        valid_tgt: its target side.
-        keep: filters whose pairs stay when the faulty ones are removed.
-        remove: filters whose pairs are removed besides.
-        languages: the languages of models that have many.
-        search: changes of the first model's search, as for `heedful.decoding.options.search_options`.
-        runtime: how to compute the translations.
-        config: a recipe of the training.
-        preset: the preset of the training.
-        settings: other settings of the training, by their keys.
+        options: of the task.
     """
 
-    models: Sequence[Path]
-    text: Path
-    output: Path
-    makes_sources: bool = False
-    tag: str | None = None
-    others: Sequence[Corpus] = ()
-    weight: float | None = None
-    vocabulary: Path | None = None
-    like: Path | None = None
-    valid_src: Path | None = None
-    valid_tgt: Path | None = None
-    keep: list[str] | None = None
-    remove: list[str] | None = None
-    languages: Languages = field(default_factory=Languages)
-    search: Mapping[str, Any] = field(default_factory=dict)
-    runtime: Runtime = field(default_factory=Runtime)
-    config: Path | None = None
-    preset: str | None = None
-    settings: Sequence[tuple[str, Any]] = ()
+    options: DistillOptions | BackTranslationOptions
 
     @property
     def folder(self) -> Path:
         """The directory of the synthetic text."""
-        return self.output / SYNTHETIC
+        return self.options.output / SYNTHETIC
 
     @property
     def translated(self) -> Path:
         """The file of the translations."""
-        suffix = "" if self.like is None else plain_name(self.like).suffix
+        _, _, like, _ = self.options.parts
+        suffix = "" if like is None else plain_name(like).suffix
         return self.folder / f"translated{suffix}"
 
     @property
     def files(self) -> tuple[Path, Path]:
         """Sources and targets before the filters."""
-        pair = self.text, self.translated
-        return pair[::-1] if self.makes_sources else pair
+        _, text, _, _ = self.options.parts
+        pair = text, self.translated
+        return pair[::-1] if self.options.makes_sources else pair
+
+    @property
+    def others(self) -> list[dict[str, Any]]:
+        """The corpora that the training has besides, of pairs that people translated."""
+        options = self.options
+        return [] if options.tgt is None else [{"src": str(options.src), "tgt": str(options.tgt)}]
 
     @property
     def clean(self) -> Path:
@@ -125,17 +96,27 @@ class Synthesis:
         Raises:
             ConfigError: settings that do not exist or cannot be.
         """
+        options = self.options
+        *_, vocabulary = options.parts
         src, tgt = (str(self.clean / f"train{suffix}") for suffix in PairFiles(self.files).suffixes)
-        corpus = {"src": src, "tgt": tgt, "tag": self.tag, "provenance": provenance, "weight": self.weight}
-        corpora = [*({**each, "weight": self.weight and 1.0} for each in self.others), corpus]
+        corpus = {
+            "src": src,
+            "tgt": tgt,
+            "tag": options.tag or None,
+            "provenance": provenance,
+            "weight": options.weight,
+        }
+        corpora = [*({**each, "weight": options.weight and 1.0} for each in self.others), corpus]
         overrides: list[tuple[str, Any]] = [("data.corpora", corpora)]
         text = {
-            "data.valid_src": self.valid_src,
-            "data.valid_tgt": self.valid_tgt,
-            "tokenizer.bundle": self.vocabulary,
+            "data.valid_src": options.valid_src,
+            "data.valid_tgt": options.valid_tgt,
+            "tokenizer.bundle": vocabulary,
         }
         overrides += [(key, str(value)) for key, value in text.items() if value]
-        config = load_config(self.config, preset=self.preset, overrides=[*overrides, *self.settings])
+        config = load_config(
+            options.config, preset=options.preset, overrides=[*overrides, *options.overrides]
+        )
         name = config.tokenizer.bundle
         return config if name is None else with_vocabulary(config, name)[0]
 
@@ -146,28 +127,156 @@ class Synthesis:
         Raises:
             HeedfulError: models that are not usable, or cannot translate together; impossible options.
         """
-        first, *others = self.models
-        translator = load_translator(first, self.languages, self.runtime, ensemble=others)
-        options = search_options({**self.search, "n_best": 1}, translator.bundle.config.decode)
+        options = self.options
+        (first, *others), *_ = options.parts
+        translator = load_translator(first, options.languages, options.runtime, ensemble=others)
+        search = search_options({**options.search, "n_best": 1}, translator.bundle.config.decode)
         layout = LineLayout(only_finished=True)
-        return LineTranslation(translator=translator, options=options, layout=layout)
+        return LineTranslation(translator=translator, options=search, layout=layout)
+
+
+@checked
+def distill(
+    teachers: str | Path | Sequence[str | Path],
+    *,
+    src: str | Path,
+    output: str | Path,
+    tgt: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Listener] = (),
+    **options: Any,  # noqa: ANN401
+) -> TrainResult:
+    """Train a small model on the translations of a larger one, or of an ensemble: `heedful distill`.
+
+    >>> student = heedful.distill("runs/demo", src="train.en", output="runs/student", preset="tiny",
+    ...     beam_size=1, settings={"train.max_steps": 2, "train.processes": 1})
+    >>> translator = heedful.Translator.load(student.best)
+
+    The translations are in the folder synthetic of the run directory. With `resume=True`, a later call goes
+    on where an earlier one was interrupted.
+
+    Args:
+        teachers: runs or bundles; several translate together.
+        src: the source text, a file.
+        output: the run directory.
+        tgt: its translations by people, to train on them too.
+        settings: of the training, by their whole keys.
+        callbacks: called with every event of the training.
+        options: of the command, by the same names: preset, config, valid_src, valid_tgt, weight, keep,
+            remove, resume, overwrite; of the translation, such as beam_size=1 or precision="bf16".
+
+    Raises:
+        CorpusError: texts that are missing or not parallel.
+        InputError: an option that does not exist, or with a value that cannot be.
+        RunError: there is something else in the run directory, or another process works there.
+        HeedfulError: models or settings that cannot be used: see `heedful.errors`.
+    """
+    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output}
+    return _from_python(DistillOptions, options, own, settings, callbacks)
+
+
+@checked
+def back_translate(
+    model: str | Path,
+    *,
+    mono: str | Path,
+    src: str | Path,
+    tgt: str | Path,
+    output: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Listener] = (),
+    **options: Any,  # noqa: ANN401
+) -> TrainResult:
+    """Train on pairs, and on text with a model's translations as sources: `heedful back-translate`.
+
+    >>> run = heedful.back_translate("runs/demo", mono="train.en", src="train.de", tgt="train.en",
+    ...     output="runs/de-en", preset="tiny", sample=True, settings={"train.max_steps": 2,
+    ...     "tokenizer.vocab_size": 200, "train.processes": 1})
+
+    Args:
+        model: a run or bundle of the other direction.
+        mono: text of the target language, a file.
+        src: the source of the text that people translated.
+        tgt: its translations by people.
+        output: the run directory.
+        settings: of the training, by their whole keys.
+        callbacks: called with every event of the training.
+        options: as for `distill`, and tag: the token before each synthetic source, or "".
+
+    Raises:
+        HeedfulError: as for `distill`.
+    """
+    own = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
+    return _from_python(BackTranslationOptions, options, own, settings, callbacks)
+
+
+def _from_python(
+    kind: type[DistillOptions | BackTranslationOptions],
+    keywords: Mapping[str, Any],
+    own: Mapping[str, Any],
+    settings: Mapping[str, Any] | None,
+    callbacks: Sequence[Listener],
+) -> TrainResult:
+    overrides = [(key, plain(value, key)) for key, value in (settings or {}).items()]
+    options = options_from(kind, keywords, overrides=overrides, **own)
+    config = make_pairs(options)
+    return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
+
+
+def _command(options: DistillOptions | BackTranslationOptions, config: Config) -> str:
+    """Return the command that does the same, for the model card; of each file its name alone."""
+    words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.parts[0])]
+    for group in (options, options.languages, options.runtime):
+        shown = options_of(cast(type, type(group)))
+        for each in fields(group):
+            value = getattr(group, each.name)
+            option = shown.get(each.name)
+            if option is None or option.is_argument or value == each.default or each.name == "resume":
+                continue
+            for one in value if isinstance(value, list) else [value]:
+                words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
+    for name, value in options.search.items():
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    for plugin in plugin_names(name for _, name in config.plugged):
+        words += ["--plugin", f"{plugin}.py"]
+    for key, value in options.overrides:
+        words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    return shell_command(map(without_directories, words))
+
+
+def train_on_pairs(
+    options: DistillOptions | BackTranslationOptions,
+    config: Config,
+    *,
+    command: str,
+    callbacks: Sequence[Listener],
+) -> TrainResult:
+    """Train as `make_pairs` has it configured, from where an earlier start was interrupted.
+
+    Raises:
+        HeedfulError: as for `train`.
+    """
+    return train(
+        config,
+        options.output,
+        resume=(options.output / CONFIG).exists(),
+        command=command,
+        beside=(SYNTHETIC,),
+        callbacks=callbacks,
+    )
 
 
 def make_pairs(
-    synthesis: Synthesis,
+    options: DistillOptions | BackTranslationOptions,
     *,
-    resume: bool = False,
-    overwrite: bool = False,
     notify: Callable[[str], None] = lambda message: None,
     display: Display = no_display,
-    bar: Bar = _no_bar,
+    bar: Bar = lambda: nullcontext(lambda phase, done: None),
 ) -> Config:
     """Make the pairs, from where an earlier start was interrupted.
 
     Args:
-        synthesis: how the pairs are made.
-        resume: go on with what an earlier start has made, if there was one.
-        overwrite: rename what is in the run directory to NAME.old-N, and start anew.
+        options: of the task.
         notify: called with lines about the progress.
         display: of the progress of the translation.
         bar: of the progress of the filters.
@@ -181,62 +290,68 @@ def make_pairs(
         CorpusError: texts that are missing, or not parallel.
         HeedfulError: models or settings that cannot be used.
     """
+    synthesis, (_, source, *_) = Synthesis(options), options.parts
     if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
         raise RunError(
             "several processes would translate the same text; start one, and continue its training by "
             "torchrun, as in torchrun --nproc-per-node 4 -m heedful train --resume --output RUN"
         )
     synthesis.training("")  # mistakes first
-    _check(synthesis, resume=resume, overwrite=overwrite, notify=notify)
+    _check(synthesis, notify)
     synthesis.folder.mkdir(parents=True, exist_ok=True)
     with locked(synthesis.folder / ORIGIN) as is_ours:
         if not is_ours:
             raise RunError(
-                f"{synthesis.output}: another process is working there; wait for it, or give another --output"
+                f"{options.output}: another process is working there; wait for it, or give another --output"
             )
-        if synthesis.runtime.precision == "auto":
+        if options.runtime.precision == "auto":
             notify(f"precision {synthesis.translation.translator.precision_in_use}: the fastest here")
         made_by = _describe(synthesis)
         if not synthesis.translated.exists():
-            notify(f"translating {synthesis.text}")
-            with open_input(synthesis.text) as opened:
+            notify(f"translating {source}")
+            with open_input(source) as opened:
                 synthesis.translation.write(
                     Lines(*opened), synthesis.translated, resume=True, notify=notify, display=display
                 )
         share = _filter(synthesis, notify, bar)
-    half = "sources" if synthesis.makes_sources else "targets"
-    return synthesis.training(f"{half} translated from {synthesis.text.name} by {made_by}; {share}")
+    half = "sources" if options.makes_sources else "targets"
+    return synthesis.training(f"{half} translated from {source.name} by {made_by}; {share}")
 
 
-def _check(synthesis: Synthesis, *, resume: bool, overwrite: bool, notify: Callable[[str], None]) -> None:
+def _check(synthesis: Synthesis, notify: Callable[[str], None]) -> None:
     """Check what would otherwise be noticed after hours: files, and where the run is to be."""
+    options = synthesis.options
+    _, source, *_ = options.parts
+    removed_filters(Filtering(keep=options.keep, remove=options.remove))
     for each in synthesis.others:
         count_pairs(Path(each["src"]), Path(each["tgt"]))
-    if synthesis.valid_src and synthesis.valid_tgt:
-        count_pairs(synthesis.valid_src, synthesis.valid_tgt)
-    if not synthesis.text.is_file() or synthesis.text.suffix == ".parquet":
-        raise CorpusError(f"{synthesis.text}: is no file of lines; give one with a sentence a line")
-    refuse_documents([str(synthesis.text)])
+    if options.valid_src and options.valid_tgt:
+        count_pairs(options.valid_src, options.valid_tgt)
+    if not source.is_file() or source.suffix == ".parquet":
+        raise CorpusError(f"{source}: is no file of lines; give one with a sentence a line")
+    refuse_documents([str(source)])
     if synthesis.folder.exists():
-        if resume:
+        if options.resume:
             return
-        if not overwrite:
+        if not options.overwrite:
             raise RunError(
-                f"{synthesis.output}: has translations of an earlier start; give --resume to go on with "
+                f"{options.output}: has translations of an earlier start; give --resume to go on with "
                 "them, --overwrite to rename it and start again, or another --output"
             )
-    run = RunDirectory(synthesis.output)
-    run.check(resume=False, overwrite=overwrite)
-    if overwrite:
+    run = RunDirectory(options.output)
+    run.check(resume=False, overwrite=options.overwrite)
+    if options.overwrite:
         _check_inputs_are_outside(synthesis)
         if (old := run.set_aside()) is not None:
             notify(f"the old run is in {old} now")
 
 
 def _check_inputs_are_outside(synthesis: Synthesis) -> None:
+    options = synthesis.options
+    models, source, *_ = options.parts
     parallel = [Path(each[key]) for each in synthesis.others for key in ("src", "tgt")]
-    valid, output = (synthesis.valid_src, synthesis.valid_tgt), synthesis.output
-    for path in (synthesis.text, *synthesis.models, *parallel, *valid):
+    valid, output = (options.valid_src, options.valid_tgt), options.output
+    for path in (source, *models, *parallel, *valid):
         if path is not None and path.resolve().is_relative_to(output.resolve()):
             raise RunError(f"{path}: is in {output}, which --overwrite would rename; give another --output")
 
@@ -250,20 +365,22 @@ def _describe(synthesis: Synthesis) -> str:
     Raises:
         RunError: the earlier start had something else, or its file is damaged.
     """
-    translator, options = synthesis.translation.translator, synthesis.translation.options
+    options = synthesis.options
+    models, source, *_ = options.parts
+    translator, search = synthesis.translation.translator, synthesis.translation.options
     pairs = {
-        "the checksum of the text": file_sha256(synthesis.text),
-        "--keep": sorted(synthesis.keep or ()),
-        "--remove": sorted(synthesis.remove or ()),
+        "the checksum of the text": file_sha256(source),
+        "--keep": sorted(options.keep or ()),
+        "--remove": sorted(options.remove or ()),
     }
-    _check_origin(synthesis.folder / ORIGIN, settings_of(translator, options, pairs))
+    _check_origin(synthesis.folder / ORIGIN, settings_of(translator, search, pairs))
     bundles = [translator.bundle, *translator.ensemble]
     paths = [each.path for each in bundles if each.path is not None]
-    models = [
+    named = [
         f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
-        for name, path in zip(synthesis.models, paths, strict=True)
+        for name, path in zip(models, paths, strict=True)
     ]
-    return f"{' and '.join(models)}, {options.strategy}, {translator.precision_in_use}"
+    return f"{' and '.join(named)}, {search.strategy}, {translator.precision_in_use}"
 
 
 def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
@@ -284,16 +401,18 @@ def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
 
 def _filter(synthesis: Synthesis, notify: Callable[[str], None], bar: Bar) -> str:
     """Filter the pairs, unless that is done; return how many were removed, in words."""
+    options = synthesis.options
+    _, source, *_ = options.parts
     src, tgt = synthesis.files
     if not synthesis.clean.exists():
         notify(f"filtering {src} and {tgt}")
-        held_out = HeldOutText(valid_src=synthesis.valid_src, valid_tgt=synthesis.valid_tgt)
-        filtering = Filtering(fix=synthesis.clean, examples=0, keep=synthesis.keep, remove=synthesis.remove)
+        held_out = HeldOutText(valid_src=options.valid_src, valid_tgt=options.valid_tgt)
+        filtering = Filtering(fix=synthesis.clean, examples=0, keep=options.keep, remove=options.remove)
         with bar() as show:
             inspect_text(synthesis.files, held_out=held_out, filtering=filtering, on_progress=show)
     removed = (count_lines(synthesis.clean / REMOVED) or 1) - 1  # without the heading
     share = f"{removed:,} of {count_lines(synthesis.translated):,} pairs removed by filters"
-    if num_cut := _num_without_translation(synthesis.text, synthesis.translated):
+    if num_cut := _num_without_translation(source, synthesis.translated):
         share += f", of them {num_cut:,} whose translation ended at the length limit"
     notify(share)
     return share

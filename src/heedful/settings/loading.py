@@ -7,8 +7,10 @@ from typing import Any
 import tomli_w
 
 from heedful.errors import ConfigError, likely_names, suggestion
+from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import as_json, decode_text, parse_toml, read_limited, short, shown
+from heedful.settings.plugins import reference_to
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
@@ -20,6 +22,7 @@ Settings = dict[str, Any]
 ALTERNATIVES = {"warmup_steps": "warmup_fraction", "warmup_fraction": "warmup_steps"}
 
 
+@checked
 def load_config(
     path: str | Path | None = None,
     *,
@@ -55,8 +58,19 @@ def load_config(
         section, _, field = key.partition(".")
         if not isinstance(merged.get(section, {}), dict):
             raise ConfigError(f"{section} is a section of settings, not a value")
-        merged = _merge(merged, {section: {field: value} if field else value})
+        merged = _merge(merged, {section: {field: plain(value, key)} if field else value})
     return validate(merged)
+
+
+def plain(value: object, key: str) -> object:
+    """Return a value as it is written in a file of settings: a number of numpy or torch is one of Python."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [plain(each, key) for each in value]
+    if callable(value):
+        return reference_to(value, key)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def validate(settings: Mapping[str, Any]) -> Config:

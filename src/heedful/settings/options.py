@@ -16,6 +16,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from heedful.errors import InputError, SearchCancelledError
+from heedful.settings.arguments import fits, name_of
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
 TrainingPrecision = Literal["float32", "bf16"]
@@ -99,7 +100,7 @@ def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
 
 
 def check_options(group: object) -> None:
-    """Check the fields of a dataclass that have an option: numbers in their range, names that there are.
+    """Check the fields of a dataclass that have an option: types, ranges of numbers, and names.
 
     Raises:
         InputError: naming the first that cannot be.
@@ -113,6 +114,8 @@ def check_options(group: object) -> None:
             raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
         if int in kinds or float in kinds:
             _check_number(name, value, option, is_whole=int in kinds)
+        elif not isinstance(kinds[0], str) and not any(fits(value, each) for each in kinds):
+            raise InputError(f"{name}={value!r}: must be {' | '.join(map(name_of, kinds))}")
 
 
 def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:

@@ -36,6 +36,7 @@ from heedful.runtime.durable import (
     why_not_written,
     writing_at,
 )
+from heedful.settings.arguments import checked
 from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
@@ -64,6 +65,13 @@ WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 _CHANGES = "changed_parts"  # the key of their names in config.json
 _BLOCK = 2**22  # weights that are written at a time
+
+
+Changes = list[tuple[int, int]]  # of weights
+
+
+def _changes_of(model: "Transformer") -> Changes:
+    return [(weight.data_ptr(), weight._version) for weight in model.parameters()]
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,16 @@ class Bundle:
         return self.model if is_used else self.network
 
     @property
+    def changes(self) -> "Changes":
+        """Where each weight is and how often it was changed in memory; none: they are as they are stored.
+
+        A change in place of `weight.data` is not counted.
+        """
+        if isinstance(self.network, StoredModel):
+            return self.network.changes
+        return _changes_of(self.network)
+
+    @property
     def calibration_in_use(self) -> Calibration | None:
         """The calibration, if it is of the languages that the bundle now translates between."""
         tags = self.config.languages.src_tag, self.config.languages.tgt_tag
@@ -136,6 +154,7 @@ class StoredModel:
         """
         self.config = config
         self._file = file
+        self._built: Changes = []
         try:
             check_fits(shapes or weight_shapes(config), safetensors_shapes(file), file)
             self._arrays = SafetensorsArrays(file)
@@ -164,7 +183,15 @@ class StoredModel:
         """The model in torch, in evaluation mode, with copies of the weights."""
         from heedful.storage.torch_weights import model_from_arrays  # torch, for those who need it
 
-        return model_from_arrays(self.config, self.weight)
+        model = model_from_arrays(self.config, self.weight)
+        self._built = _changes_of(model)
+        return model
+
+    @property
+    def changes(self) -> Changes:
+        """Those of the model in torch; none: it is as it is stored."""
+        changes = _changes_of(self.model) if "model" in vars(self) else []
+        return [] if changes == self._built else changes
 
 
 def _is_constant(weight: NDArray[np.float32]) -> bool:
@@ -222,6 +249,7 @@ def add_file(path: Path, name: str, content: bytes) -> Path:
     return file
 
 
+@checked
 def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundle:
     """Read a bundle, or the bundle of a run; of its weights, the names and shapes alone.
 
@@ -321,6 +349,7 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
     return tokenizers
 
 
+@checked
 def load_model(
     path: Path | str, *, dtype: "torch.dtype | None" = None, into: "Transformer | None" = None
 ) -> "Transformer":
@@ -385,6 +414,7 @@ def _stored_model(path: Path, config: ModelConfig, description: Mapping[str, Any
     )
 
 
+@checked
 def save_bundle(bundle: Bundle, path: Path | str, *, card: str = "") -> None:
     """Write the bundle as a whole, or not at all: under a temporary name first, then renamed.
 
@@ -407,6 +437,7 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str = "") -> None:
     save_weights(unique_weights(bundle.model), bundle.config, bundle.tokenizers, path, card=card, more=more)
 
 
+@checked
 def save_model(model: "Transformer", config: Config, path: Path | str, *, card: str = "") -> None:
     """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`.
 

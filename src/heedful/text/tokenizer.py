@@ -193,11 +193,11 @@ def pad(
     """Return rows of ids as one array (B, L), filled on the right with `pad_id`.
 
     Args:
-        rows: at least one; each may have another length.
+        rows: each may have another length.
         pad_id: of the vocabulary that the ids are of.
         length_multiple: L is rounded up to it.
     """
-    longest = max(len(row) for row in rows)
+    longest = max(map(len, rows), default=0)
     padded = np.full((len(rows), -(-longest // length_multiple) * length_multiple), pad_id, dtype=np.int64)
     for row, ids in zip(padded, rows, strict=True):
         row[: len(ids)] = ids

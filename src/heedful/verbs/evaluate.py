@@ -3,25 +3,13 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import check_stdin_once, print_precision, suggest_auto_precision, warnings_on_stderr
-from heedful.data.streams import is_text
-from heedful.errors import InputError
-from heedful.settings.options import (
-    OUTPUT,
-    RUN,
-    TOKENIZE,
-    AsJson,
-    BleuTokenizer,
-    Languages,
-    Option,
-    Runtime,
-    ShortlistFile,
-)
+from heedful.runs.options import EvaluationOptions
+from heedful.settings.options import AsJson
 
 if TYPE_CHECKING:
     from heedful.evaluation.metrics import EvaluationReport
@@ -29,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(EvaluationOptions):
     """Score translations of a test set, and compare systems.
 
     RUN translates the sources; --hyp takes existing outputs.
@@ -55,79 +43,8 @@ class Evaluate:
         heedful evaluate --hyp ours.de --hyp theirs.de --ref test.de --metric bleu,chrf
     """
 
-    run: Annotated[Path | None, RUN] = None
-    src: Annotated[
-        Path | None, Option("Source lines; .gz too. Needed to translate, and for item_error_rate and per.")
-    ] = None
-    ref: Annotated[
-        list[Path], Option("Reference lines; repeatable, for several references.", metavar="<path>")
-    ]
-    hyp: Annotated[
-        list[Path] | None,
-        Option("Score the outputs in this file; give it again for more systems.", metavar="<path>"),
-    ] = None
-    compare: Annotated[
-        list[Path] | None,
-        Option(
-            "Another run or bundle, or a file of outputs, to compare with the first system; give it again "
-            "for more.",
-            metavar="OTHER",
-        ),
-    ] = None
-    metric: Annotated[
-        str,
-        Option(
-            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL; "
-            "comma-separated.",
-            metavar="NAMES",
-        ),
-    ] = "bleu,chrf"
-    tokenize: Annotated[BleuTokenizer, Option(TOKENIZE)] = "auto"
-    lowercase: Annotated[bool, Option("Ignore case.")] = False
-    resamples: Annotated[
-        int,
-        Option(
-            "Bootstrap resamples for confidence intervals and p-values; 0 disables both.",
-            minimum=0,
-            maximum=100_000,
-        ),
-    ] = 1000
-    calibrate: Annotated[
-        bool,
-        Option("Fit the confidence of RUN to these lines, which it was not trained on, and store it in RUN."),
-    ] = False
     as_json: AsJson = False
-    output: Annotated[
-        Path | None, Option("Write the outputs of RUN to this file.", flags=OUTPUT, is_file=True)
-    ] = None
-    languages: Languages = field(default_factory=Languages)
     search: SearchOverrides = field(default_factory=dict)
-    shortlist: ShortlistFile = None
-    runtime: Runtime = field(default_factory=Runtime)
-
-    def __post_init__(self) -> None:
-        """Check that there is something to score.
-
-        Raises:
-            InputError: neither a run nor a file of outputs, or an option of a run without one.
-        """
-        if self.run is None and not self.hyp:
-            raise InputError("nothing to score: give RUN, or a file of outputs with --hyp")
-        if self.run is None and self.calibrate:
-            raise InputError("--calibrate is for RUN, and there is none")
-        if self.run is None and self.output is not None:
-            raise InputError("--output is for the outputs of RUN, and there is none")
-        if self.run is None and all(map(is_text, self.compare or ())):
-            for name in self._for_translating():
-                raise InputError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
-
-    def _for_translating(self) -> list[str]:
-        """Return the names of the settings that only translating uses and that are set."""
-        groups = (replace(self.languages, tgt_lang=None), self.runtime)  # scores depend on tgt_lang too
-        changed = [
-            each for group in groups for each in fields(group) if getattr(group, each.name) != each.default
-        ]
-        return [*self.search, *(["shortlist"] if self.shortlist else []), *(each.name for each in changed)]
 
 
 def command(task: Evaluate) -> None:
@@ -137,23 +54,7 @@ def command(task: Evaluate) -> None:
     started = time.monotonic()
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
-        systems, reports = evaluate(
-            task.run,
-            ref=task.ref,
-            src=task.src,
-            hyp=task.hyp or (),
-            compare=task.compare or (),
-            metric=task.metric,
-            tokenize=task.tokenize,
-            lowercase=task.lowercase,
-            resamples=task.resamples,
-            calibrate=task.calibrate,
-            output=task.output,
-            languages=task.languages,
-            search=task.search,
-            shortlist=task.shortlist,
-            runtime=task.runtime,
-        )
+        systems, reports = evaluate(task)
     precision, report = systems[0].precision, reports[0]
     if task.runtime.precision == "auto" and precision is not None:
         print_precision(precision)

@@ -3,20 +3,17 @@
 import json
 import sys
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Annotated
 
 from heedful.cli.options import BeamOverrides
 from heedful.cli.streams import bar
-from heedful.errors import InputError
-from heedful.settings.options import OUTPUT, AsJson, Option, Run, Runtime
+from heedful.runs.options import ShortlistOptions
+from heedful.settings.options import AsJson
 
-_FILE = "shortlist.safetensors"
 _ENOUGH_PAIRS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnShortlist:
+class LearnShortlist(ShortlistOptions):
     """Learn which target tokens may translate a source token.
 
     The file is for translate --shortlist.
@@ -31,23 +28,7 @@ class LearnShortlist:
         heedful shortlist runs/en-de --src train.en --tgt train.de
     """
 
-    run: Run
-    src: Annotated[Path, Option("Source lines, such as the training text; .gz too.")]
-    tgt: Annotated[Path, Option("Their translations, line by line.")]
-    output: Annotated[
-        Path | None, Option("The file to write.", default=f"{_FILE} in RUN", flags=OUTPUT, is_file=True)
-    ] = None
-    candidates: Annotated[int, Option("Number of likely target tokens per source token.", minimum=0)] = 100
-    frequent: Annotated[int, Option("Number of frequent target tokens in each shortlist.", minimum=0)] = 100
-    pairs: Annotated[
-        int, Option("Maximum number of lines to learn from, spread over the text.", minimum=1)
-    ] = 200_000
-    check: Annotated[
-        Path | None,
-        Option("Sentences to translate with and without the shortlist, to compare.", metavar="FILE"),
-    ] = None
     search: BeamOverrides = field(default_factory=dict)
-    runtime: Runtime = field(default_factory=Runtime)
     as_json: AsJson = False
 
 
@@ -55,22 +36,8 @@ def command(task: LearnShortlist) -> None:
     """Learn a shortlist, and print what it was learned from and its effect."""
     from heedful.runs.shortlist import learn_shortlist
 
-    if task.output is None and not task.run.is_dir():
-        raise InputError(f"{task.run}: is not a local directory; name the shortlist with --output")
     with bar() as show:
-        result = learn_shortlist(
-            task.run,
-            task.src,
-            task.tgt,
-            task.output or task.run / _FILE,
-            candidates=task.candidates,
-            frequent=task.frequent,
-            pairs=task.pairs,
-            check=task.check,
-            search=task.search,
-            runtime=task.runtime,
-            on_progress=show,
-        )
+        result = learn_shortlist(task, on_progress=show)
     if result.pairs < _ENOUGH_PAIRS:
         print(
             f"warning: {result.pairs:,} pairs are few: learned from fewer than {_ENOUGH_PAIRS:,}, a "

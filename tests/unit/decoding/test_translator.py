@@ -165,8 +165,6 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
         Translator(bundle, precision="int3")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="batch_tokens=0"):
         Translator(bundle, batch_tokens=0)
-    with pytest.raises(InputError, match="one string given"):
-        Translator(bundle).translate("ab")
     with pytest.raises(InputError, match="chunk_lines=0"):
         next(Translator(bundle).translate_lines(["ab"], chunk_lines=0))
 
@@ -174,10 +172,11 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("texts", "prefixes", "message"),
     [
-        ((text for text in ("the cat",)), None, "texts: generator given; give a list of strings"),
-        (["the cat", None], None, "texts: number 2 is NoneType, not a string"),
-        (["the cat"], "d", "prefixes: one string given; give a list of strings"),
-        (["the cat"], [None], "prefixes: number 1 is NoneType, not a string"),
+        ((text for text in ("the cat",)), None, "texts: generator"),
+        ("the cat", None, "texts='the cat'"),
+        (["the cat", None], None, "texts: number 2"),
+        (["the cat"], "d", "prefixes='d'"),
+        (["the cat"], [None], "prefixes: number 1"),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(

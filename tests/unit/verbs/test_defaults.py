@@ -10,9 +10,7 @@ from heedful.analysis.head_importance import importance_on_text
 from heedful.interop.huggingface.hub import push
 from heedful.runs.average import average
 from heedful.runs.demo import demo
-from heedful.runs.evaluate import evaluate
 from heedful.runs.exchange import export_model, import_model
-from heedful.runs.shortlist import learn_shortlist
 from heedful.runs.training_speed import bench_training
 from heedful.verbs.average import Average
 from heedful.verbs.bench import BenchTrain
@@ -22,15 +20,12 @@ from heedful.verbs.evaluate import Evaluate
 from heedful.verbs.export import Export
 from heedful.verbs.import_ import Import
 from heedful.verbs.push import Push
-from heedful.verbs.shortlist import LearnShortlist
 
 
 @pytest.mark.parametrize(
     ("task", "function", "names"),
     [
-        (Evaluate, evaluate, {"metric", "tokenize", "lowercase", "resamples", "calibrate"}),
         (Evaluate, api.evaluate, {"metric", "tokenize", "lowercase", "resamples"}),
-        (LearnShortlist, learn_shortlist, {"candidates", "frequent", "pairs"}),
         (Heads, importance_on_text, {"pairs"}),
         (Average, average, {"last"}),
         (BenchTrain, bench_training, {"steps"}),

@@ -16,6 +16,7 @@ from heedful.decoding.steps import Start
 from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, suggestion
+from heedful.settings.arguments import fits
 from heedful.settings.options import SharedOptions, kinds_of
 from heedful.settings.plugins import part
 
@@ -124,12 +125,16 @@ class Greedy(Strategy):
 STRATEGIES: dict[str, type[Strategy]] = {"greedy": Greedy}
 
 
-def parse_strategy(text: str) -> Strategy:
-    """Return the strategy that NAME or NAME:KEY=VALUE,... names, with its settings.
+def parse_strategy(text: str | Strategy) -> Strategy:
+    """Return the strategy that NAME or NAME:KEY=VALUE,... names, with its settings, or one that there is.
 
     Raises:
         InputError: an unknown name or setting, or a value that cannot be.
     """
+    if not isinstance(text, str):
+        if not fits(text, Strategy):
+            raise InputError(f"strategy={text!r}: must be a strategy, such as BeamSearch()")
+        return text
     name, _, settings = text.partition(":")
     registered = _registered()
     if name in registered:

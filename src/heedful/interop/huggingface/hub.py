@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.errors import HubError, MissingExtraError, install_hint
+from heedful.settings.arguments import checked
 from heedful.settings.parsing import parse_json, read_limited
 from heedful.storage.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names, read_bundle, resolve_bundle
 
@@ -28,6 +29,7 @@ class Upload:
     url: str
 
 
+@checked
 def download_bundle(repo: str, *, revision: str | None = None) -> Path:
     """Download a bundle from the hub; return its directory in huggingface_hub's cache.
 

@@ -1,0 +1,361 @@
+"""The options of the tasks that a command and Python share: a frozen dataclass for each.
+
+A verb adds to them what only a command line has, and its help. Nothing heavy is imported here, for `--help`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from heedful.data.streams import is_text
+from heedful.errors import InputError
+from heedful.settings.options import (
+    OUTPUT,
+    OUTPUTS,
+    PRESET,
+    RUN,
+    TEXT,
+    TOKENIZE,
+    BleuTokenizer,
+    Ensemble,
+    Keep,
+    Languages,
+    Option,
+    Overwrite,
+    Prefix,
+    Remove,
+    Run,
+    Runtime,
+    ShortlistFile,
+    ValidSrc,
+    ValidTgt,
+)
+
+SHORTLIST = "shortlist.safetensors"
+Search = Mapping[str, Any]  # changes of the model's own search, as for `Translator.translations`
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationOptions:
+    """What is translated, into what, by which models and how."""
+
+    run: Run
+    source: Annotated[
+        str | None,
+        Option(
+            "Lines to translate; .gz too. Or shards, text or Parquet: a directory, a pattern such as "
+            "'news/*.gz', or a URL.",
+            default="stdin",
+            metavar="PATH",
+            flags=("--input", "-i"),
+        ),
+    ] = None
+    output: Annotated[
+        str | None,
+        Option(
+            "Write the translations to this file; those of shards into this directory.",
+            default="stdout",
+            metavar="PATH",
+            flags=OUTPUT,
+        ),
+    ] = None
+    document: Annotated[
+        Path | None,
+        Option(
+            "Translate a document, for example .docx or .html, or all documents of a directory with its "
+            "subdirectories; see docs/documents.md. In a directory, other files are copied; hidden files and "
+            "links that lead out of it are left out.",
+            metavar="PATH",
+        ),
+    ] = None
+    resume: Annotated[
+        bool, Option("Go on where an earlier run with the same --output was interrupted, if there was one.")
+    ] = False
+    overwrite: Annotated[
+        bool,
+        Option(
+            "Write shards or documents into a directory that has files, in place of the same names.",
+            is_common=False,
+        ),
+    ] = False
+    column: Annotated[
+        str | None,
+        Option(
+            "Column of Parquet shards that holds the text; names or numbers of those of a table in CSV or "
+            "TSV, separated by commas.",
+            metavar="NAME",
+            default="text for shards",
+            is_common=False,
+        ),
+    ] = None
+    on: Annotated[
+        str,
+        Option(
+            "Where shards are translated; ray is a Ray cluster, or all cores here.",
+            metavar="here|ray",
+            is_common=False,
+        ),
+    ] = "here"
+    n_best: Annotated[
+        int,
+        Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1),
+    ] = 1
+    scores: Annotated[bool, Option("Print lines of `score<TAB>text`.")] = False
+    json: Annotated[
+        bool, Option("Print a JSON object for each line; of a directory of documents, what was done.")
+    ] = False
+    line_buffered: Annotated[
+        bool,
+        Option(
+            "Translate and flush each line at once, for use as a coprocess; slower. By default, 1,024 "
+            "lines are translated together, unless the input is a terminal.",
+            is_common=False,
+        ),
+    ] = False
+    ensemble: Ensemble = None
+    languages: Languages = field(default_factory=Languages)
+    search: Search = field(default_factory=dict)
+    prefix: Prefix = None
+    shortlist: ShortlistFile = None
+    glossary: Annotated[
+        Path | None,
+        Option(
+            "Terms that translations must use: lines of a source term, a tab, and its target forms, with | "
+            "between them.",
+            OUTPUTS,
+            metavar="FILE",
+            is_common=True,
+        ),
+    ] = None
+    glossary_report: Annotated[
+        Path | None,
+        Option(
+            "Write the terms of each line, and which of them are met.",
+            metavar="FILE",
+            is_file=True,
+            is_common=False,
+        ),
+    ] = None
+    memory: Annotated[
+        list[Path] | None,
+        Option(
+            "Translation memory in TMX: a text with an exact match is translated as there; repeatable.",
+            OUTPUTS,
+            metavar="FILE",
+            is_common=True,
+        ),
+    ] = None
+    memory_report: Annotated[
+        Path | None,
+        Option(
+            "Write the exact or fuzzy match of each text in the memories.",
+            metavar="FILE",
+            is_file=True,
+            is_common=False,
+        ),
+    ] = None
+    to_tmx: Annotated[
+        Path | None,
+        Option(
+            "Write texts and translations as a translation memory too.",
+            metavar="FILE",
+            is_file=True,
+            is_common=False,
+        ),
+    ] = None
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """What is scored, against what, and how."""
+
+    run: Annotated[Path | None, RUN] = None
+    src: Annotated[
+        Path | None, Option("Source lines; .gz too. Needed to translate, and for item_error_rate and per.")
+    ] = None
+    ref: Annotated[
+        list[Path], Option("Reference lines; repeatable, for several references.", metavar="<path>")
+    ]
+    hyp: Annotated[
+        list[Path] | None,
+        Option("Score the outputs in this file; give it again for more systems.", metavar="<path>"),
+    ] = None
+    compare: Annotated[
+        list[Path] | None,
+        Option(
+            "Another run or bundle, or a file of outputs, to compare with the first system; give it again "
+            "for more.",
+            metavar="OTHER",
+        ),
+    ] = None
+    metric: Annotated[
+        str,
+        Option(
+            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL; "
+            "comma-separated.",
+            metavar="NAMES",
+        ),
+    ] = "bleu,chrf"
+    tokenize: Annotated[BleuTokenizer, Option(TOKENIZE)] = "auto"
+    lowercase: Annotated[bool, Option("Ignore case.")] = False
+    resamples: Annotated[
+        int,
+        Option(
+            "Bootstrap resamples for confidence intervals and p-values; 0 disables both.",
+            minimum=0,
+            maximum=100_000,
+        ),
+    ] = 1000
+    calibrate: Annotated[
+        bool,
+        Option("Fit the confidence of RUN to these lines, which it was not trained on, and store it in RUN."),
+    ] = False
+    output: Annotated[
+        Path | None, Option("Write the outputs of RUN to this file.", flags=OUTPUT, is_file=True)
+    ] = None
+    languages: Languages = field(default_factory=Languages)
+    search: Search = field(default_factory=dict)
+    shortlist: ShortlistFile = None
+    runtime: Runtime = field(default_factory=Runtime)
+
+    def __post_init__(self) -> None:
+        """Check that there is something to score.
+
+        Raises:
+            InputError: neither a run nor a file of outputs, or an option of a run without one.
+        """
+        if self.run is None and not self.hyp:
+            raise InputError("nothing to score: give RUN, or a file of outputs with --hyp")
+        if self.run is None and self.calibrate:
+            raise InputError("--calibrate is for RUN, and there is none")
+        if self.run is None and self.output is not None:
+            raise InputError("--output is for the outputs of RUN, and there is none")
+        if self.run is None and all(map(is_text, self.compare or ())):
+            for name in self._for_translating():
+                raise InputError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
+
+    def _for_translating(self) -> list[str]:
+        """Return the names of the settings that only translating uses and that are set."""
+        groups = (replace(self.languages, tgt_lang=None), self.runtime)  # scores depend on tgt_lang too
+        changed = [
+            each for group in groups for each in fields(group) if getattr(group, each.name) != each.default
+        ]
+        return [*self.search, *(["shortlist"] if self.shortlist else []), *(each.name for each in changed)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistOptions:
+    """What a shortlist is learned from, and how."""
+
+    run: Run
+    src: Annotated[Path, Option("Source lines, such as the training text; .gz too.")]
+    tgt: Annotated[Path, Option("Their translations, line by line.")]
+    output: Annotated[
+        Path | None, Option("The file to write.", default=f"{SHORTLIST} in RUN", flags=OUTPUT, is_file=True)
+    ] = None
+    candidates: Annotated[int, Option("Number of likely target tokens per source token.", minimum=0)] = 100
+    frequent: Annotated[int, Option("Number of frequent target tokens in each shortlist.", minimum=0)] = 100
+    pairs: Annotated[
+        int, Option("Maximum number of lines to learn from, spread over the text.", minimum=1)
+    ] = 200_000
+    check: Annotated[
+        Path | None,
+        Option("Sentences to translate with and without the shortlist, to compare.", metavar="FILE"),
+    ] = None
+    search: Search = field(default_factory=dict)
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticOptions:
+    """How text is translated, the pairs are filtered, and a model is trained on them.
+
+    `overrides` are settings of the training by their whole keys.
+    """
+
+    output: Annotated[
+        Path, Option("The run directory; the translations are in its folder synthetic.", flags=OUTPUT)
+    ]
+    config: Annotated[
+        Path | None, Option("A recipe of the training, or a run's config.toml.", metavar="CONFIG.toml")
+    ] = None
+    preset: Annotated[str | None, PRESET] = None
+    overrides: Sequence[tuple[str, Any]] = ()
+    resume: Annotated[
+        bool, Option("Go on with the translation or training that was interrupted, if there was one.")
+    ] = False
+    overwrite: Overwrite = False
+    valid_src: ValidSrc = None
+    valid_tgt: ValidTgt = None
+    weight: Annotated[
+        float | None,
+        Option("Synthetic pairs for each pair that people translated.", TEXT, above=0, default="by size"),
+    ] = None
+    keep: Keep = None
+    remove: Remove = None
+    languages: Languages = field(default_factory=Languages)
+    search: Search = field(default_factory=dict)
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillOptions(SyntheticOptions):
+    """The training of a student on the translations of its teachers."""
+
+    teachers: Annotated[
+        list[Path],
+        Option(
+            "Runs, bundles, or USER/MODEL[@REVISION] on the hub; several translate together.",
+            metavar="TEACHER...",
+            is_argument=True,
+        ),
+    ]
+    src: Annotated[Path, Option("Source text; .gz too.", TEXT)]
+    tgt: Annotated[
+        Path | None, Option("Its translations by people, to train on them too; parallel line by line.", TEXT)
+    ] = None
+
+    makes_sources: ClassVar[bool] = False  # of the pairs to train on; their targets
+    tag: ClassVar[str] = ""
+
+    @property
+    def parts(self) -> tuple[Sequence[Path], Path, Path | None, Path | None]:
+        """The models, their text, a file of the language of the translations, the model of the vocabulary."""
+        return self.teachers, self.src, self.tgt or self.valid_tgt, self.teachers[0]
+
+    def __post_init__(self) -> None:
+        """Check that there is a teacher, and something that a weight is weighed against.
+
+        Raises:
+            InputError: there is not.
+        """
+        if not self.teachers:
+            raise InputError("no teacher: give a run or a bundle")
+        if self.weight is not None and self.tgt is None:
+            raise InputError("--weight needs --tgt, the pairs of weight 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackTranslationOptions(SyntheticOptions):
+    """The training on pairs, and on text of the target language with translations as sources."""
+
+    model: Annotated[
+        Path,
+        Option(
+            "A model of the other direction: a run, a bundle, or USER/MODEL[@REVISION] on the hub.",
+            metavar="REVERSE_MODEL",
+            is_argument=True,
+        ),
+    ]
+    mono: Annotated[Path, Option("Text of the target language; .gz too.", TEXT)]
+    src: Annotated[Path, Option("Source of the text that people translated; .gz too.", TEXT)]
+    tgt: Annotated[Path, Option("Its translations by people, parallel line by line.", TEXT)]
+    tag: Annotated[str, Option("Token before each synthetic source; '' for none.", TEXT)] = "<BT>"
+    makes_sources: ClassVar[bool] = True
+
+    @property
+    def parts(self) -> tuple[Sequence[Path], Path, Path | None, Path | None]:
+        """As for `DistillOptions`; the training makes a vocabulary of its own."""
+        return [self.model], self.mono, self.src, None
