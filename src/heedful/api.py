@@ -14,7 +14,7 @@ from heedful.errors import ConfigError, InputError, suggestion
 from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names
 from heedful.evaluation.systems import translate_distinct
 from heedful.evaluation.tokenization import language_of_files
-from heedful.runs.card import plugin_names, shell_command, without_directories
+from heedful.runs.card import shell_command, without_directories
 from heedful.runs.directory import check_preset
 from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
 from heedful.runs.notices import Listener
@@ -25,6 +25,7 @@ from heedful.runs.train import train as train_run
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import TrainingRequest
+from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
@@ -220,8 +221,7 @@ def _key(name: str) -> str:
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:
     """Return the command that does the same, for the model card; of each file its name alone."""
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
-    for plugin in plugin_names(name for _, name in config.plugged):
-        words += ["--plugin", f"{plugin}.py"]
+    words += plugin_options(name for _, name in config.plugged)
     for key, value in values.items():
         text = value if isinstance(value, str) else json.dumps(False if value is None else value)
         words += ["--set", without_directories(f"{key}={text}")]

@@ -101,7 +101,6 @@ class Translator:
         check_shortlist(shortlist, bundle)
         self.bundle, self.ensemble = bundle, tuple(ensemble)
         networks = [each.current_network for each in (bundle, *ensemble)]
-        self._changes = self._changes_now()
         configs = [each.config for each in networks]
         self._src_vocab_size = min(each.src_vocab_size for each in configs)
         special_tokens, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
@@ -127,6 +126,7 @@ class Translator:
             batch_size=batch_size,
             shortlist=shortlist,
         )
+        self._changes = self._changes_now()
 
     def __repr__(self) -> str:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
@@ -420,11 +420,12 @@ class Translator:
         return alignments
 
     def _changes_now(self) -> list[Changes]:
-        return [each.changes for each in (self.bundle, *self.ensemble)]
+        is_copy = self.engine_in_use == "native"
+        return [each.changes for each in (self.bundle, *self.ensemble)] if is_copy else []
 
     def _check_weights(self) -> None:
         """Refuse to compute with a copy of weights that were changed since."""
-        if self.engine_in_use == "native" and self._changes_now() != self._changes:
+        if self._changes_now() != self._changes:
             raise InputError(
                 "the model was changed after this translator was made, which computes with a copy of it; "
                 "make another one, Translator(bundle)"

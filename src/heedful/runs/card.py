@@ -12,6 +12,7 @@ from heedful.data.files import plain_name
 from heedful.data.store import ParallelStore
 from heedful.runs.loading import hub_repo
 from heedful.runs.setup import Origin
+from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config, DataConfig
 
 # The hub's name and the display name of a metric; by default both are its own name.
@@ -133,20 +134,10 @@ def _shell_word(word: str) -> str:
     return f"$'{''.join(letters)}'"
 
 
-def _plugins(config: Config) -> str:
-    """Return the options that load the plugins of the architecture."""
-    return "".join(f" --plugin {each}.py" for each in plugin_names(config.model.plugged.values()))
-
-
-def plugin_names(parts: Iterable[str]) -> list[str]:
-    """Return the plugins of some parts, `plugin:Name`."""
-    return list(dict.fromkeys(each.partition(":")[0] for each in parts))
-
-
 def _plugged_section(config: Config) -> list[str]:
     """Return what is not heedful's own; the code is not in a bundle."""
     rows = [f"- `{key}`: `{name}`" for key, name in config.plugged]
-    needed = plugin_names(config.model.plugged.values())
+    needed = dict.fromkeys(each.partition(":")[0] for each in config.model.plugged.values())
     code = f" To use the model, you need the code of {' and '.join(needed)}." if needed else ""
     return ["## Plugins", "", f"These parts are not heedful's own.{code}", "", *rows, ""]
 
@@ -204,6 +195,7 @@ def model_card(
         for name, value in scores.items()
     ]
     title = model_title(config)
+    load = "".join(f"{word} " for word in plugin_options(config.model.plugged.values()))
     base = hub_repo(Path(origin.name)) if origin else None
     names = [_file_name(file) for file in config.data.training_files]
     return "\n".join(
@@ -216,8 +208,7 @@ def model_card(
             "## Use",
             "",
             "```sh",
-            f"heedful translate{_plugins(config)} path/to/this/directory < input.txt"
-            "  # or its name on the hub, user/model",
+            f"heedful translate {load}path/to/this/directory < input.txt  # or a name on the hub: user/model",
             "```",
             "",
             "```python",

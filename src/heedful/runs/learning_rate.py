@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from heedful.errors import ConfigError
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Listener, Notices
-from heedful.runs.setup import set_up_training, tested_rates
+from heedful.runs.setup import parts_of_plugins, set_up_training, tested_rates
 from heedful.runtime.threads import restored_threads
 from heedful.settings.run import Config
 from heedful.training.memory import limited_onednn_cache
 from heedful.training.range_test import RangeTest
-from heedful.training.step import LossFunction
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,20 @@ class FoundRate:
         return {"rate": self.test.rate, "settings": self.settings, **asdict(self.test)}
 
 
-def find_learning_rate(
-    config: Config, *, callbacks: Sequence[Listener] = (), loss: LossFunction | None = None
-) -> FoundRate:
+def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) -> FoundRate:
     """Return the best of several learning rates for a new model, or for one to fine-tune; nothing is written.
 
     Args:
         config: of the training.
         callbacks: called with the notices of what is being done.
-        loss: of the training, in place of cross-entropy.
 
     Raises:
+        ConfigError: the schedule is a plugin's, which sets the rate itself.
         HeedfulError: as for the training itself.
     """
+    loss, schedule = parts_of_plugins(config, None, None)
+    if schedule is not None:
+        raise ConfigError(f"schedule.name={config.schedule.name}: sets the learning rate itself")
     notices = Notices(callbacks)
     with restored_threads(), limited_onednn_cache(), tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory) / "run")

@@ -48,6 +48,7 @@ from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
 from heedful.training.range_test import RangeTest, range_test
+from heedful.training.schedule import LearningRate
 from heedful.training.step import LossFunction
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
@@ -94,6 +95,20 @@ class PreparedRun:
     valid_source: BatchSource
     valid: ParallelText
     execution: Execution
+
+
+def parts_of_plugins(
+    config: Config, loss: LossFunction | None, schedule: LearningRate | None
+) -> tuple[LossFunction | None, LearningRate | None]:
+    """Return loss and schedule, those of plugins if none is given.
+
+    Raises:
+        ConfigError: a plugin that the configuration names is not loaded, or lacks what is named.
+    """
+    parts = {key: part(name, key) for key, name in config.plugged}
+    named = parts.get("train.loss")
+    named = named() if isinstance(named, type) else named  # a class of settings with defaults
+    return loss or named, schedule or parts.get("schedule.name")
 
 
 def set_up_training(

@@ -26,7 +26,7 @@ from heedful.data.streams import Lines, count_lines, count_pairs, open_input
 from heedful.decoding.options import search_options
 from heedful.documents.formats import refuse_documents
 from heedful.errors import CorpusError, RunError
-from heedful.runs.card import plugin_names, shared_name, shell_command, without_directories
+from heedful.runs.card import shared_name, shell_command, without_directories
 from heedful.runs.directory import CONFIG, RunDirectory
 from heedful.runs.loading import load_translator, options_from
 from heedful.runs.notices import Listener
@@ -38,6 +38,7 @@ from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Filtering, HeldOutText, options_of
 from heedful.settings.parsing import parse_json
+from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256
 
@@ -237,8 +238,7 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
                 words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    for plugin in plugin_names(name for _, name in config.plugged):
-        words += ["--plugin", f"{plugin}.py"]
+    words += plugin_options(name for _, name in config.plugged)
     for key, value in options.overrides:
         words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shell_command(map(without_directories, words))

@@ -30,7 +30,7 @@ from heedful.runs.directory import (
     check_texts_are_outside,
 )
 from heedful.runs.notices import Listener, Notices
-from heedful.runs.setup import PreparedRun, set_up_training
+from heedful.runs.setup import PreparedRun, parts_of_plugins, set_up_training
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
 from heedful.settings.options import TrainingPrecision
@@ -124,7 +124,9 @@ def train(  # noqa: PLR0913
     """
     if track is not None:
         summary_writer()
-    loss, schedule = _plugged(config, loss, schedule)
+    if resume and overwrite:
+        raise ConfigError("give resume to continue the run, or overwrite to start anew, not both")
+    loss, schedule = parts_of_plugins(config, loss, schedule)
     run = RunDirectory(output, beside)
     run.check(resume=resume, overwrite=overwrite)
     if resume:
@@ -162,20 +164,6 @@ def train(  # noqa: PLR0913
             end = _fit(trainer, run, reporting, track)
         leave_process_group()
     return TrainResult(run.path / "best", run.path / "last", end)
-
-
-def _plugged(
-    config: Config, loss: LossFunction | None, schedule: LearningRate | None
-) -> tuple[LossFunction | None, LearningRate | None]:
-    """Return loss and schedule, those of plugins if none is given.
-
-    Raises:
-        ConfigError: a plugin that the configuration names is not loaded, or lacks what is named.
-    """
-    parts = {key: part(name, key) for key, name in config.plugged}
-    named = parts.get("train.loss")
-    named = named() if isinstance(named, type) else named  # a class of settings with defaults
-    return loss or named, schedule or parts.get("schedule.name")
 
 
 def _trainer_of(

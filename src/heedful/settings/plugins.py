@@ -8,6 +8,7 @@ else, so a configuration, a checkpoint or a bundle never decides which code is r
 import re
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -22,6 +23,8 @@ from heedful.errors import ConfigError, suggestion
 ENTRY_POINTS = "heedful.plugins"
 _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _LOADED: dict[str, ModuleType] = {}
+_FILES: dict[str, Path] = {}  # of the plugins that are files
+_INSTALLED: set[str] = set()  # names of plugins from entry points
 
 
 def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
@@ -48,7 +51,9 @@ def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
     found = known.__spec__ if known else find_spec(name)
     if found is not None and (found.origin is None or Path(found.origin).resolve() != file):
         raise ConfigError(f"{plugin}: {name} is the name of another module too; rename the file")
-    return _LOADED.setdefault(name, known or _executed(name, file))
+    module = _LOADED.setdefault(name, known or _executed(name, file))
+    _FILES[name] = file
+    return module
 
 
 def _executed(name: str, file: Path) -> ModuleType:
@@ -71,12 +76,18 @@ def _executed(name: str, file: Path) -> ModuleType:
 
 def loaded_plugins() -> tuple[str, ...]:
     """Name the plugins of this process for `load_again`: files by their paths, modules by their names."""
-    files = {name: getattr(module, "__file__", None) or "" for name, module in _LOADED.items()}
     return tuple(
-        file if name == Path(file).stem else _LOADED[name].__name__
-        for name, file in files.items()
+        str(_FILES.get(name, module.__name__))
+        for name, module in _LOADED.items()
         if name != "__main__"  # which other processes do not have
     )
+
+
+def plugin_options(parts: Iterable[str]) -> list[str]:
+    """Return the options of a command that needs these parts, `plugin:Name`; none for installed packages."""
+    names = dict.fromkeys(each.partition(":")[0] for each in parts)
+    files = [name for name in names if name.isidentifier() and name not in _INSTALLED]
+    return [word for name in files for word in ("--plugin", f"{name}.py")]
 
 
 def load_again(plugins: tuple[str, ...]) -> None:
@@ -108,6 +119,8 @@ def part(reference: str, key: str) -> Any:  # noqa: ANN401
             known = [other for other in vars(value) if not other.startswith("_")]
             raise ConfigError(f"{key}={reference}: the plugin has no {path!r}{suggestion(each, known)}")
         value = vars(value)[each]
+        if isinstance(value, ModuleType):
+            raise ConfigError(f"{key}={reference}: {each} is a module that the plugin imports; give a part")
     return value
 
 
@@ -122,7 +135,10 @@ def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
         raise ConfigError(f"{key}={value!r}: give a class or a function of a module (a file), or its name")
     module = sys.modules[value.__module__]
     names = [each for each, loaded in _LOADED.items() if loaded is module]
-    return f"{names[0] if names else load_plugin(module).__name__}:{name}"
+    reference = f"{names[0] if names else load_plugin(module).__name__}:{name}"
+    if part(reference, key) is not value:
+        raise ConfigError(f"{key}={value!r}: its module has another part of this name")
+    return reference
 
 
 def _installed(name: str) -> ModuleType | None:
@@ -135,7 +151,9 @@ def _installed(name: str) -> ModuleType | None:
 
     for each in entry_points(group=ENTRY_POINTS, name=name):
         try:
-            return _LOADED.setdefault(name, each.load())
+            _LOADED[name] = each.load()
+            _INSTALLED.add(name)
+            return _LOADED[name]
         except (ImportError, AttributeError) as error:
             raise ConfigError(f"plugin {name!r}: cannot import {each.value}: {error}") from error
     return None

@@ -173,6 +173,10 @@ def command(task: Train) -> None:
     )
     if task.resume and task.overwrite:
         raise typer.BadParameter("give --resume to continue the run, or --overwrite to start anew, not both")
+    if task.find_lr and (task.seeds or task.resume or task.overwrite or task.track):
+        raise typer.BadParameter(
+            "--find-lr trains nothing: leave out --seeds, --resume, --overwrite and --track"
+        )
     if _continues(output):
         task = replace(task, resume=True, overwrite=False)
     overrides = task.text.overrides()
