@@ -104,17 +104,8 @@ class Translator:
         self._changes = self._changes_now()
         configs = [each.config for each in networks]
         self._src_vocab_size = min(each.src_vocab_size for each in configs)
-        special_tokens, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
-        self.codec = TextCodec(
-            tokenizers=bundle.tokenizers,
-            special_tokens=special_tokens,
-            default=SearchOptions.from_config(bundle.config.decode),
-            trained_length=bundle.config.data.max_length,
-            position_limit=min(
-                (each.max_positions for each in configs if each.positions == "learned"), default=None
-            ),
-            calibration=None if ensemble else bundle.calibration_in_use,
-        )
+        self.codec = TextCodec.of(bundle, ensemble)
+        special_tokens, tgt = self.codec.special_tokens, bundle.tokenizers.tgt
         if isinstance(engine, str):
             engine = choose_backend(networks, precision=precision, engine=engine)
         self.generator = Generator(
