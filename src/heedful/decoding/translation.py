@@ -119,22 +119,15 @@ class ScoredText(TextHypothesis):
 
 @dataclass(frozen=True)
 class MemoryMatch:
-    """A unit of a translation memory that is like a text.
+    """The unit of a translation memory that has a text.
 
     Attributes:
-        share: 1 less the edit distance of their characters, divided by the longer length; 1: an exact match.
         source: of the unit, normalised.
         target: its translation.
     """
 
-    share: float
     source: str
     target: str
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the texts are the same, once normalised."""
-        return self.share == 1
 
 
 @dataclass(frozen=True)
@@ -152,7 +145,7 @@ class Translation:
         hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
             whose text is empty and score 0.
         terms: those of a glossary that apply to the line, and the form of each in the text.
-        match: the unit of a translation memory that was found; an exact one's target is the text.
+        match: the unit of a translation memory whose target is the text.
     """
 
     source: str
