@@ -28,6 +28,7 @@ _ABBREVIATION = re.compile(
     r"(?<!\w)(?:[^\W\d_a-z]|\w\.\s?\w|(?i:dr|mr|mrs|ms|prof|st|sr|sra|jr|capt|gen|lt|sgt|rev|hon|gov|sen|rep|col"
     r"|mme|mlle|hr|fr|bzw|vs|v|av|al|cf|ca|approx|sog))\.$"
 )
+_ELLIPSIS = re.compile(r"(?:…|\.\.|\([.!?…]+\))$")  # or a full stop that is spoken of: (.)
 _LETTER = re.compile(r"(?<!\w)\w\.$")  # z. B.
 _BEFORE_NUMBERS = re.compile(r"(?<!\w)[^\W\d_]{1,4}[°º]?\.$")  # No. p. Abs. Sept. nº.
 _ORDINAL = re.compile(r"(?<!\S)\(?\d{1,2}[°º]?\.$")  # 25. Dezember, or the number of a list
@@ -49,7 +50,7 @@ class Sentence:
 def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool = True) -> list[Sentence]:
     r"""Return the sentences of a text, each with the white space before it; the last may have no text.
 
-    In doubt a sentence goes on: before a small letter, after an abbreviation, an initial or an ordinal.
+    In doubt a sentence goes on: before a small letter, after an ellipsis, abbreviation, initial or ordinal.
 
     >>> [(each.space, each.text) for each in split_sentences(" Hello. How are you?\n\nFine! ")]
     [(' ', 'Hello.'), (' ', 'How are you?'), ('\n\n', 'Fine!'), (' ', '')]
@@ -137,7 +138,7 @@ def _goes_on(line: str, stop: int, start: int) -> bool:
     before, after = line[max(0, stop - _AROUND) : stop], line[start : start + _AROUND]
     if start == stop or before[-1] in _IDEOGRAPHIC or not after:
         return False
-    if _NO_START.match(after):
+    if _NO_START.match(after) or _ELLIPSIS.search(before):
         return True
     if before[-2:-1].isspace():  # tokenised: a full stop is a word of its own
         return False

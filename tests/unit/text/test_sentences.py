@@ -50,6 +50,7 @@ def test_sentences_and_what_is_between_them_are_the_text(text: str, within_lines
         ['He said: "The cat."', "The dog sleeps."],
         ["He said ``The cat.''", "``No.''", "The dog sleeps."],
         ["It is good. :)"],
+        ["Extras – Optionen… Ansicht.", "Ein Punkt (.) Und dann... Nichts."],
         ["Dr. Smith lives here.", "He is old."],
         ["Mr. Dog sees Dr. Cat.", "The cat sees J. Dog."],
         ["They run AOL.", "It is large."],
