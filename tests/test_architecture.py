@@ -128,7 +128,7 @@ def test_the_public_surface_is_pinned() -> None:
     errors = {"BundleError", "ConfigError", "CorpusError", "HeedfulError", "InputError"}
     classes = {
         "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "SearchOptions", "SeedsResult",
-        "TableTranslator", "TrainResult", "Transformer", "Translation", "Translator",
+        "TrainResult", "Transformer", "Translation", "Translator",
     }  # fmt: skip
     functions = {
         "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",

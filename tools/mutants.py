@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         "a dropped segment of a long line",
         "decoding/texts.py",
-        "segments, gaps = split_text(text, self.tokenizers.src, max(1, most - num_special))",
-        "segments, gaps = (e[:-1] for e in split_text(text, self.tokenizers.src, most - num_special))",
+        "parts = split_text(text, self.tokenizers.src, most)",
+        "parts = split_text(text, self.tokenizers.src, most)[:-1]",
     ),
 )
 

@@ -25,7 +25,8 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 from heedful.documents.marked_text import find
-from heedful.documents.segments import has_letters, split_sentences
+from heedful.documents.segments import has_letters
+from heedful.text.sentences import split_sentences
 
 _MOST_SECONDS = 90  # for an answer
 HEEDFUL = [sys.executable, "-m", "heedful"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
-    from heedful.decoding.translator import TableTranslator, Translator
+    from heedful.decoding.translator import Translator
     from heedful.evaluation.metrics import EvaluationReport
     from heedful.interop.huggingface.hub import download_bundle
     from heedful.model.attention import causal_mask, padding_mask
@@ -56,7 +56,6 @@ __all__ = [
     "ModelConfig",
     "SearchOptions",
     "SeedsResult",
-    "TableTranslator",
     "TrainResult",
     "Transformer",
     "Translation",
@@ -88,7 +87,7 @@ _NAMES = {
     "decoding.glossary": ("Glossary",),
     "decoding.options": ("SearchOptions",),
     "decoding.translation": ("Translation",),
-    "decoding.translator": ("TableTranslator", "Translator"),
+    "decoding.translator": ("Translator",),
     "evaluation.metrics": ("EvaluationReport",),
     "interop.huggingface.hub": ("download_bundle",),
     "model.attention": ("causal_mask", "padding_mask"),

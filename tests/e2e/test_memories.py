@@ -1,4 +1,4 @@
-"""`heedful translate --memory`, `--memory-report` and `--to-tmx`: lines and documents."""
+"""`heedful translate --memory` and `--to-tmx`: lines and documents."""
 
 import html
 import json
@@ -39,21 +39,15 @@ def test_exact_matches_are_taken_and_counted(run: Path, memory: Path) -> None:
     assert outcome.err == "memory: 1 exact, 2 none, of 2 units\n"
 
 
-def test_json_and_the_report_have_the_match_of_each_line(run: Path, memory: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.tsv"
-    arguments = ["--memory", memory, "--memory-report", report, "--json"]
-    outcome = heedful("translate", run, *arguments, stdin=LINES.encode())
-    assert outcome.err == "memory: 1 exact, 2 fuzzy, 0 none, of 2 units\n"
+def test_json_has_the_match_of_each_line(run: Path, memory: Path) -> None:
+    outcome = heedful("translate", run, "--memory", memory, "--json", stdin=LINES.encode())
     _, second, empty, last = map(json.loads, outcome.out.splitlines())
     assert (second["source"], second["text"]) == ("  THE cat\tsleeps . ", "DIE KATZE <b> & Co")
-    assert (second["memory"]["share"], second["hypotheses"], second["score"]) == (1.0, [], 0.0)
+    assert second["memory"] == {"source": "THE cat sleeps .", "target": "DIE KATZE <b> & Co"}
+    assert (second["hypotheses"], second["score"]) == ([], 0.0)
     assert empty["memory"] is None
-    assert last["memory"]["target"] == "der Hund sieht die Maus ."
+    assert last["memory"] is None
     assert last["text"] == "der Hund sieht die Katze ."
-    assert 0.7 <= last["memory"]["share"] < 1
-    rows = [line.split("\t") for line in report.read_text(encoding="utf-8").splitlines()]
-    assert [row[:2] for row in rows] == [["1", "fuzzy"], ["2", "exact"], ["4", "fuzzy"]]
-    assert rows[1][2:] == ["1.000", "THE cat sleeps .", "DIE KATZE <b> & Co"]
 
 
 def test_only_what_is_not_in_the_memory_is_searched(
@@ -136,14 +130,13 @@ def test_mistakes_are_one_line_and_nothing_is_written(run: Path, memory: Path, t
     for arguments, message in (
         (["--memory", bad], f"error: {bad}: damaged XML: it declares the entity a"),
         (["--memory", tmp_path / "none.tmx"], "error: "),
-        (["--memory", memory, "--memory-report", memory], f"error: {memory}: is the input too"),
+        (["--memory", memory, "--to-tmx", memory], f"error: {memory}: is the input too"),
     ):
         assert_one_clear_line(
             heedful("translate", run, *arguments, "-o", output, stdin=LINES.encode()), 1, message
         )
         assert not output.exists()
     for arguments in (
-        ["--memory-report", tmp_path / "report"],
         ["--memory", memory, "--prefix", memory],
         ["--memory", memory, "--to-tmx", output],
         ["--to-tmx", tmp_path / "x.tmx", "--resume"],
@@ -157,7 +150,7 @@ def test_mistakes_are_one_line_and_nothing_is_written(run: Path, memory: Path, t
 def test_what_is_written_beside_a_translation_is_whole_or_not_there(
     run: Path, memory: Path, tmp_path: Path, bad: str
 ) -> None:
-    output, beside = tmp_path / "out.txt", ["--to-tmx", tmp_path / "x.tmx", "--memory-report", tmp_path / "r"]
+    output, beside = tmp_path / "out.txt", ["--to-tmx", tmp_path / "x.tmx"]
     before = sorted(tmp_path.iterdir())
     outcome = heedful("translate", run, "--memory", memory, *beside, "-o", output, stdin=bad.encode())
     line = bad.count("\n")

@@ -409,9 +409,7 @@ def test_a_signal_lets_what_has_begun_end(which: signal.Signals, bundle: Path) -
         assert len(json.loads(answer.split(b"\r\n\r\n", 1)[1])["translatedText"]) == 120
 
 
-@pytest.mark.parametrize(
-    "name", ["uvicorn", "fastapi", "prometheus_client", "langcodes", "syntok", "py3langid"]
-)
+@pytest.mark.parametrize("name", ["uvicorn", "fastapi", "prometheus_client", "langcodes", "py3langid"])
 def test_a_package_that_is_missing_is_one_line(bundle: Path, name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module in [each for each in sys.modules if each.startswith((name, "heedful.serving"))]:

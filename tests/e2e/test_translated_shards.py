@@ -4,9 +4,7 @@ import contextlib
 import gzip
 import json
 import os
-import pickle
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +13,6 @@ import time
 from pathlib import Path
 
 import filelock
-import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +21,6 @@ from command_line import Outcome, assert_one_clear_line, heedful, text
 from ray_without_cluster import use_ray_without_cluster
 from tiny_bundle import SOURCES, TARGETS
 
-from heedful import InputError, TableTranslator
 from heedful.storage.bundle import file_sha256
 
 TRANSLATED = dict(zip(SOURCES, TARGETS, strict=True)) | {"": "", None: None}
@@ -207,26 +203,6 @@ def test_a_worker_of_ray_writes_the_same_bytes_and_reports_a_damaged_shard(
     assert manifests[0] == manifests[1]
 
 
-@pytest.mark.parametrize("kind", ["numpy", "table", "batch", "pandas"])
-def test_tables_of_every_kind_get_a_column(run: Path, kind: str) -> None:
-    translator: TableTranslator = pickle.loads(pickle.dumps(TableTranslator(run=run, column="en", into="de")))
-    table = pa.table({"id": range(len(TEXTS)), "en": TEXTS})
-    expected = [TRANSLATED[each] for each in TEXTS]
-    if kind == "numpy":
-        columns = {"id": np.arange(len(TEXTS)), "en": np.array(TEXTS, dtype=object)}
-        assert translator(columns)["de"].tolist() == expected
-    elif kind == "pandas":
-        pytest.importorskip("pandas")
-        translated = translator(table.to_pandas())["de"]
-        assert [each if isinstance(each, str) else None for each in translated] == expected
-    else:
-        rows = table if kind == "table" else table.to_batches()[0]
-        assert translator(rows).column("de").to_pylist() == expected
-        assert translator(rows).schema.field("de").type == pa.string()
-    with pytest.raises(InputError, match="column='en': the table has no such column"):
-        translator({"fr": np.array(["a"])})
-
-
 def _workers_of(process: psutil.Process) -> list[psutil.Process]:
     """The processes of Ray that translate shards."""
     with contextlib.suppress(psutil.Error):
@@ -269,42 +245,3 @@ def test_ray_writes_the_same_bytes_though_its_workers_are_killed(run: Path, tmp_
     manifests = [json.loads(each.pop("manifest.json")) for each in (here, there)]
     assert there == here
     assert manifests[0] == manifests[1]
-
-
-RAY = """
-import sys, pyarrow as pa, ray
-from heedful import TableTranslator
-ray.init(num_cpus=2, log_to_driver=False)
-ray.data.DataContext.get_current().execution_options.preserve_order = True
-table = pa.table({"en": sys.argv[2:]})
-for pool in ({}, {"concurrency": 1}):
-    translator = TableTranslator if pool else TableTranslator(run=sys.argv[1], column="en")
-    arguments = {"fn_constructor_kwargs": {"run": sys.argv[1], "column": "en"}} if pool else {}
-    rows = ray.data.from_arrow(table).map_batches(translator, batch_size=4, **arguments, **pool)
-    print(*[row["translation"] for row in rows.iter_rows()], sep="|")
-"""
-SPARK = """
-import sys
-from pyspark.sql import SparkSession
-from heedful import TableTranslator
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-frame = spark.createDataFrame([(each,) for each in sys.argv[2:]], "en string").coalesce(1)
-translate = TableTranslator(run=sys.argv[1], column="en", into="de")
-rows = frame.mapInPandas(lambda tables: map(translate, tables), "en string, de string").collect()
-print(*[row.de for row in rows], sep="|")
-"""
-
-
-# pyspark is a source of 400 MB and needs Java: it is tried where somebody has installed both.
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("package", "script"), [("ray", RAY), ("pyspark", SPARK)])
-def test_a_table_translator_runs_in_other_systems(run: Path, package: str, script: str) -> None:
-    pytest.importorskip(package)
-    if package == "pyspark" and shutil.which("java") is None:
-        pytest.skip("no Java")
-    arguments = [sys.executable, "-c", script, str(run.absolute()), *SOURCES]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "RAY_USAGE_STATS_ENABLED": "0"}
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["|".join(TARGETS)] * len(done.stdout.splitlines()) != []

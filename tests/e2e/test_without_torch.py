@@ -136,7 +136,7 @@ VALUES = {
     "hyp": "TGT", "compare": "BUNDLE", "resamples": "10", "column": "en", "on": "ray",
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
     "make_key": "bob", "shared": "redis://127.0.0.1:1/0", "glossary": "TERMS.tsv",
-    "glossary_report": "NEW", "glossaries": "NEW", "memory": "MEMORY.tmx", "memory_report": "NEW",
+    "glossary_report": "NEW", "glossaries": "NEW", "memory": "MEMORY.tmx",
     "to_tmx": "NEW",
     "document": "DOCUMENT.txt", "target": "die Katze schläft .", "kind": "all", "head": "mean",
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
@@ -162,7 +162,7 @@ NEEDED = {
     **{f"{part}_src": [f"--{part}-tgt", "TGT"] for part in ("valid", "test")},
     **{f"{part}_tgt": [f"--{part}-src", "SRC"] for part in ("valid", "test")},
     "keep": ["--fix", "NEW"], "remove": ["--fix", "NEW"], "resume": ["--output", "NEW"],
-    "glossary_report": ["--glossary", "TERMS.tsv"], "memory_report": ["--memory", "MEMORY.tmx"],
+    "glossary_report": ["--glossary", "TERMS.tsv"],
     "document": ["--output", "NEW.txt"],
 }  # fmt: skip
 VALUES |= {f"{part}_src": "SRC" for part in ("valid", "test")}

@@ -57,7 +57,7 @@ MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket"
 # Optional packages, and the one folder that may import each; torch is what half of heedful is about.
 FOLDER_OF_PACKAGE = {
     **dict.fromkeys(("cachetools", "fastapi", "starlette", "uvicorn", "h11", "prometheus_client"), "serving"),
-    **dict.fromkeys(("markdown_it", "syntok"), "documents"),
+    "markdown_it": "documents",
     "langcodes": "text",
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "onnxruntime", "huggingface_hub"), "interop"),
     "transformers": "interop",

@@ -1,9 +1,8 @@
-"""Translation memories and glossaries beside a translation: texts that are looked up, and reports."""
+"""Translation memories and glossaries beside a translation: texts that are looked up, terms that are met."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,7 +92,6 @@ def open_lookup(
     memories: Sequence[Path],
     config: Config,
     *,
-    report: Path | None = None,
     written: Path | None = None,
     notify: Notify = _say_nothing,
 ) -> Iterator["MemoryLookup"]:
@@ -102,7 +100,6 @@ def open_lookup(
     Args:
         memories: TMX files that are read.
         config: of the model, for the languages.
-        report: a file for the matches of each text.
         written: a TMX file for all texts with their translations.
         notify: called at the end, with how many texts had matches.
 
@@ -122,8 +119,7 @@ def open_lookup(
             if written is not None:
                 file = stack.enter_context(open_output(written, keep=False))
                 writer = TmxWriter(file, src=src or _UNKNOWN[0], tgt=tgt or _UNKNOWN[1])
-        lines = None if report is None else stack.enter_context(open_output(report, keep=False))
-        lookup = MemoryLookup(memory=memory, writer=writer, report=lines)
+        lookup = MemoryLookup(memory=memory, writer=writer)
         yield lookup
         if writer is not None:
             writer.finish()
@@ -132,49 +128,33 @@ def open_lookup(
 
 
 class MemoryLookup:
-    """Looks texts up in a memory, counts and reports matches, and writes translations as another one."""
+    """Looks texts up in a memory, counts matches, and writes translations as another one."""
 
     def __init__(
-        self,
-        *,
-        memory: "TranslationMemory | None" = None,
-        writer: "TmxWriter | None" = None,
-        report: Writable | None = None,
+        self, *, memory: "TranslationMemory | None" = None, writer: "TmxWriter | None" = None
     ) -> None:
         """Use what there is.
 
         Args:
             memory: where texts are looked up.
             writer: of a memory with all translations.
-            report: receives a line for each text; then fuzzy matches are looked up too.
         """
-        self._memory, self._writer, self._report = memory, writer, report
-        self._num_texts = self._num_exact = self._num_fuzzy = 0
+        self._memory, self._writer = memory, writer
+        self._num_texts = self._num_found = 0
 
-    def find(self, text: str, *, number: int | None = None) -> MemoryMatch | None:
-        """Return the unit of the memory for a text: an exact match, or for the report a fuzzy one.
-
-        Args:
-            text: to look up.
-            number: of its line, for the report; None: of the texts that were looked up.
-        """
+    def find(self, text: str) -> MemoryMatch | None:
+        """Return the unit of the memory for a text; None: there is none."""
         if self._memory is None or not text.strip():
             return None
-        match = self._memory.exact(text) if self._report is None else self._memory.match(text)
-        is_exact = match is not None and match.is_exact
+        match = self._memory.exact(text)
         self._num_texts += 1
-        self._num_exact += is_exact
-        self._num_fuzzy += match is not None and not is_exact
-        if self._report is not None:
-            kind = "none" if match is None else "exact" if is_exact else "fuzzy"
-            unit = () if match is None else (f"{match.share:.3f}", match.source, match.target)
-            write_line(self._report, "\t".join([str(number or self._num_texts), kind, *unit]))
+        self._num_found += match is not None
         return match
 
     def translation(self, text: str) -> str | None:
-        """Return the translation of an exact match; None: there is none."""
+        """Return the translation of a text in the memory; None: there is none."""
         match = self.find(text)
-        return match.target if match is not None and match.is_exact else None
+        return None if match is None else match.target
 
     def add(self, source: str, target: str) -> None:
         """Write a translation into the new memory, if there is one."""
@@ -182,31 +162,29 @@ class MemoryLookup:
             self._writer.write(source, target)
 
     def translate(self, lines: Iterable[str], translate: TranslateLines) -> Iterator[Translation]:
-        """Yield the translation of each line: that of an exact match, else what `translate` yields."""
+        """Yield the translation of each line: that of the memory, else what `translate` yields."""
         waiting: deque[tuple[str, MemoryMatch | None]] = deque()
 
         def left() -> Iterator[str]:
-            for number, line in enumerate(without_line_ends(lines), 1):
-                match = self.find(line, number=number)
+            for line in without_line_ends(lines):
+                match = self.find(line)
                 waiting.append((line, match))
-                yield "" if match is not None and match.is_exact else line  # an empty line costs nothing
+                yield line if match is None else ""  # an empty line costs nothing
 
         for searched in translate(left()):
             line, match = waiting.popleft()
-            translation = searched
-            if match is not None and match.is_exact:
-                translation = Translation(line, match.target, 0.0, ())
+            translation = searched if match is None else Translation(line, match.target, 0.0, (), match=match)
             self.add(line, translation.text)
-            yield replace(translation, match=match)
+            yield translation
 
     def summary(self) -> list[str]:
         """Return lines that say how many texts had matches, and what could not be written."""
         lines = []
         if self._memory is not None:
-            parts = [f"{self._num_exact:,} exact"]
-            parts += [f"{self._num_fuzzy:,} fuzzy"] if self._report is not None else []
-            parts.append(f"{self._num_texts - self._num_exact - self._num_fuzzy:,} none")
-            lines.append(f"memory: {', '.join(parts)}, of {len(self._memory):,} units")
+            num_none = self._num_texts - self._num_found
+            lines.append(
+                f"memory: {self._num_found:,} exact, {num_none:,} none, of {len(self._memory):,} units"
+            )
         if self._writer is not None and (num_removed := self._writer.num_removed):
             lines.append(f"--to-tmx: left out {num_removed:,} control characters, which XML cannot hold")
         return lines

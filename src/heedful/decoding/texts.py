@@ -1,14 +1,12 @@
 """Between texts and ids: sources with their limits, given outputs, and hypotheses as translations."""
 
 import logging
-import math
 import operator
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
-from typing import TypeVar
+from itertools import islice
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,23 +27,16 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
 from heedful.errors import InputError
+from heedful.storage.bundle import Bundle
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
+from heedful.text.sentences import split_text
 from heedful.text.special_tokens import SpecialTokens
 from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
 _Item = TypeVar("_Item")
 _Text = TypeVar("_Text", bound=TextHypothesis)
-# Where a text that is too long is split, the best first: at ends of sentences, at punctuation, at spaces.
-_BOUNDARIES = (
-    re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][\"'»”’)\]}]))\s+|[。！？।॥؟۔]+[」』）】”’]*"),
-    re.compile(r"(?<=[,;:–—])\s+|[、，；：،؛]+"),
-    re.compile(r"\s+"),
-)
-_IDEOGRAPHIC = frozenset("。！？।॥؟۔」』）】")  # ends of sentences that need no space after them
-_ABBREVIATION = re.compile(r"(?<!\w)[A-Z]\w{0,2}\.$")  # Dr. Mr. St. J.
-_TAIL = 8  # characters before the end of a sentence that say whether it is one
 _log = logging.getLogger("heedful.decoding")
 Target = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
 # Returns the cross-attention (T, S) of each output, given sources and outputs as ids.
@@ -60,7 +51,7 @@ class EncodedLines:
         texts: the lines.
         segments: of all lines, in order; most lines are one.
         sources: of the segments.
-        gaps: for each line, what joins the output of each of its segments to the one before.
+        gaps: for each line, the space before each of its segments: one, or none.
         entries: for each line, the entries of a glossary that apply to it; none without a glossary.
     """
 
@@ -91,6 +82,20 @@ class TextCodec:
     position_limit: int | None = None
     calibration: Calibration | None = None
 
+    @classmethod
+    def of(cls, bundle: Bundle, ensemble: Sequence[Bundle] = ()) -> Self:
+        """Return the codec of a bundle whose model translates with those of others."""
+        configs = [each.config.model for each in (bundle, *ensemble)]
+        limits = [each.max_positions for each in configs if each.positions == "learned"]
+        return cls(
+            tokenizers=bundle.tokenizers,
+            special_tokens=SpecialTokens.of(bundle.config, bundle.tokenizers),
+            default=SearchOptions.from_config(bundle.config.decode),
+            trained_length=bundle.config.data.max_length,
+            position_limit=min(limits, default=None),
+            calibration=None if ensemble else bundle.calibration_in_use,
+        )
+
     def resolved(self, options: SearchOptions | None, *, least: int = 0) -> SearchOptions:
         """Return the options, or the default ones, with the tag and the limit that they leave to the model.
 
@@ -104,6 +109,13 @@ class TextCodec:
             limit = max(self.trained_length or 0, least)
         first_id = tag[0] if tag else options.forced_first_id
         return replace(options, forced_first_id=first_id, max_source_tokens=limit)
+
+    def max_tokens(self, options: SearchOptions) -> int | None:
+        """Return the most tokens of a text that is not split, special ones not counted; None: no limit."""
+        if options.max_source_tokens is None:
+            return None
+        most = min(options.max_source_tokens, self.position_limit or sys.maxsize)
+        return max(1, most - len(self.special_tokens.source(())))
 
     def encode(
         self, texts: Sequence[str], prefixes: Sequence[str] | None, options: SearchOptions, *, first_line: int
@@ -121,22 +133,24 @@ class TextCodec:
         """
         encoded = _encoded(self.tokenizers.src, texts)
         prefix_ids = self._prefixes(prefixes, texts)
-        most = min(options.max_source_tokens or sys.maxsize, self.position_limit or sys.maxsize)
-        num_special = len(self.special_tokens.source(()))
+        most, num_special = self.max_tokens(options), len(self.special_tokens.source(()))
         lines = EncodedLines(texts)
         for number, (text, ids, beginning) in enumerate(
             zip(texts, encoded, prefix_ids, strict=True), start=first_line
         ):
             segments, gaps, encoded_segments, prefix = [text], [""], [ids], beginning
-            if options.max_source_tokens is not None and len(ids) + num_special > most:
+            if most is not None and len(ids) > most:
+                is_option = most + num_special >= (options.max_source_tokens or 0)
                 _log.warning(
                     "line %s: %s tokens, above %s=%s: translated in segments",
                     f"{number:,}",
                     f"{len(ids) + num_special:,}",
-                    "max_source_tokens" if most == options.max_source_tokens else "max_positions",
-                    f"{most:,}",
+                    "max_source_tokens" if is_option else "max_positions",
+                    f"{options.max_source_tokens if is_option else self.position_limit:,}",
                 )
-                segments, gaps = split_text(text, self.tokenizers.src, max(1, most - num_special))
+                parts = split_text(text, self.tokenizers.src, most)
+                segments = [each.text for each in parts if each.text]
+                gaps = [" " if each.space and i else "" for i, each in enumerate(parts) if each.text]
                 encoded_segments = _encoded(self.tokenizers.src, segments)
             lines.gaps.append(gaps)
             of_line: list[Entry] = []
@@ -372,83 +386,6 @@ class TextCodec:
             return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
 
         return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
-
-
-def split_text(text: str, tokenizer: Tokenizer, limit: int) -> tuple[list[str], list[str]]:
-    """Split a text into segments of at most `limit` tokens, in time linear in its length.
-
-    It is split at the ends of all sentences; a longer sentence at punctuation, else at spaces, else between
-    tokens, into segments of about equal length.
-
-    Returns:
-        The segments, and for each the space that joins it to the one before: one, or none.
-    """
-    segments: list[str] = []
-    gaps: list[str] = []
-    space_before = False
-    for segment in _segments(text, tokenizer, limit):
-        if inner := segment.strip():
-            segments.append(inner)
-            gaps.append(" " if gaps and (space_before or segment[0].isspace()) else "")
-            space_before = False
-        space_before = space_before or segment[-1:].isspace()
-    return segments, gaps
-
-
-def _segments(text: str, tokenizer: Tokenizer, limit: int, *, level: int = 0) -> Iterator[str]:
-    """Yield the segments of a text with the spaces around them; all of them together are the text."""
-    if level == len(_BOUNDARIES):
-        yield from _between_tokens(text, tokenizer, limit)
-        return
-    matches = _BOUNDARIES[level].finditer(text)
-    ends = [each.end() for each in matches if level or not _goes_on(text, each)]
-    units = [text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end]
-    segments = _merged(units, _lengths(units, tokenizer), limit) if level else units
-    for segment, length in zip(segments, _lengths(segments, tokenizer), strict=True):
-        if length <= limit:
-            yield segment
-        else:
-            yield from _segments(segment, tokenizer, limit, level=level + 1)
-
-
-def _lengths(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    return [len(ids) for ids in tokenizer.encode_batch(texts)]
-
-
-def _goes_on(text: str, end: re.Match[str]) -> bool:
-    """Return whether a sentence goes on after a full stop: at an abbreviation, or before a small letter."""
-    before, after = text[max(0, end.start() - _TAIL) : end.start()], text[end.end() : end.end() + 1]
-    is_own_word = before[-2:-1].isspace() or before[-1:] in _IDEOGRAPHIC
-    return not is_own_word and (after.islower() or _ABBREVIATION.search(before) is not None)
-
-
-def _merged(units: Sequence[str], lengths: Sequence[int], limit: int) -> list[str]:
-    """Join neighbours to as few texts of about equal length as the limit allows."""
-    total = max(1, sum(lengths))
-    target = math.ceil(total / math.ceil(total / limit))
-    merged: list[list[str]] = []
-    size = limit
-    for unit, length in zip(units, lengths, strict=True):
-        if size >= target or size + length > limit:
-            merged.append([])
-            size = 0
-        merged[-1].append(unit)
-        size += length
-    return ["".join(each) for each in merged]
-
-
-def _between_tokens(text: str, tokenizer: Tokenizer, limit: int) -> Iterator[str]:
-    # Somewhat more than a segment, to see where its last token ends.
-    start, width = 0, math.ceil(1.25 * len(text) * limit / len(tokenizer.encode(text)))
-    while start < len(text):
-        segment = window = text[start : start + width]
-        spans, count = tokenizer.spans(window), limit
-        # Without the text around it, a segment may have more tokens.
-        while count and len(segment) > 1 and len(tokenizer.encode(segment)) > limit:
-            segment = window[: max(1, spans[min(count, len(spans)) - 1][1])]
-            count = count * 15 // 16
-        yield segment
-        start += len(segment)
 
 
 def _check_prefix(line: int, prefix: Sequence[int], limit: int) -> None:

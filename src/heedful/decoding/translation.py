@@ -13,6 +13,7 @@ from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.notebook_html import text_table
+from heedful.text.sentences import joint
 
 _log = logging.getLogger("heedful.decoding")
 
@@ -48,6 +49,7 @@ class TextHypothesis:
         cls,
         segments: Sequence["TextHypothesis"],
         src_words: Sequence[int],
+        sources: Sequence[str],
         gaps: Sequence[str],
         *,
         score: float,
@@ -57,17 +59,21 @@ class TextHypothesis:
         Args:
             segments: their outputs.
             src_words: how many words of the line come before each segment.
-            gaps: before the text of each output; the first one has none.
+            sources: the segments.
+            gaps: the space before each segment.
             score: of the whole.
         """
         texts: list[str] = []
         starts: list[int] = []
-        length = 0
-        for segment, gap in zip(segments, gaps, strict=True):
-            texts.append(f"{gap if length else ''}{segment.text}")
-            length += len(texts[-1])
-            starts.append(length - len(segment.text))
-        text = "".join(texts)
+        text, source, space = "", "", ""
+        for segment, own, gap in zip(segments, sources, gaps, strict=True):
+            space = space or gap
+            if text and segment.text:
+                texts.append(joint(space, source, text, segment.text) + segment.text)
+            else:
+                texts.append(segment.text)
+            text, source, space = text + texts[-1], own, "" if segment.text else space
+            starts.append(len(text) - len(segment.text))
         links: list[tuple[int, int]] = []
         for segment, src, tgt in zip(segments, src_words, words_before(text, starts), strict=True):
             if segment.alignment is not None:
@@ -113,22 +119,15 @@ class ScoredText(TextHypothesis):
 
 @dataclass(frozen=True)
 class MemoryMatch:
-    """A unit of a translation memory that is like a text.
+    """The unit of a translation memory that has a text.
 
     Attributes:
-        share: 1 less the edit distance of their characters, divided by the longer length; 1: an exact match.
         source: of the unit, normalised.
         target: its translation.
     """
 
-    share: float
     source: str
     target: str
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the texts are the same, once normalised."""
-        return self.share == 1
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class Translation:
         hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
             whose text is empty and score 0.
         terms: those of a glossary that apply to the line, and the form of each in the text.
-        match: the unit of a translation memory that was found; an exact one's target is the text.
+        match: the unit of a translation memory whose target is the text.
     """
 
     source: str
@@ -183,10 +182,15 @@ class Translation:
 
     @classmethod
     def joined(cls, source: str, segments: Sequence["Translation"], gaps: Sequence[str]) -> Self:
-        """Return the translation of a line from those of its segments, with these gaps between their texts.
+        """Return the translation of a line from those of its segments.
 
         Its first hypothesis joins the first ones of all segments, and so on. Log-probabilities are added; a
         score is the mean of the segments' scores, weighted by the tokens of their best outputs.
+
+        Args:
+            source: the line.
+            segments: their translations.
+            gaps: the space before each segment; for what stands between the outputs, see `joint`.
         """
         starts, end = [], 0
         for each in segments:
@@ -196,11 +200,12 @@ class Translation:
         filled = [(each, src, gap) for each, src, gap in parts if each.hypotheses]
         weights = [len(each.hypotheses[0].written_ids) for each, _, _ in filled]
         src_words, own_gaps = [src for _, src, _ in filled], [gap for _, _, gap in filled]
+        sources = [each.source for each, _, _ in filled]
         hypotheses = []
         for rank in zip(*(each.hypotheses for each, _, _ in filled), strict=False):
             weighted = sum(each.score * weight for each, weight in zip(rank, weights, strict=True))
             score = weighted / max(sum(weights), 1)
-            hypotheses.append(TextHypothesis.joined(rank, src_words, own_gaps, score=score))
+            hypotheses.append(TextHypothesis.joined(rank, src_words, sources, own_gaps, score=score))
         if not hypotheses:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, tuple(hypotheses))

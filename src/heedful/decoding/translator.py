@@ -1,12 +1,10 @@
-"""Text in, text out: a bundle as a translator of lines, or of a column of tables."""
+"""Text in, text out: a bundle as a translator of lines."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
-
-import numpy as np
+from typing import Any, Self
 
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
@@ -103,17 +101,8 @@ class Translator:
         networks = [each.current_network for each in (bundle, *ensemble)]
         configs = [each.config for each in networks]
         self._src_vocab_size = min(each.src_vocab_size for each in configs)
-        special_tokens, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
-        self.codec = TextCodec(
-            tokenizers=bundle.tokenizers,
-            special_tokens=special_tokens,
-            default=SearchOptions.from_config(bundle.config.decode),
-            trained_length=bundle.config.data.max_length,
-            position_limit=min(
-                (each.max_positions for each in configs if each.positions == "learned"), default=None
-            ),
-            calibration=None if ensemble else bundle.calibration_in_use,
-        )
+        self.codec = TextCodec.of(bundle, ensemble)
+        special_tokens, tgt = self.codec.special_tokens, bundle.tokenizers.tgt
         if isinstance(engine, str):
             engine = choose_backend(networks, precision=precision, engine=engine)
         self.generator = Generator(
@@ -517,84 +506,6 @@ class Translator:
     def precision_in_use(self) -> str:
         """The precision of matrix multiplications: "float32", "bf16", "fp16" or "int8"."""
         return self.generator.backend.precision
-
-
-_Table = TypeVar("_Table")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableTranslator:
-    """Translates a column of tables; it can be pickled, and each process loads the model once.
-
-    A table is a pandas DataFrame, a pyarrow Table or RecordBatch, or a mapping of names to numpy arrays, as
-    Ray Data passes them; the result is of the same kind, with the translations in a column more. A row
-    without a text (null) has none.
-
-    >>> translate = TableTranslator(run="runs/demo", column="en", into="de")
-    >>> translate({"en": np.array(["The house is small."])})["de"].tolist()
-    ['Das Haus ist klein.']
-    >>> dataset.map_batches(translate, batch_size=1024)  # of Ray Data  # doctest: +SKIP
-    >>> schema = "en string, de string"
-    >>> frame.mapInPandas(lambda tables: map(translate, tables), schema)  # of Spark  # doctest: +SKIP
-
-    Attributes:
-        run: a bundle or a run directory, where each process can read it.
-        column: with the texts.
-        into: the new column.
-        options: the search; by default the bundle's.
-        precision: as for `Translator`.
-        batch_tokens: as for `Translator`.
-        src_lang: the language to translate from, of a model that has many.
-        tgt_lang: the language to translate into.
-    """
-
-    run: str | Path
-    column: str = "text"
-    into: str = "translation"
-    options: SearchOptions | None = None
-    precision: PrecisionChoice = "float32"
-    batch_tokens: int | None = None
-    src_lang: str | None = None
-    tgt_lang: str | None = None
-
-    def __call__(self, table: _Table) -> _Table:
-        """Return a table with the column of translations.
-
-        Raises:
-            BundleError: no usable bundle.
-            InputError: there is no such column, or it does not hold texts.
-        """
-        columns = cast(Any, table)
-        try:
-            column = columns[self.column]
-        except (KeyError, TypeError):
-            raise InputError(f"column={self.column!r}: the table has no such column") from None
-        values = column.to_pylist() if hasattr(column, "to_pylist") else [*column]
-        rows = [row for row, value in enumerate(values) if value is not None and value == value]  # NaN: null
-        texts = _loaded(self).translate([values[row] for row in rows], options=self.options)
-        results: list[str | None] = [None] * len(values)
-        for row, text in zip(rows, texts, strict=True):
-            results[row] = text
-        if hasattr(columns, "assign"):
-            table_with = columns.assign(**{self.into: results})
-        elif hasattr(columns, "append_column"):
-            import pyarrow as pa  # slow to import, and here by now
-
-            table_with = columns.append_column(self.into, pa.array(results, pa.string()))
-        else:
-            table_with = {**columns, self.into: np.array(results, dtype=object)}
-        return cast(_Table, table_with)
-
-
-@cache
-def _loaded(settings: TableTranslator) -> Translator:
-    return Translator.load(
-        settings.run,
-        precision=settings.precision,
-        batch_tokens=settings.batch_tokens,
-        src_lang=settings.src_lang,
-        tgt_lang=settings.tgt_lang,
-    )
 
 
 def check_ensemble(bundles: Sequence[Bundle]) -> None:

@@ -17,9 +17,8 @@ from xml.parsers import expat
 
 from heedful.decoding.translation import MemoryMatch
 from heedful.documents.xml_text import NO_XML, as_attribute, as_text, refuse_entities
-from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful.errors import InputError
 
-FUZZY_SHARE = 0.7  # of the characters of a fuzzy match, at least
 _BLOCK = 2**20  # bytes
 _GZIP = b"\x1f\x8b"  # the first bytes of its files
 _MAX_DEPTH = 200  # of elements in each other
@@ -50,7 +49,6 @@ class TranslationMemory:
         """Take sources with their translations; empty ones are left out."""
         pairs = ((normalised(source), " ".join(target.split())) for source, target in units)
         self._target_of = {source: target for source, target in pairs if source and target}
-        self._sources: list[str] = []
 
     @classmethod
     def load(cls, paths: Sequence[Path], *, src: str | None, tgt: str | None, is_needed: bool = True) -> Self:
@@ -75,31 +73,7 @@ class TranslationMemory:
         """Return the unit with a text as its source, once both are normalised; None: there is none."""
         own = normalised(text)
         target = self._target_of.get(own)
-        return None if target is None else MemoryMatch(1.0, own, target)
-
-    def match(self, text: str, *, share: float = FUZZY_SHARE) -> MemoryMatch | None:
-        """Return the unit that is most like a text, exact or fuzzy: by the edit distance of their characters.
-
-        Args:
-            text: of one sentence.
-            share: what a fuzzy match has at least.
-
-        Raises:
-            MissingExtraError: rapidfuzz is not installed.
-        """
-        own = normalised(text)
-        if (known := self.exact(text)) is not None or not own:
-            return known
-        try:
-            from rapidfuzz import process
-            from rapidfuzz.distance import Levenshtein
-        except ImportError:
-            hint = install_hint("memories")
-            raise MissingExtraError(f"fuzzy matches need rapidfuzz: {hint}") from None
-        self._sources = self._sources or list(self._target_of)
-        scorer = Levenshtein.normalized_similarity
-        best = process.extractOne(own, self._sources, scorer=scorer, score_cutoff=share)
-        return None if best is None else MemoryMatch(best[1], best[0], self._target_of[best[0]])
+        return None if target is None else MemoryMatch(own, target)
 
 
 def read_units(

@@ -146,15 +146,6 @@ class TranslationOptions:
             is_common=True,
         ),
     ] = None
-    memory_report: Annotated[
-        Path | None,
-        Option(
-            "Write the exact or fuzzy match of each text in the memories.",
-            metavar="FILE",
-            is_file=True,
-            is_common=False,
-        ),
-    ] = None
     to_tmx: Annotated[
         Path | None,
         Option(

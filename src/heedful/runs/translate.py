@@ -105,12 +105,10 @@ def translate(
         CorpusError: a bad line, after those before it are written.
         HeedfulError: a model, a file or an earlier output that cannot be used.
     """
-    has_reports = options.memory_report is not None or options.to_tmx is not None
     _refuse(
         (options.scores and options.json, "--scores and --json exclude each other; JSON holds the scores"),
         (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
-        (options.resume and has_reports, "--memory-report and --to-tmx need a run that is not resumed"),
-        (options.memory_report is not None and not options.memory, "--memory-report needs --memory"),
+        (options.resume and options.to_tmx is not None, "--to-tmx needs a run that is not resumed"),
         (options.source == "", "--input: the path is empty; give one, or leave the option out"),
         (options.output == "", "--output: the path is empty; give one, or leave the option out"),
     )
@@ -236,7 +234,6 @@ class _Task:
         files_only = {
             "--prefix": options.prefix, "--line-buffered": options.line_buffered, "--memory": options.memory,
             "--glossary-report": options.glossary_report, "--to-tmx": options.to_tmx,
-            "--memory-report": options.memory_report,
         }  # fmt: skip
         is_loaded = on_ray and self.translator is not None
         _refuse(
@@ -281,7 +278,6 @@ class _Task:
         with open_lookup(
             options.memory or (),
             lines.translator.bundle.config,
-            report=options.memory_report,
             written=options.to_tmx,
             notify=self.notify,
         ) as lookup:
@@ -291,8 +287,8 @@ class _Task:
         """Refuse files that cannot be written, that are inputs, or that are another output too."""
         options = self.options
         output = None if options.output is None else Path(options.output)
-        reports = {"--glossary-report": options.glossary_report, "--memory-report": options.memory_report}
-        files = {"--output": output, **reports, "--to-tmx": options.to_tmx}
+        report = options.glossary_report
+        files = {"--output": output, "--glossary-report": report, "--to-tmx": options.to_tmx}
         check_outputs_differ(files)
         if options.document is not None and options.document.is_dir():
             del files["--output"]

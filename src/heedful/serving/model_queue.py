@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
     from heedful.documents.memory import TranslationMemory
     from heedful.storage.bundle import Bundle
+    from heedful.text.tokenizer import Tokenizer
 
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
 
@@ -82,7 +83,8 @@ class ServedModel:
         pairs: frozenset[Pair],
         open_pair: Callable[[Pair], ServedPair],
         *,
-        num_tokens: Callable[[str], int] = len,
+        tokenizer: "Tokenizer | None" = None,
+        max_tokens: int | None = None,
         threads: int = 1,
         max_open: int = 4,
     ) -> None:
@@ -92,13 +94,15 @@ class ServedModel:
             name: for messages.
             pairs: that it translates.
             open_pair: makes the translator of a pair.
-            num_tokens: returns the number of source tokens of a text; for any thread.
+            tokenizer: of sources, for any thread; None: each character is a token.
+            max_tokens: of a text that the translators do not split; None: no limit.
             threads: that may compute; each can translate sentences of its own.
             max_open: how many translators are kept.
         """
         self.name = name
         self.pairs = pairs
-        self.num_tokens = num_tokens
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
         self.threads = threads
         self._open_pair = open_pair
         self._open: LRUCache[Pair, ServedPair] = LRUCache(max_open)
@@ -354,7 +358,8 @@ class ModelQueue:
             if cached is not None:
                 future.set_result(cached)
             else:
-                waiting.append((key, self.model.num_tokens(text), future))
+                tokenizer = self.model.tokenizer
+                waiting.append((key, len(text if tokenizer is None else tokenizer.encode(text)), future))
         if waiting:
             with self._changed:
                 if self._closing:

@@ -9,6 +9,7 @@ from typing import Any
 from heedful.bulk.memories import pair_of
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.options import SearchOptions, search_options
+from heedful.decoding.texts import TextCodec
 from heedful.documents.memory import TranslationMemory
 from heedful.documents.projection import PairTranslator
 from heedful.errors import InputError
@@ -144,11 +145,13 @@ def load_served(
         opened.backend is not None
     ):  # a search that the engine does not support fails here, and not at each task
         open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
+    codec = TextCodec.of(bundle)
     return ServedModel(
         path,
         frozenset(said or tags),
         open_pair,
-        num_tokens=lambda text: len(tokenizers.src.encode(text)),
+        tokenizer=tokenizers.src,
+        max_tokens=codec.max_tokens(codec.resolved(options(1))),
         threads=opened.threads,
     )
 

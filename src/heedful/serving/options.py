@@ -18,7 +18,6 @@ _NEEDED = (
     "prometheus_client",
     "langcodes",
     "language_data",
-    "syntok",
     "py3langid",
 )
 

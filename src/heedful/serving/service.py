@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 from heedful.decoding.confidence import Confidence
@@ -14,13 +15,14 @@ from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
 from heedful.documents.marked_text import MarkedText, is_faithful
 from heedful.documents.markup import TagRules, parse_document
 from heedful.documents.projection import Output, Outputs, text_to_translate, translated, words
-from heedful.documents.segments import Segments, Sentence, has_letters, segment, split_long_sentence
+from heedful.documents.segments import Segments, has_letters, segment
 from heedful.serving.languages import Catalogue, Detector, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
 from heedful.text.languages import Pair
+from heedful.text.sentences import Sentence, joint, split_text
 
 T = TypeVar("T")
 
@@ -338,8 +340,8 @@ class TranslationService:
         queue, is_last = self._queue_of[leg], leg == job.route.legs[-1]
 
         def split() -> list[list[Sentence]]:
-            most = self.limits.sentence_tokens
-            return [split_long_sentence(text, queue.model.num_tokens, most) for text in texts]
+            most = min(self.limits.sentence_tokens, queue.model.max_tokens or self.limits.sentence_tokens)
+            return [split_text(text, queue.model.tokenizer, most) for text in texts]
 
         parts = await asyncio.to_thread(split) if sum(map(len, texts)) > _SHORT else split()
         asked = [
@@ -384,12 +386,11 @@ def _terms_of(
         rules: of the markup; with some, it is not known where the terms are.
     """
     terms: list[PlacedTerm] = []
-    left, at = iter(translations), 0
-    for each in segments.segments:
+    at = 0
+    for each, written in zip(segments.segments, segments.written(translations), strict=True):
         if isinstance(each, str):
-            at += len(each)
+            at += len(written)
             continue
-        written = next(left)
         entries = glossary.applicable(each.text)
         if rules is None:
             terms += [
@@ -423,7 +424,9 @@ def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Ou
 
 
 def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -> Output:
-    texts = [part.space + output.text for part, output in zip(parts, outputs, strict=True)]
+    texts = [parts[0].space + outputs[0].text]
+    for (part, output), (next_part, next_output) in pairwise(zip(parts, outputs, strict=True)):
+        texts.append(joint(next_part.space, part.text, output.text, next_output.text) + next_output.text)
     target, confidence = "".join(texts), Confidence.joined([each.confidence for each in outputs], texts)
     finished = all(each.finished for each in outputs)
     links: list[tuple[int, int]] = []

@@ -166,14 +166,10 @@ def test_the_number_of_words_is_that_of_the_joined_text() -> None:
         one = TextHypothesis(text, 0.0, 0.0, (), (), True, (), confidence=confidence)
         return Translation(text, text, 0.0, (one,))
 
-    segments = [
-        translation("", ()),
-        translation("你好。", (0.5,)),
-        translation("", ()),
-        translation("a b", (0.3, 0.2)),
-    ]
-    for gap, words in (("", (0.3, 0.2)), (" ", (0.5, 0.3, 0.2))):
-        whole = Translation.joined("...", segments, ["", gap, gap, gap])
+    for last, words in (("吗 b", (0.3, 0.2)), ("a b", (0.5, 0.3, 0.2))):
+        texts = {"": (), "你好。": (0.5,), " ": (), last: (0.3, 0.2)}
+        segments = [translation(text.strip(), own) for text, own in texts.items()]
+        whole = Translation.joined("...", segments, ["", " ", " ", " "])
         assert whole.confidence is not None
         assert whole.confidence.words == words
         assert len(whole.text.split()) == len(words)

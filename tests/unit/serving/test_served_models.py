@@ -1,7 +1,9 @@
 """What an argument of `heedful serve` stands for."""
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +12,17 @@ from pretrained_models import FAMILIES, imported
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
+from heedful.decoding.generator import Generator
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.task import Source
 from heedful.decoding.translator import Translator
 from heedful.documents.projection import Output, words
 from heedful.errors import InputError
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.models import load_models, load_served
-from heedful.serving.service import TranslationService
+from heedful.serving.service import TranslationRequest, TranslationService
 from heedful.storage.bundle import Bundle, load_bundle, save_bundle
 from heedful.text.languages import Pair
 
@@ -144,3 +150,34 @@ def test_the_service_imports_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("limit", [12, 100])
+def test_a_long_line_is_cut_as_by_a_translator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    bundle = memorised()
+    config = bundle.config.replace(decode={"max_source_tokens": limit})
+    save_bundle(replace(bundle, config=config), tmp_path / "m", card="# Short lines\n")
+    searched: set[tuple[int, ...]] = set()
+    search = Generator.search
+
+    def recorded(
+        generator: Generator, sources: Sequence[Source], options: SearchOptions
+    ) -> list[list[Hypothesis]]:
+        searched.update(tuple(each.ids) for each in sources)
+        return search(generator, sources, options)
+
+    monkeypatch.setattr(Generator, "search", recorded)
+    line = (
+        "the cat sleeps. Dr. Dog sees it: " + "the dog, sees the cat, " * 12 + "does it sleep? " + "the" * 40
+    )
+    [translated] = Translator.load(tmp_path / "m").translate([line])
+    by_translator = searched.copy()
+    assert len(by_translator) > 2
+    service = TranslationService([load_served(f"en-de={tmp_path / 'm'}")], Limits(), Metrics())
+    searched.clear()
+    request = TranslationRequest(texts=(line,), source="en", target="de")
+    [answer] = asyncio.run(service.translate(request))
+    assert searched == by_translator
+    assert answer.text == translated

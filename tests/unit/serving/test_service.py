@@ -54,6 +54,18 @@ def test_what_has_no_letters_stays_as_it_is() -> None:
     ]
 
 
+def test_translations_have_the_space_between_sentences_that_their_script_has() -> None:
+    chinese = {"Hello.": "你好。", "Thanks.": "谢谢。"}
+    service = rule_service(lambda text: chinese.get(text, text))
+    assert texts(ask(service, "Hello. Thanks.\nHello.")) == ["你好。谢谢。\n你好。"]
+    english = {written: source for source, written in chinese.items()}
+    service = rule_service(lambda text: english[text])
+    assert texts(ask(service, "你好。谢谢。\n你好。")) == ["Hello. Thanks.\nHello."]
+    asked = asked_with({"谢谢": "Thanks"})
+    (answer,) = ask(rule_service(lambda text: english[text]), "你好。谢谢。", **asked)
+    assert terms_of(answer) == [("谢谢", "Thanks", ["Thanks"])]
+
+
 def test_alternatives_of_a_text_are_made_of_those_of_its_sentences() -> None:
     (answer,) = ask(rule_service(), "A dog. A cat.", alternatives=2)
     assert answer.text == "A DOG. A CAT."
@@ -222,7 +234,7 @@ def test_closing_answers_those_who_wait() -> None:
 def test_a_sentence_of_too_many_tokens_is_translated_in_parts() -> None:
     service = rule_service(lambda text: f"[{text}]", sentence_tokens=10)
     assert texts(ask(service, "a dog sees a cat", "----- " * 20 + "x", "short")) == [
-        "[a dog] [sees] [a cat]",
+        "[a dog] [sees a cat]",
         "----- " * 19 + "[----- x]",
         "[short]",
     ]
@@ -267,8 +279,8 @@ def test_an_answer_has_the_confidence_in_each_of_its_sentences() -> None:
 def test_a_sentence_in_parts_is_as_sure_as_its_least_sure_part() -> None:
     (answer,) = ask(sure_service(lambda text: f"[{text}]", sentence_tokens=10), "a dog sees a cat")
     (sentence,) = answer.sentences
-    assert sentence.text == "[a dog] [sees] [a cat]"
-    assert sentence.confidence == Confidence(1 / 5, (1 / 5, 1 / 5, 1 / 4, 1 / 5, 1 / 5), ())
+    assert sentence.text == "[a dog] [sees a cat]"
+    assert sentence.confidence == Confidence(1 / 10, (1 / 5, 1 / 5, *[1 / 10] * 3), ())
 
 
 def test_a_word_that_an_answer_lists_may_have_another_space_than_that_of_ascii() -> None:
@@ -325,7 +337,7 @@ def test_the_terms_of_each_sentence_are_found_in_the_whole_answer() -> None:
 def test_a_sentence_in_parts_has_the_terms_of_all_of_them() -> None:
     service = rule_service(lambda text: f"[{text}]", sentence_tokens=10)
     (answer,) = ask(service, "a dog sees a cat", **asked_with({"cat": "cat", "dog sees": "dog sees"}))
-    assert answer.text == "[a dog] [sees] [a cat]"
+    assert answer.text == "[a dog] [sees a cat]"
     assert terms_of(answer) == [("dog sees", None, []), ("cat", "cat", ["cat"])]
 
 
