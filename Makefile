@@ -96,9 +96,8 @@ format: $(STAMP) ## Format the code and mend what the linter can mend.
 	@$(BIN)/ruff check --fix $(CODE)
 	@$(BIN)/clang-format -i $(NATIVE) $(CHECKS)
 
-docs: $(STAMP) ## Write docs/reference/ from the code, tables from results, and the site of docs/ into build/site.
+docs: $(STAMP) ## Write docs/reference/ from the code, and the site of docs/ into build/site.
 	@$(BIN)/python tools/reference.py
-	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python tools/docs_site.py
 	@echo build/site/index.html
 

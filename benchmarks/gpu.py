@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py --out DIR              # everything, most informative first
     python benchmarks/gpu.py --device cpu --dry     # every row at toy size: finds mistakes without a GPU
-    python benchmarks/gpu.py --page DIR             # keep these results, and write docs/results/gpu.md
+    python benchmarks/gpu.py --page DIR             # write docs/results/gpu.md from these results
 
 Each row is a process with a time limit: if it crashes or hangs, the other rows run all the same. Rows are
 skipped if no time is left for them (--minutes). DIR/results.jsonl gets a record as soon as there is one.
@@ -32,7 +32,6 @@ import argparse
 import json
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -59,6 +58,7 @@ from gpu_rows import (
     tests,
     training,
 )
+from measuring import table
 
 # Name, seconds at most, and the function, most informative first.
 ROWS: dict[str, tuple[int, Callable[[Run], None]]] = {
@@ -76,6 +76,7 @@ ROWS: dict[str, tuple[int, Callable[[Run], None]]] = {
     "recipe": (165, recipe),
 }
 RESULTS = "results.jsonl"
+PAGE = ROOT / "docs" / "results" / "gpu.md"
 SKIPPED = 3  # the exit code of a row that cannot be measured here
 _SLOWER = 5  # times, a dry run on a busy CPU
 _LEAST = 5.0  # seconds; no row starts with less
@@ -257,39 +258,25 @@ def read(results: Path) -> list[Record]:
 
 
 def write_page(directory: Path) -> int:
-    """Keep the results of a folder in docs/results/, and write the tables of the pages."""
-    from report import GPU, main
-
-    shutil.copyfile(directory / RESULTS, GPU)
-    return main()
+    """Write the tables of docs/results/gpu.md from the results of a folder."""
+    head, begin, rest = PAGE.read_text(encoding="utf-8").partition("<!-- begin gpu -->\n")
+    _, end, tail = rest.partition("<!-- end gpu -->")
+    PAGE.write_text(f"{head}{begin}{tables(read(directory / RESULTS))}\n{end}{tail}", encoding="utf-8")
+    return 0
 
 
 def tables(records: Sequence[Record]) -> str:
     """Return the tables of docs/results/gpu.md: how the rows ended, then what each kind of row measured."""
     if not records:
         return "Nothing was measured."
-    parts = [_table([each for each in records if "status" in each], ("row", "status", "seconds", "reason"))]
+    parts = [table([each for each in records if "status" in each], ("row", "status", "seconds", "reason"))]
     figures = [each for each in records if "status" not in each]
     for kind in dict.fromkeys(each["row"].partition("-")[0] for each in figures):
         parts.append(f"### {kind.capitalize()}")
         of_kind = [each for each in figures if each["row"].partition("-")[0] == kind]
         for keys in dict.fromkeys(tuple(each)[1:] for each in of_kind):  # a table for each set of columns
-            parts.append(_table([each for each in of_kind if tuple(each)[1:] == keys], keys))
+            parts.append(table([each for each in of_kind if tuple(each)[1:] == keys], keys))
     return "\n\n".join(parts)
-
-
-def _table(records: Sequence[Record], keys: Sequence[str]) -> str:
-    lines = [[key.replace("_", " ") for key in keys], ["---"] * len(keys)]
-    lines += [[_cell(each.get(key)) for key in keys] for each in records]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "<br>".join(f"{_cell(each)} {name}" for name, each in value.items())
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return "" if value is None else str(value).replace("|", "/")
 
 
 if __name__ == "__main__":

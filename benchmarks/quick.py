@@ -1,54 +1,44 @@
-"""Measure training and translation on this machine in a few minutes, and print one table: make bench.
+"""Measure training and translation on this machine in a few minutes, and print two tables: make bench.
 
 Nothing is needed but heedful with its extra `interop`: models have random weights, the text is the embedded
-phrase book, and every output has 20 tokens. Each figure is of one short run, and what else the machine does
-shows in it; docs/performance.md has longer ones.
+phrase book, and outputs have 20 tokens. Each figure is one short run, disturbed by other programs;
+docs/performance.md has longer ones, by decoding.py and training.py.
 """
 
-import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
-from record import facts_of, machine_summary
-from results import CLASSES, ROOT, Result, Row, summary
+import decoding
+import training
+from measuring import machine_line, table
 
-HERE = Path(__file__).resolve().parent
 VOCABULARY = 4000
-TRAINED = {"tiny": 20, "small": 10}  # presets, and steps that are timed
-DECODED = {"small": 64}  # presets, and sentences
-BUSY = 0.5  # load average from which on other programs disturb
+SENTENCES = 64
 
 
 def main() -> int:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--engines", default="heedful,ctranslate2", help="see benchmarks/decoding/run.py")
-    given = parser.parse_args()
-    machine = machine_summary(dict(os.environ))
-    facts = facts_of(machine)
-    print(f"Class of CPU: {CLASSES[facts['cpu_class']]}. {facts['machine']}, commit {facts['commit']}.\n")
-    if (busy := os.getloadavg()[0]) > BUSY:
-        print(f"Other programs are running (load {busy:.1f}): figures are too low, ratios uncertain.\n")
-    options = ["--engines", given.engines, "--precisions", ",".join(machine["decoding"])]
+    """Measure, and print the tables; return 1 if a row failed."""
+    environment = dict(os.environ)
+    print(f"{machine_line(environment)}\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="heedful-bench-") as folder:
-        directory = Path(folder)
-        write_material(directory)
-        results = [decoding(directory, preset, options) for preset in DECODED]
-        results.append({"what": "training, batches of 2,048 tokens", "rows": [*map(training, TRAINED)]})
-    measured = [Result(name="", commands=[], notes=[], **facts, **each) for each in results]
-    print(summary(measured, facts["cpu_class"]))
-    return 0
+        bundle, sentences = write_material(Path(folder))
+        asked = {"run": bundle, "src": sentences, "ref": None, "sentences": SENTENCES, "untrained": "small"}
+        asked |= {"beams": "1,5", "batch_sizes": "64", "threads": os.cpu_count()}
+        asked |= {"engines": "heedful,ctranslate2", "precisions": "float32,bf16,int8"}
+        decoded = decoding.measured(Namespace(**asked), environment)
+        print(f"Translation, preset small:\n\n{table(decoded)}\n", flush=True)
+        asked = {"src": None, "tgt": None, "presets": "tiny,small", "engines": "heedful", "seconds": 5.0}
+        asked |= {"precisions": "auto", "warm_up": 0.0, "vocab_size": VOCABULARY}
+        trained = training.measured(Namespace(**asked), environment)
+        print(f"Training:\n\n{table(trained)}")
+    return int(any("failure" in row for row in decoded + trained))
 
 
-def write_material(directory: Path) -> None:
-    """Write sentences, their translations, and a bundle with tokenizers of the phrase book."""
+def write_material(directory: Path) -> tuple[Path, Path]:
+    """Write a bundle with tokenizers of the phrase book, and its sentences to translate; return the paths."""
     from heedful.data.phrasebook import phrase_book
     from heedful.model.transformer import Transformer
     from heedful.settings.presets import preset
@@ -57,47 +47,17 @@ def write_material(directory: Path) -> None:
     from heedful.text import train_tokenizers
 
     book = phrase_book()
-    for name, pairs in (("train", book.train), ("test", book.test)):
-        for side, suffix in enumerate(("src", "tgt")):
-            lines = [f"{pair[side]}\n" for pair in pairs]
-            (directory / f"{name}.{suffix}").write_text("".join(lines), encoding="utf-8")
     sides = [[pair[side] for pair in book.train] for side in (0, 1)]
     tokenizers = train_tokenizers(*sides, TokenizerConfig(vocab_size=VOCABULARY), seed=1)
     config = preset("tiny")
-    sizes: dict[str, Any] = {"src_vocab_size": tokenizers.src.vocab_size}
-    sizes |= {"tgt_vocab_size": tokenizers.tgt.vocab_size, "src_pad_id": tokenizers.src.pad_id}
-    sizes |= {"tgt_pad_id": tokenizers.tgt.pad_id}
+    sizes = {"src_vocab_size": tokenizers.src.vocab_size, "tgt_vocab_size": tokenizers.tgt.vocab_size}
+    sizes |= {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
     config = config.replace(model=config.model.replace(**sizes))
     model = Transformer.from_config(config.model).eval()
     save_bundle(Bundle(config, tokenizers, model), directory / "bundle", card="For a measurement.\n")
-
-
-def decoding(directory: Path, preset: str, options: list[str]) -> dict[str, Any]:
-    """Translate with a preset of random weights, beside other engines; what fails is said on stderr."""
-    print(f"decoding, {preset}", file=sys.stderr)
-    file = directory / f"{preset}.json"
-    command = [sys.executable, str(HERE / "decoding" / "run.py"), str(directory / "bundle")]
-    command += ["--src", str(directory / "test.src"), "--ref", str(directory / "test.tgt")]
-    command += ["--sentences", str(DECODED[preset]), "--untrained", preset, *options]
-    subprocess.run([*command, "--json", str(file)], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    return {"what": f"decoding, {preset}", "rows": json.loads(file.read_text(encoding="utf-8"))["rows"]}
-
-
-def training(preset: str) -> Row:
-    """Train a preset for a few steps on made-up sentences, in the precision that is chosen here."""
-    print(f"training, {preset}", file=sys.stderr)
-    command = [sys.executable, "-m", "heedful", "bench", "train", "--preset", preset]
-    command += ["--steps", str(TRAINED[preset]), "--set", "batch.tokens=2048", "--json"]
-    command += ["--set", f"tokenizer.vocab_size={VOCABULARY}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    measured = json.loads(done.stdout)
-    speed = round(measured["target_tokens_per_second"])
-    return {
-        "engine": "heedful",
-        "preset": preset,
-        "precision": measured["precision"],
-        "tokens_per_second": speed,
-    }
+    sentences = directory / "test.src"
+    sentences.write_text("".join(f"{pair[0]}\n" for pair in book.test), encoding="utf-8")
+    return directory / "bundle", sentences
 
 
 if __name__ == "__main__":

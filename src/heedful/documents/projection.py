@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_OWN = 4  # links with other words that one with the element's own outweighs (benchmarks/serving/tags.py)
+_OWN = 4  # links with other words that one with the element's own outweighs, by measurement
 _FAR = 40  # words from a gap; links of those beyond count for nothing
 _JOINERS = "\u200c\u200d"  # within a word, as marks are
 _INNER = "'’-"  # between two letters, part of the word

@@ -1,4 +1,4 @@
-"""Operations counted by hand, the rate of products, and the parts of a step of benchmarks/training/."""
+"""Operations counted by hand, and the rate of products."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 import torch
 from process_groups import settings, small_source
 from small_models import prepared, small_config
-from tolerances import FLOAT32, assert_close
 from torch.overrides import TorchFunctionMode
 
 from heedful.data.batches import Batch, BatchSource
@@ -17,13 +16,10 @@ from heedful.model.transformer import Transformer
 from heedful.runs.training_speed import write_synthetic_text
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config
-from heedful.training.averaging import MovingAverage
-from heedful.training.optimizer import build_optimizer
-from heedful.training.parallel.process_group import PlannedBatches, Rank, SingleProcess, StepPlan
+from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPlan
 from heedful.training.profiling import MatmulRate, count_flops
 
 CPU = torch.device("cpu")
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks" / "training"
 ORDER = StepPlan(1, ((0, 0), (0, 1)), 0.01)
 
 
@@ -74,32 +70,6 @@ def test_operations_are_those_counted_by_hand(source: BatchSource, layers: int, 
     ranks = ranks_of(source, settings(model=sizes.model_dump()), size=size)
     by_hand = sum(flops_by_hand(sizes, batch) for rank in ranks for batch in PlannedBatches(rank, ORDER))
     assert count_flops(ranks, ORDER) == by_hand
-
-
-def test_timing_the_parts_of_a_step_takes_the_step(
-    source: BatchSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    from step_parts import time_parts
-
-    config = settings()
-    outcomes = []
-    for parts_are_timed in (False, True):
-        (rank,) = ranks_of(source, config)
-        optimizer, average = (
-            build_optimizer(rank.model, config.optimizer, precision="float32"),
-            MovingAverage(rank.model, 0.9),
-        )
-        group = SingleProcess(rank, optimizer, average)
-        group.step(ORDER)
-        following = StepPlan(2, ((0, 2),), 0.02)
-        if parts_are_timed:
-            (_,) = time_parts(rank, [following], optimizer, average, threads=1)
-        else:
-            group.step(following)
-        outcomes.append([*rank.model.parameters(), *average.weights.values()])
-    for one, other in zip(*outcomes, strict=True):
-        assert_close(one, other, FLOAT32.TRAINING.at(0.04))  # the norm is summed in another order
 
 
 class Threads(TorchFunctionMode):
