@@ -321,7 +321,7 @@ def test_a_missing_or_damaged_graph_is_refused(tmp_path: Path) -> None:
 def test_texts_and_options_that_cannot_be_are_refused() -> None:
     bundle = random_bundle(positions="learned", max_positions=4)
     translator = OnnxTranslator(OnnxBackend(None, None, src_pad_id=0), settings_of(bundle), bundle.tokenizers)
-    with pytest.raises(InputError, match="texts: one string given"):
+    with pytest.raises(InputError, match="texts"):
         translator.translate("r5 r6")
     with pytest.raises(InputError, match="give beam_size or options, not both"):
         translator.translate(["r5"], beam_size=2, options=SearchOptions())

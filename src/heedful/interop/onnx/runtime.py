@@ -20,6 +20,7 @@ from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.texts import TextCodec
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
+from heedful.settings.arguments import checked
 from heedful.settings.run import DecodeConfig
 from heedful.settings.section import Count, Positive, Section
 from heedful.storage.bundle import Bundle
@@ -316,6 +317,7 @@ class OnnxTranslator:
         )
         return cls(backend, settings, tokenizers)
 
+    @checked
     def translate(
         self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
     ) -> list[str]:
@@ -331,6 +333,7 @@ class OnnxTranslator:
         """
         return [each.text for each in self.translations(texts, beam_size=beam_size, options=options)]
 
+    @checked
     def translations(
         self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
     ) -> list[Translation]:
