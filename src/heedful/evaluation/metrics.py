@@ -251,7 +251,7 @@ def compare_systems(
     for hypotheses in systems:
         _check_numbers(sources, hypotheses, references)
         texts = Texts(sources, hypotheses, references, lowercase, tokenization)
-        measured = {name: function(texts) for name, function in functions.items()}
+        measured = {name: _checked(name, function(texts)) for name, function in functions.items()}
         confidence, p_values = dict[str, float](), dict[str, float]()
         for name, each in measured.items():
             if num_resamples < 2 or len(each.rows) < 2:  # nothing that could differ
@@ -270,6 +270,12 @@ def compare_systems(
 def metric_names(text: str) -> list[str]:
     """Return the names of metrics between commas, without repetitions."""
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _checked(name: str, measured: object) -> Measurement:
+    if not isinstance(measured, Measurement):
+        raise ConfigError(f"metric {name}: returned {measured!r}; return a Measurement")
+    return measured
 
 
 def metric_of(name: str) -> "Metric":

@@ -368,6 +368,8 @@ def _feed_forward(config: ModelConfig) -> FeedForward:
     own = GatedFeedForward if config.gated else FeedForward
     is_own = ":" not in config.activation
     activation = config.activation if is_own else part(config.activation, "model.activation")
+    if isinstance(activation, type) or not (isinstance(activation, str) or callable(activation)):
+        raise ConfigError(f"model.activation={config.activation}: must be a function of a tensor")
     made: FeedForward = _class_of(config, "feed_forward", own)(
         config.d_model,
         config.d_ff,

@@ -5,7 +5,7 @@ classes, so they ask here first, and leave alone what they do not know.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType
 
@@ -66,11 +66,13 @@ def _change_of_class(kind: type[nn.Module]) -> str | None:
     return next(_patched_methods(kind), None)
 
 
-def _change_of_instance(module: nn.Module) -> str | None:
+def _change_of_instance(
+    module: nn.Module, *, is_known: Callable[[object], bool] = lambda _: False
+) -> str | None:
     attributes = vars(module)
     for name in attributes.keys() - _USUAL:
         value = attributes[name]
-        if callable(value) and (_is_method(type(module), name) or not _is_ours(value)):
+        if callable(value) and (_is_method(type(module), name) or not (_is_ours(value) or is_known(value))):
             return f"{name} = {_name(value)}"
     for name in _HOOKS:
         for hook in attributes[name].values():
@@ -114,7 +116,7 @@ def changed_parts(model: Transformer) -> Changes:
         `mine.SquaredReLU`.
     """
     expected = _described(model.config)
-    changes = patched_functions() | dict(_differences(model, expected, ""))
+    changes = patched_functions() | model.config.plugged | dict(_differences(model, expected, ""))
     if _WHOLE in changes:
         return changes
     own, wanted = (dict(each.named_parameters()) for each in (model, expected))
@@ -142,9 +144,16 @@ def only_in_this_process(model: Transformer) -> str | None:
         kind = type(module)
         if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
             return f"{name or _WHOLE}: {_name(kind)}"
-        if change := _change_of_instance(module):
+        if change := _change_of_instance(module, is_known=_is_importable):
             return f"{name or _WHOLE}: {change}"
     return None
+
+
+def _is_importable(value: object) -> bool:
+    """Return whether a value is a function of a module, which other processes import by its name."""
+    return (
+        isinstance(value, FunctionType) and value.__module__ != "__main__" and "<" not in value.__qualname__
+    )
 
 
 def in_words(changes: Mapping[str, str]) -> str:

@@ -97,7 +97,7 @@ FIXED = (
     "languages",
 )
 _TEXTS = ("src", "tgt", "pairs", "valid_src", "valid_tgt", "valid_pairs")
-_RESOLVED = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id", "tokens"}  # when a run starts
+RESOLVED = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id", "tokens"}  # when a run starts
 
 
 def check_resumable(before: Config, now: Config) -> None:
@@ -172,7 +172,7 @@ def check_preset(run: Path, preset: str, overridden: Collection[str]) -> None:
     for section, settings in said.items():
         for key in settings:
             name, value = f"{section}.{key}", after[section][key]
-            is_fixed = bool({section, name} & set(FIXED)) and key not in _RESOLVED
+            is_fixed = bool({section, name} & set(FIXED)) and key not in RESOLVED
             if is_fixed and name not in overridden and value != has[section][key]:
                 raise ConfigError(
                     f"--preset {preset}: {name}={value!r}, but the run has {has[section][key]!r}, which "

@@ -44,7 +44,8 @@ def check_output(
         _check_descriptor(output, number)
         return
     for model in models:
-        if _is_part_of(output, model):
+        run = model.parent if model.name in BUNDLES and (model.parent / CONFIG).exists() else model
+        if _is_part_of(output, run):
             raise InputError(f"{output}: is a file of the model {model}; write to another file")
     if output.is_dir():
         raise InputError(f"{output}: is a directory; give the name of a file")

@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import ConfigError
-from heedful.runs.directory import CONFIG, RunDirectory, check_texts_are_outside
+from heedful.runs.directory import CONFIG, RESOLVED, RunDirectory, check_texts_are_outside
 from heedful.runs.loading import local_bundle
 from heedful.runs.notices import Listener
 from heedful.runs.setup import check_apart
 from heedful.runs.train import TrainResult
 from heedful.runtime.durable import put_file_in_place
+from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.storage.bundle import CARD_FILE, resolve_bundle, stored_scores
 from heedful.training import NoticeEvent
 
 TABLE = "seeds.json"
+# What a model depends on, besides the text, its seed and the limits of the training.
+_SECTIONS = ("model", "tokenizer", "batch", "optimizer", "schedule", "lora")
+_OF_TRAINING = ("label_smoothing", "r_drop", "ema_decay", "average_checkpoints", "loss", "freeze")
 _SECTION = "\n## Seeds\n"  # of a model card, the last one
 
 
@@ -156,7 +160,28 @@ def _check(config: Config, output: Path, runs: Sequence[Path], *, resume: bool, 
         beside = (TABLE, *(run.name for run in runs))
         RunDirectory(output, beside).check(resume=False, overwrite=overwrite)
     for run in runs:
-        RunDirectory(run).check(resume=resume and (run / CONFIG).exists(), overwrite=overwrite)
+        is_there = resume and (run / CONFIG).exists()
+        RunDirectory(run).check(resume=is_there, overwrite=overwrite)
+        if is_there:
+            _check_same(load_config(run / CONFIG), config, run)
+
+
+def _check_same(before: Config, now: Config, run: Path) -> None:
+    """Refuse other settings than those of a run that was started: scores of all runs stand in one table.
+
+    Raises:
+        ConfigError: a setting that a model depends on was changed.
+    """
+    was = before.model_dump()
+    for section, settings in now.model_dump(exclude_unset=True).items():
+        for key, value in settings.items():
+            is_found = key in RESOLVED or (key == "peak" and value == 0.0)  # by the run itself
+            matters = section in _SECTIONS or (section == "train" and key in _OF_TRAINING)
+            if matters and not is_found and value != was[section][key]:
+                raise ConfigError(
+                    f"{section}.{key}={value!r}: {run} has {was[section][key]!r}, and all seeds have the "
+                    "same settings; leave it out, or give another --output"
+                )
 
 
 def _section(result: SeedsResult, seed: int) -> str:

@@ -249,7 +249,7 @@ class _Task:
         if any(name.endswith(".parquet") for name in sizes) and (options.json or options.n_best > 1):
             raise OptionError("--json and --n-best are for text; Parquet shards get a column")
         output = options.output if "://" in options.output else str(Path(options.output).absolute())
-        if Path(output) == Path(folder.path):
+        if folder.is_local and Path(output).resolve() == Path(folder.path).resolve():
             raise InputError(f"{options.output}: is the input too; write to another directory")
         load = partial(_load, _for_other_machines(options)) if on_ray else self._load
         return work_on_shards(

@@ -115,8 +115,8 @@ def part(reference: str, key: str) -> Any:  # noqa: ANN401
         )
     value: Any = module
     for each in path.split("."):
-        if each not in vars(value):
-            known = [other for other in vars(value) if not other.startswith("_")]
+        known = [other for other in getattr(value, "__dict__", {}) if not other.startswith("_")]
+        if each not in known:
             raise ConfigError(f"{key}={reference}: the plugin has no {path!r}{suggestion(each, known)}")
         value = vars(value)[each]
         if isinstance(value, ModuleType):

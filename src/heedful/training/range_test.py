@@ -68,6 +68,8 @@ class RangeTest:
         return min(self.tested, key=lambda each: each.nll).rate
 
     def __str__(self) -> str:
+        if all(each.nll >= self.before for each in self.tested):
+            return f"no rate lowers the nll of {self.before:.3f} in {self.num_steps} steps; {self.rate:.1e}"
         after = ", ".join(f"{each.nll:.3f} at {each.rate:.1e}" for each in self.tested)
         return (
             f"{self.rate:.1e}; nll {self.before:.3f}, and after {self.num_steps} steps {after}; took "

@@ -62,6 +62,8 @@ def test_each_run_is_the_run_of_its_seed_and_only_missing_ones_are_trained_again
     assert json.loads(heedful(*both, "--resume").out) == table
     assert weights(best[7]) == trained[7]
     assert (best[4] / "model.safetensors").stat().st_mtime_ns == left_alone.st_mtime_ns
+    changed = heedful(*both, "--resume", "--set", "optimizer.clip_norm=0.25")
+    assert_one_clear_line(changed, 2, "optimizer.clip_norm")
     card = (best[7] / "README.md").read_text(encoding="utf-8")
     assert card.count(f"{table['mean']['nll']:.3f}") == 1  # of each score, the table has one mean
     assert "| 4 |" in card

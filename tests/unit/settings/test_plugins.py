@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from heedful.errors import ConfigError
+from heedful import Config, Transformer, load_model, save_model
+from heedful.errors import ConfigError, InteropError
+from heedful.interop.exporting import refuse_changed
+from heedful.ops.changes import only_in_this_process
 from heedful.settings import plugins
 from heedful.settings.plugins import load_plugin, loaded_plugins, part, plugin_options, reference_to
 
@@ -50,9 +54,7 @@ def test_a_plugin_of_an_installed_package_is_found_by_its_entry_point() -> None:
     norm = part("fancy:Norm", "model.norm_kind")
     assert norm.__module__ == "pkg_of_a_user.fancy"
     assert reference_to(norm, "model.norm_kind") == "fancy:Norm"
-    assert loaded_plugins() == (
-        "pkg_of_a_user.fancy",
-    )  # its file has a relative import
+    assert loaded_plugins() == ("pkg_of_a_user.fancy",)  # its file has a relative import
     assert plugin_options(["fancy:Norm"]) == []
 
 
@@ -87,3 +89,38 @@ def test_a_class_is_named_by_its_module_and_found_again() -> None:
     for nameless in (lambda: None, 3):
         with pytest.raises(ConfigError, match="x="):
             reference_to(nameless, "x")
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_class_of_heedfuls_own_is_a_part_too(tmp_path: Path) -> None:
+    file = tmp_path / "own_part.py"
+    file.write_text("from heedful.model.variants import GatedFeedForward\ncube = lambda x: x**3\n", "utf-8")
+    load_plugin(file)
+    sizes = {"src_vocab_size": 60, "tgt_vocab_size": 60, "d_model": 16, "num_heads": 2, "d_ff": 32}
+    for parts in ({"feed_forward": "own_part:GatedFeedForward"}, {"activation": "own_part:cube"}):
+        model = Transformer(**sizes, **parts)
+        save_model(model, Config(model=model.config), tmp_path / "bundle")
+        read = load_model(tmp_path / "bundle")
+        assert all(
+            torch.equal(read.state_dict()[name], weight) for name, weight in model.state_dict().items()
+        )
+        with pytest.raises(InteropError, match=r"own_part"):
+            refuse_changed(read, "ctranslate2")
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.parametrize("name", ["number", "number.x", "Kind"])
+def test_an_activation_is_a_function(tmp_path: Path, name: str) -> None:
+    (tmp_path / "own_part.py").write_text("number = 3\n\n\nclass Kind:\n    pass\n", "utf-8")
+    load_plugin(tmp_path / "own_part.py")
+    with pytest.raises(ConfigError, match=r"model\.activation"):
+        Transformer(src_vocab_size=9, tgt_vocab_size=9, activation=f"own_part:{name}")
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_function_of_a_module_is_known_to_other_processes(tmp_path: Path) -> None:
+    (tmp_path / "own_part.py").write_text("def cube(x):\n    return x**3\n", "utf-8")
+    model = Transformer(
+        src_vocab_size=9, tgt_vocab_size=9, activation=load_plugin(tmp_path / "own_part.py").cube
+    )
+    assert only_in_this_process(model) is None
