@@ -8,10 +8,8 @@ the start, and has all of them when it validates or saves, so checkpoints know n
 
 import gc
 import importlib
-import math
 import os
 import socket
-import textwrap
 import time
 import uuid
 import warnings
@@ -20,9 +18,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -36,11 +33,11 @@ from heedful.ops.changes import Changes, changed_parts
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution, compile_layers
-from heedful.training.interrupt import ignore_signals
+from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
 from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.messages import pack, unpack
-from heedful.training.parallel.process_group import Rank, StepPlan
+from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     LossFunction,
     LossSums,
@@ -55,12 +52,10 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 _TORCHRUN_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
-_TIMEOUT = timedelta(minutes=10)  # of what all ranks do together; the first step may compile
-_PATIENCE = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates
+_TIMEOUT = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates; see `Heartbeat`
 _HAS_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True" in the processes of torchrun
 _STORE_TIMEOUT = timedelta(seconds=20)
 _ATTEMPT, _PAUSE = 5.0, 0.1  # seconds to connect to a port of rank 0, and before another attempt
-_REMEDY = "torchrun --max-restarts, or --resume, continues from the last checkpoint"
 _TOO_LARGE = (
     "memory is too small for this rank's part of a batch; --resume with more ranks, or start anew with a "
     "lower batch.tokens"
@@ -93,16 +88,7 @@ def join_process_group(device: str) -> int | None:
 
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, timeout=_TIMEOUT, **_own_store())
-        _patient_group()
     return dist.get_rank()
-
-
-@cache
-def _patient_group() -> dist.ProcessGroup:
-    """Return the group in which the other ranks wait for the messages of rank 0, longer than it does."""
-    timeout = _PATIENCE if dist.get_rank() else _TIMEOUT
-    group: dist.ProcessGroup = dist.new_group(timeout=timeout, backend="gloo")
-    return group
 
 
 def _own_store() -> dict[str, Any]:
@@ -165,7 +151,6 @@ def leave_process_group() -> None:
     and would abort the process if Python ended first.
     """
     if is_under_torchrun():
-        _patient_group.cache_clear()
         dist.destroy_process_group()
         gc.collect()  # FSDP's modules refer to the group, and to each other
 
@@ -180,6 +165,7 @@ class _Setup:
     source: BatchSource
     config: Config
     average_decay: float | None
+    group: str  # a name that no other group of these processes has
 
 
 @dataclass(frozen=True)
@@ -202,7 +188,7 @@ class DistributedGroup:
         self._is_between_steps = True
         decay = None if average is None else average.decay
         parts = rank.model, changed_parts(rank.model), rank.loss
-        setup = _Setup(*parts, rank.source, rank.config, decay)
+        setup = _Setup(*parts, rank.source, rank.config, decay, uuid.uuid4().hex)
         _broadcast(packed := pack(setup, rank.model))
         if self.is_sharded:  # rank 0 has a second model for its shards
             setup = unpack(packed, rank.execution.device)
@@ -233,8 +219,8 @@ def run_worker(device: torch.device) -> None:
     """Take the steps that rank 0 plans until it sends no more.
 
     Raises:
-        TrainingError: this rank has failed, or another one does not answer.
-        SystemExit: another rank has ended, which rank 0 or torchrun reports.
+        TrainingError: this rank has failed, or rank 0 is lost and this rank reports it.
+        SystemExit: another rank has failed, which another process reports.
     """
     try:
         packed = _broadcast(None)
@@ -260,9 +246,10 @@ class _Stepper:
 
     def __init__(self, setup: _Setup, rank: Rank, state: _State | None) -> None:
         """Wrap the model of a rank; `state` is that of rank 0."""
+        self._heartbeat = _heartbeat(setup.group, rank)
         self._rank, self._state = rank, state
+        self._has_failed = False
         self._gathered_step = self._step = 0
-        self._began = math.inf
         with self._connected():
             kind = _Sharded if setup.config.train.parallel == "fsdp" else _Replicated
             self._wrapped: _Replicated | _Sharded = kind(rank, setup, state)
@@ -273,25 +260,22 @@ class _Stepper:
         """Take a step on rank 0."""
         with self._connected():
             self._step = plan.step
-            self._send(plan)
+            self._enter(Phase.FORWARD)
+            _broadcast(plan)
             return self._take(plan)
 
     def gather(self) -> None:
         """Gather on rank 0 what is sharded, unless it has been since the last step."""
         if self._gathered_step != self._step:
             with self._connected():
-                self._send("gather")
+                _broadcast("gather")
                 self._wrapped.gather(self._state)
             self._gathered_step = self._step
 
     def shut_down(self) -> None:
         """Let the workers end."""
         with self._connected():
-            self._send(None)
-
-    def _send(self, message: object) -> None:
-        self._began = time.monotonic()
-        _broadcast(message)
+            _broadcast(None)
 
     def follow(self) -> bool:
         """Do on another rank what rank 0 says; return whether there is more to do."""
@@ -304,16 +288,20 @@ class _Stepper:
         return message is not None
 
     def close(self) -> None:
-        """Stop making batches, and let go of the group."""
+        """Stop making batches, and the heartbeat, and let go of the group."""
         self._rank.close()
         if isinstance(self._wrapped, _Sharded):  # PyTorch's caches keep the mesh, and it the group
             vars(self._wrapped.mesh).get("_pg_registry", {}).clear()  # older versions have none
+        if self._heartbeat is not None:
+            self._heartbeat.end(failed=self._has_failed)
 
     def _take(self, plan: StepPlan) -> StepMetrics:
         """Take a step; all ranks get the same sums, so they decide the same."""
         rank, wrapped = self._rank, self._wrapped
-        self._step, self._began = plan.step, time.monotonic()
-        sums = rank.accumulate(plan, forward=wrapped.forward, discard=wrapped.discard)
+        self._step = plan.step
+        self._enter(Phase.FORWARD)
+        sums = rank.accumulate(plan, forward=self._forward, discard=wrapped.discard)
+        self._enter(Phase.UPDATE)
         numbers: Tensor = torch.tensor(
             [sums.smoothed, sums.nll, sums.num_tgt_tokens, sums.num_halvings, wrapped.squared_norm()],
             dtype=torch.float64,
@@ -330,31 +318,54 @@ class _Stepper:
             if wrapped.average is not None:
                 wrapped.average.update(dict(rank.model.named_parameters()), plan.step)
         wrapped.optimizer.zero_grad(set_to_none=True)
-        self._began = math.inf
+        self._enter(Phase.DONE)
         return metrics
+
+    def _forward(self, batch: Batch, *, is_last: bool) -> Loss:
+        loss = self._wrapped.forward(batch, is_last=is_last)
+        if is_last:
+            self._enter(Phase.BACKWARD)
+        return loss
+
+    def _enter(self, phase: Phase) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.enter(phase, step=self._step if phase == Phase.FORWARD else None)
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Explain why the block fails, if another rank has ended or does not answer.
+        """Raise one line about the rank that was lost, if that is why the block fails.
 
         Raises:
-            TrainingError: with that line; rank 0 raises it, and every rank that has waited too long.
-            SystemExit: rank 0 reports it, or torchrun.
+            TrainingError: with that line; or this rank has failed.
+            SystemExit: another process reports it.
         """
+        heartbeat = self._heartbeat
+        if heartbeat is not None and heartbeat.lost is not None:
+            self._give_up(heartbeat, None)
         try:
+            self._note_waiting(is_waiting=True)
             yield
         except RuntimeError as error:
-            if not _is_of_the_network(error):
+            self._has_failed = not _is_of_the_network(error)
+            if self._has_failed:
                 raise
-            waited = time.monotonic() - self._began
-            if waited >= _TIMEOUT.total_seconds():
-                what = f"another rank does not answer for {waited:.0f} seconds"
-            elif self._rank.index == 0:
-                what = "another rank has ended; torchrun names it"
-            else:
-                raise SystemExit(1) from None
-            detail = textwrap.shorten(str(error), 160)
-            raise TrainingError(f"step {self._step}: {what}; {_REMEDY} ({detail})") from error
+            if heartbeat is not None and (heartbeat.explain() is not None or self._rank.index > 0):
+                self._give_up(heartbeat, error)
+            raise TrainingError(f"{GROUP_IS_BROKEN} ({str(error).splitlines()[0]})") from error
+        except BaseException:
+            self._has_failed = True
+            raise
+        finally:
+            self._note_waiting(is_waiting=False)
+
+    def _note_waiting(self, *, is_waiting: bool) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.is_waiting = is_waiting
+
+    def _give_up(self, heartbeat: Heartbeat, error: RuntimeError | None) -> NoReturn:
+        if heartbeat.lost is not None and heartbeat.is_reporter:
+            raise TrainingError(heartbeat.lost) from error
+        raise SystemExit(1)
 
 
 class _BatchLoss(nn.Module):
@@ -557,8 +568,13 @@ def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
 def _broadcast(message: object) -> Any:  # noqa: ANN401
     """Return the message of rank 0 on every rank; the argument of workers is ignored."""
     box = [message]
-    dist.broadcast_object_list(box, src=0, group=_patient_group(), device=torch.device("cpu"))
+    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
     return box[0]
+
+
+def _heartbeat(group: str, rank: Rank) -> Heartbeat | None:
+    """Start the heartbeat over the job's store; None for a group of one."""
+    return None if rank.size == 1 else Heartbeat(_store(group), rank.index, rank.size)
 
 
 def _store(prefix: str) -> "Store":
