@@ -36,8 +36,8 @@ VERBS = (
     "demo", "prepare", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot",
     "average", "distill", "back-translate", "shortlist", "inspect", "import_", "export", "push",
 )  # fmt: skip
-# of verbs that share one
-_MODULES = {"distill": "synthetic", "back-translate": "synthetic", "prepare": "train"}
+# Verbs defined in another verb's module.
+_MODULES = {"distill": "synthetic", "back-translate": "synthetic"}
 GROUPS = {
     "draw": "Draw parts of the paper, lengths of text, or model heads.",
     "bench": "Measure the speed of training or translation.",
