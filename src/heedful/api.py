@@ -1,4 +1,4 @@
-"""The functions of `import heedful` that do what a command does, with its names and defaults."""
+"""`heedful.train` and `heedful.evaluate`: the commands as functions, with the same names and defaults."""
 
 import json
 from collections import defaultdict
@@ -156,7 +156,8 @@ def evaluate(
         lowercase: ignore case.
         resamples: bootstrap resamples for the confidence intervals; 0: none.
         search: of a model: options as for `Translator.translations`, such as beam_size=1; for a path also
-            precision, src_lang, shortlist and others that a `Translator` has already.
+            precision, src_lang, shortlist and others that a `Translator` has already; for outputs only
+            tgt_lang, which chooses the tokenizer.
 
     Raises:
         BundleError: no usable bundle.
@@ -169,7 +170,7 @@ def evaluate(
     options = options_from(EvaluationOptions, search, lowercase=lowercase, resamples=resamples, **own)
     references, sources = _lines(ref), None if src is None else _lines(src)
     names = [each for each in (src, ref) if isinstance(each, str | Path)]
-    language = None
+    language = options.languages.tgt_lang
     if isinstance(system, str | Path):
         path, shortlist = Path(system), options.shortlist
         system = load_translator(path, options.languages, options.runtime, shortlist=shortlist)
@@ -179,10 +180,10 @@ def evaluate(
         if sources is None:
             raise InputError("src: the sources are needed, to translate them")
         check_parallel("src", sources, "ref", references)
-        language = system.bundle.config.languages.target
+        language = language or system.bundle.config.languages.target
         outputs = [each.text for each in translate_distinct(system, sources, **options.search)]
-    elif search:
-        raise InputError(f"{next(iter(search))}: is for a model, and these are outputs")
+    elif others := [name for name in search if name != "tgt_lang"]:
+        raise InputError(f"{others[0]}: is for a model, and these are outputs")
     else:
         outputs = list(system)
     [report] = compare_systems(

@@ -184,8 +184,8 @@ class EvaluationOptions:
     metric: Annotated[
         str,
         Option(
-            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL; "
-            "comma-separated.",
+            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL, or a "
+            "metric of a plugin, PLUGIN:NAME; comma-separated.",
             metavar="NAMES",
         ),
     ] = "bleu,chrf"

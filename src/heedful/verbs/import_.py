@@ -37,7 +37,7 @@ class Import:
             "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
             "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, opennmt-py, eole, fairseq, torch, "
             "annotated, abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, "
-            "jadore-prj.",
+            "jadore-prj, or a layout of a plugin, PLUGIN:NAME.",
             metavar="NAME",
             default="recognised",
         ),
