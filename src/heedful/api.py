@@ -82,11 +82,11 @@ def train(  # noqa: PLR0913
     >>> translator = heedful.Translator.load(run.best)
 
     A setting of the configuration may be given by its own name where only one section has it, as `max_steps`;
-    others, such as "model.dropout", stand in `settings`. `src` and `tgt` are files.
+    others, such as "model.dropout", go into `settings`. `src` and `tgt` are files.
 
     Args:
         config: all settings, or a recipe; None: the preset's.
-        output: the run directory; None: as the command.
+        output: the run directory; None: runs/NAME, as for the command.
         preset: the preset to start from.
         settings: values by their whole keys, such as {"model.dropout": 0.2}.
         seeds: train once with each of these, in OUTPUT/seed-N; the result then has the scores of all, with
@@ -96,7 +96,7 @@ def train(  # noqa: PLR0913
         overwrite: rename an existing run to NAME.old-N, and start anew.
         callbacks: called with every event of the training; `callbacks=[print]` shows them.
         track: also write the curves for this program.
-        loss: of a micro-batch, `loss(model, batch) -> Loss`, in place of cross-entropy.
+        loss: the loss of a micro-batch, `loss(model, batch) -> Loss`, in place of cross-entropy.
         schedule: the learning rate, `schedule(step, fraction_done) -> rate`, in place of the configuration's.
         keys: `src`, `tgt`, `valid_src`, `valid_tgt`, `pairs`, `valid_pairs`, `src_key`, `tgt_key`, `init`,
             and other settings.
@@ -200,7 +200,9 @@ def evaluate(
 
 
 def _key(name: str) -> str:
-    """Return the whole key of a setting: of the text, as the command has it, or that of the only section.
+    """Return section.name for a bare setting name.
+
+    The section is data or train for the options of the text, otherwise the only one that has the setting.
 
     Raises:
         ConfigError: no section has it, or several have.
@@ -220,7 +222,7 @@ def _key(name: str) -> str:
 
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:
-    """Return the command that does the same, for the model card; of each file its name alone."""
+    """Return the command that does the same, for the model card, with file names instead of paths."""
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
     words += plugin_options(name for _, name in config.plugged)
     for key, value in values.items():

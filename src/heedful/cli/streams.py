@@ -20,7 +20,7 @@ _BETWEEN_SHARES = 20.0  # where that of other work is
 
 
 def check_stdin_once(**inputs: Path | Sequence[Path] | None) -> None:
-    """Check that at most one of the inputs is stdin, by whatever name.
+    """Check that at most one of the inputs is stdin, under any name.
 
     Args:
         inputs: files by their options, one or several; `-` is stdin, and None is ignored.

@@ -51,7 +51,7 @@ class DirectoryGuard:
     def watched(self) -> Iterator[None]:
         """Compare with the current directory until the block ends.
 
-        It is kept open: some network file systems change the inode of a directory that nobody has open.
+        It is kept open: some network file systems change the inode of a directory that is not open.
         """
         descriptor = None if os.name == "nt" else os.open(self.path, os.O_RDONLY)
         try:

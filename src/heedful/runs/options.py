@@ -54,7 +54,7 @@ class TranslationOptions:
     output: Annotated[
         str | None,
         Option(
-            "Write the translations to this file; those of shards into this directory.",
+            "The output file; for shards or a directory of documents, the output directory.",
             default="stdout",
             metavar="PATH",
             flags=OUTPUT,
@@ -82,8 +82,8 @@ class TranslationOptions:
     column: Annotated[
         str | None,
         Option(
-            "Column of Parquet shards that holds the text; names or numbers of those of a table in CSV or "
-            "TSV, separated by commas.",
+            "The text column of Parquet shards. For CSV or TSV documents: column names or numbers, "
+            "comma-separated.",
             metavar="NAME",
             default="text for shards",
             is_common=False,
@@ -92,7 +92,8 @@ class TranslationOptions:
     on: Annotated[
         str,
         Option(
-            "Where shards are translated; ray is a Ray cluster, or all cores here.",
+            "Where shards are translated. here: in this process; ray: on a Ray cluster, or on all cores of "
+            "this machine if there is none.",
             metavar="here|ray",
             is_common=False,
         ),

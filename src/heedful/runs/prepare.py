@@ -132,7 +132,7 @@ class PairShards:
         return {"bytes": sum(each["bytes"] for each in each_file), "sha256": checksums}
 
     def sample(self, pairs: int, directory: Path) -> ParallelText:
-        """Return the first pairs of each shard, in proportion to its size; so many of all shards, at most."""
+        """Return the first pairs of each shard, in proportion to its size, `pairs` in total at most."""
         src, tgt, total = list[str](), list[str](), max(1, sum(self.sizes.values()))
         for name, size in self.sizes.items():
             left = max(1, pairs * size // total)
@@ -157,7 +157,7 @@ def _url(folder: Folder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationJob(ShardJob):
-    """Whatever a process needs to turn shards into ids.
+    """What a process needs to turn shards into ids.
 
     Attributes:
         text: the shards.
@@ -245,7 +245,7 @@ def temporary_directory(parent: Path) -> Iterator[Path]:
 
 
 def settings_of_text(config: Config, tokenizers: TokenizerPair) -> dict[str, str]:
-    """Return whatever the ids of a text depend on."""
+    """Return what the ids of a text depend on."""
     template = SpecialTokens.of(config, tokenizers)
     frame = (template.src_prefix, template.src_suffix, template.tgt_prefix, template.tgt_suffix)
     return {

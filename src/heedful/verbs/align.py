@@ -62,7 +62,10 @@ class Align:
     learn: Annotated[
         bool, Option("Learn an aligner from the pairs, and add it to the bundle; nothing is aligned.")
     ] = False
-    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
+    output: Annotated[
+        Path | None,
+        Option("Write the alignments to this file.", default="stdout", flags=OUTPUT, is_file=True),
+    ] = None
     languages: Languages = field(default_factory=Languages)
     runtime: Runtime = field(default_factory=Runtime)
 

@@ -33,7 +33,9 @@ class BenchTrain:
     text: TrainingText = field(default_factory=TrainingText)
     preset: Annotated[str, PRESET] = "base"
     steps: Annotated[int, Option("Steps to time, after a warm-up.", minimum=1)] = 30
-    settings: Annotated[list[str] | None, settings_like("For example batch.tokens=4096.")] = None
+    settings: Annotated[
+        list[str] | None, settings_like("A setting, for example batch.tokens=4096; repeatable.")
+    ] = None
     as_json: AsJson = False
 
 

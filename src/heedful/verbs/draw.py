@@ -30,7 +30,8 @@ class Smoothing(_Picture):
     """
 
     settings: Annotated[
-        list[str] | None, settings_like("A setting of heedful train, such as model.d_model=128.")
+        list[str] | None,
+        settings_like("A setting of heedful train, for example model.d_model=128; repeatable."),
     ] = None
 
 

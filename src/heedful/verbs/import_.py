@@ -43,7 +43,8 @@ class Import:
         ),
     ] = None
     settings: Annotated[
-        list[str] | None, settings_like("Settings not in the weights, for example model.num_heads=8.")
+        list[str] | None,
+        settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
     ] = None
     src_vocab: Annotated[
         Path | None,

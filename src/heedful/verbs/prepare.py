@@ -51,14 +51,20 @@ class Prepare:
     src_key: Annotated[str | None, Option(SRC_KEY, TEXT, default="src")] = None
     tgt_key: Annotated[str | None, Option(TGT_KEY, TEXT, default="tgt")] = None
     preset: Annotated[str | None, PRESET] = None
-    settings: Annotated[list[str] | None, settings_like("For example tokenizer.bundle=runs/en-de.")] = None
+    settings: Annotated[
+        list[str] | None, settings_like("A setting, for example tokenizer.bundle=runs/en-de; repeatable.")
+    ] = None
     output: Annotated[str, Option("The directory of the ids.", metavar="PATH", flags=OUTPUT)]
     resume: Annotated[
         bool, Option("Go on where an earlier command with the same --output was interrupted.")
     ] = False
     on: Annotated[
         str,
-        Option("Where shards are prepared; ray is a Ray cluster, or all cores here.", metavar="here|ray"),
+        Option(
+            "Where shards are prepared. here: in this process; ray: on a Ray cluster, or on all cores of "
+            "this machine if there is none.",
+            metavar="here|ray",
+        ),
     ] = "here"
 
 

@@ -16,9 +16,10 @@ from heedful.settings.options import SAMPLING, AsJson, Option, settings_like
 
 @dataclass(frozen=True, kw_only=True)
 class _OnCommandLine:
-    settings: Annotated[list[str] | None, settings_like("Of the training, such as train.max_minutes=20.")] = (
-        None
-    )
+    settings: Annotated[
+        list[str] | None,
+        settings_like("A setting of the training, for example train.max_minutes=20; repeatable."),
+    ] = None
     as_json: AsJson = False
     search: SearchOverrides = field(default_factory=dict)
 

@@ -43,7 +43,9 @@ class Train:
     ] = None
     text: TrainingRequest = field(default_factory=TrainingRequest)
     preset: Annotated[str | None, PRESET] = None
-    settings: Annotated[list[str] | None, settings_like("For example train.max_minutes=20.")] = None
+    settings: Annotated[
+        list[str] | None, settings_like("A setting, for example train.max_minutes=20; repeatable.")
+    ] = None
     output: Annotated[Path | None, Option("The run directory.", default="runs/NAME", flags=OUTPUT)] = None
     seeds: Annotated[
         str | None,
@@ -54,14 +56,14 @@ class Train:
         ),
     ] = None
     resume: Annotated[
-        bool, Option("Continue the run in the output directory; with --seeds, those that are not finished.")
+        bool, Option("Continue the run in the output directory; with --seeds, the unfinished runs.")
     ] = False
     overwrite: Overwrite = False
     find_lr: Annotated[
         bool,
         Option(
             "Train nothing, but find a learning rate (LR range test): print the loss after some steps at "
-            "each of several rates.",
+            "several rates.",
         ),
     ] = False
     track: Annotated[
