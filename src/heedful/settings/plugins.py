@@ -84,7 +84,7 @@ def loaded_plugins() -> tuple[str, ...]:
 
 
 def plugin_options(parts: Iterable[str]) -> list[str]:
-    """Return the options of a command that needs these parts, `plugin:Name`; none for installed packages."""
+    """Return the options of a command that needs these parts, `PLUGIN:NAME`; none for installed packages."""
     names = dict.fromkeys(each.partition(":")[0] for each in parts)
     files = [name for name in names if name.isidentifier() and name not in _INSTALLED]
     return [word for name in files for word in ("--plugin", f"{name}.py")]
