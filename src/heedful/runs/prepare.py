@@ -42,7 +42,7 @@ from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
 from heedful.runs.directory import CONFIG, TOKENIZER
 from heedful.runs.loading import local_bundle
 from heedful.runtime.threads import check_workers, num_threads, using_threads
-from heedful.settings.loading import load_config, to_toml, validate
+from heedful.settings.loading import load_config, to_toml
 from heedful.settings.run import Config, DataConfig
 from heedful.settings.section import Section
 from heedful.storage.bundle import load_bundle
@@ -446,7 +446,7 @@ class PreparedText:
             check_section("tokenizer", config.tokenizer, was.tokenizer, str(self.path), remedy=remedy)
             config = _taking_over(config, was, set_values(config.tokenizer))
             longest = {"max_length": was.data.max_length} | set_values(config.data)
-            config = validate(config.model_dump(exclude_unset=True) | {"data": longest})
+            config = Config(**config.model_dump(exclude_unset=True) | {"data": longest})
         if config.tokenizer.sampling and not self.store.has_text:
             raise ConfigError(
                 f"tokenizer.sampling={config.tokenizer.sampling}: {self.path} has no sentences to sample "
@@ -490,7 +490,7 @@ def _taking_over(config: Config, other: Config, own: Mapping[str, Any]) -> Confi
         "languages": other.languages.model_dump() | set_values(config.languages),
         "model": {"decoder_start_id": other.model.decoder_start_id} | set_values(config.model),
     }
-    return validate(settings)
+    return Config(**settings)
 
 
 def check_section(section: str, requested: Section, actual: Section, name: str, *, remedy: str) -> None:
