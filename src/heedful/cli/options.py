@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from heedful.errors import InputError
-from heedful.settings.options import Option, kinds_of, options_of
+from heedful.settings.options import Option, Settings, kinds_of, options_of
 
 _PLUGIN = "plugin"
 _OPTION = Option("A Python file with your own parts; settings name them as PLUGIN:NAME.", metavar="FILE.py")
@@ -219,18 +219,27 @@ def _overriding(group: type, name: str) -> Parameter:
 
 def _parameter(name: str, kind: Any, default: object, option: Option) -> Parameter:  # noqa: ANN401
     text = f"{option.help} [default: {option.default}]" if option.default is not None else option.help
+    parser: Callable[[Any], Any] | None = _file if option.is_file else None
+    if kind == Settings:
+        kind, parser = list[str], _setting
     shown = typer.Option(
         *option.flags_of(name),
         min=option.minimum,
         max=option.outer_maximum or option.maximum,
         metavar=option.metavar or ("<path>" if option.is_file else None),
-        parser=_file if option.is_file else None,
+        parser=parser,
         help=text.strip(),
         rich_help_panel=option.heading,
     )
     if option.is_argument:
         shown = typer.Argument(metavar=option.metavar, help=text)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    from heedful.settings.loading import parse_override  # 0.1 s
+
+    return parse_override(text)
 
 
 def _file(name: str | Path) -> Path:

@@ -27,9 +27,11 @@ from heedful.settings.options import (
     Remove,
     Run,
     Runtime,
+    Settings,
     ShortlistFile,
     ValidSrc,
     ValidTgt,
+    settings_like,
 )
 
 SHORTLIST = "shortlist.safetensors"
@@ -262,10 +264,7 @@ class ShortlistOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticOptions:
-    """How text is translated, the pairs are filtered, and a model is trained on them.
-
-    `overrides` are settings of the training by their whole keys.
-    """
+    """How text is translated, the pairs are filtered, and a model is trained on them."""
 
     output: Annotated[
         Path, Option("The run directory; the translations are in its folder synthetic.", flags=OUTPUT)
@@ -274,7 +273,9 @@ class SyntheticOptions:
         Path | None, Option("A recipe of the training, or a run's config.toml.", metavar="CONFIG.toml")
     ] = None
     preset: Annotated[str | None, PRESET] = None
-    overrides: Sequence[tuple[str, Any]] = ()
+    settings: Annotated[
+        Settings, settings_like("A setting of the training, for example train.max_minutes=20; repeatable.")
+    ] = ()
     resume: Annotated[
         bool, Option("Go on with the translation or training that was interrupted, if there was one.")
     ] = False

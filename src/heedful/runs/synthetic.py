@@ -115,9 +115,7 @@ class Synthesis:
             "tokenizer.bundle": vocabulary,
         }
         overrides += [(key, str(value)) for key, value in text.items() if value]
-        config = load_config(
-            options.config, preset=options.preset, overrides=[*overrides, *options.overrides]
-        )
+        config = load_config(options.config, preset=options.preset, overrides=[*overrides, *options.settings])
         name = config.tokenizer.bundle
         return config if name is None else with_vocabulary(config, name)[0]
 
@@ -218,8 +216,8 @@ def _from_python(
     settings: Mapping[str, Any] | None,
     callbacks: Sequence[Listener],
 ) -> TrainResult:
-    overrides = [(key, plain(value, key)) for key, value in (settings or {}).items()]
-    options = options_from(kind, keywords, overrides=overrides, **own)
+    pairs = [(key, plain(value, key)) for key, value in (settings or {}).items()]
+    options = options_from(kind, keywords, settings=pairs, **own)
     config = make_pairs(options)
     return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
 
@@ -231,15 +229,15 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
         shown = options_of(cast(type, type(group)))
         for each in fields(group):
             value = getattr(group, each.name)
-            option = shown.get(each.name)
-            if option is None or option.is_argument or value == each.default or each.name == "resume":
+            option = None if each.name in ("resume", "settings") else shown.get(each.name)
+            if option is None or option.is_argument or value == each.default:
                 continue
             for one in value if isinstance(value, list) else [value]:
                 words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     words += plugin_options(name for _, name in config.plugged)
-    for key, value in options.overrides:
+    for key, value in options.settings:
         words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shell_command(map(without_directories, words))
 

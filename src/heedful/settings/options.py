@@ -396,6 +396,9 @@ DEVICE = Option(
 OUTPUT = ("--output", "-o")
 
 
+Settings = Sequence[tuple[str, Any]]  # keys and values of --set; on the command line as KEY=VALUE
+
+
 def settings_like(text: str) -> Option:
     """Return the option `--set`, with this help."""
     return Option(text, metavar="KEY=VALUE", flags=("--set",))

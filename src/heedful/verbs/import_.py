@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from heedful.settings.options import OUTPUT, Option, settings_like
+from heedful.settings.options import OUTPUT, Option, Settings, settings_like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +43,9 @@ class Import:
         ),
     ] = None
     settings: Annotated[
-        list[str] | None,
+        Settings,
         settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
-    ] = None
+    ] = ()
     src_vocab: Annotated[
         Path | None,
         Option("For a file: source tokens by id, one per line, or .json. Without it, ids only."),
@@ -91,9 +91,8 @@ class Import:
 def command(task: Import) -> None:
     """Import, and print the path of the bundle."""
     from heedful.runs.exchange import import_model
-    from heedful.settings.loading import parse_override
 
     options = {each.name: getattr(task, each.name) for each in fields(task)}
-    options["settings"] = dict(map(parse_override, task.settings or ()))
+    options["settings"] = dict(task.settings)
     options["ignore"] = task.ignore or ()
     print(import_model(**options, notify=partial(print, "note:", file=sys.stderr)))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.settings.options import OUTPUT, PRESET, SRC_KEY, TEXT, TGT_KEY, Option, settings_like
+from heedful.settings.options import OUTPUT, PRESET, SRC_KEY, TEXT, TGT_KEY, Option, Settings, settings_like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +52,8 @@ class Prepare:
     tgt_key: Annotated[str | None, Option(TGT_KEY, TEXT, default="tgt")] = None
     preset: Annotated[str | None, PRESET] = None
     settings: Annotated[
-        list[str] | None, settings_like("A setting, for example tokenizer.bundle=runs/en-de; repeatable.")
-    ] = None
+        Settings, settings_like("A setting, for example tokenizer.bundle=runs/en-de; repeatable.")
+    ] = ()
     output: Annotated[str, Option("The directory of the ids.", metavar="PATH", flags=OUTPUT)]
     resume: Annotated[
         bool, Option("Go on where an earlier command with the same --output was interrupted.")
@@ -74,12 +74,12 @@ def command(task: Prepare) -> None:
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
     from heedful.cli.streams import translation_display, warnings_on_stderr
     from heedful.runs.prepare import prepare_shards
-    from heedful.settings.loading import load_config, parse_override
+    from heedful.settings.loading import load_config
 
     keys = ("pairs", "src", "tgt", "src_key", "tgt_key")
     values = {f"data.{key}": getattr(task, key) for key in keys}
     overrides = [(key, value) for key, value in values.items() if value is not None]
-    overrides += [parse_override(setting) for setting in task.settings or []]
+    overrides += task.settings
     config = load_config(task.config, preset=task.preset, overrides=overrides)
     with warnings_on_stderr():
         notify = partial(print, file=sys.stderr)

@@ -14,6 +14,7 @@ from heedful.settings.options import (
     AsJson,
     Option,
     Overwrite,
+    Settings,
     TrainingRequest,
     settings_like,
 )
@@ -44,8 +45,8 @@ class Train:
     text: TrainingRequest = field(default_factory=TrainingRequest)
     preset: Annotated[str | None, PRESET] = None
     settings: Annotated[
-        list[str] | None, settings_like("A setting, for example train.max_minutes=20; repeatable.")
-    ] = None
+        Settings, settings_like("A setting, for example train.max_minutes=20; repeatable.")
+    ] = ()
     output: Annotated[Path | None, Option("The run directory.", default="runs/NAME", flags=OUTPUT)] = None
     seeds: Annotated[
         str | None,
@@ -112,7 +113,7 @@ def command(task: Train) -> None:
     from heedful.runs.learning_rate import find_learning_rate
     from heedful.runs.seeds import config_to_resume, train_seeds
     from heedful.runs.train import train
-    from heedful.settings.loading import load_config, parse_override
+    from heedful.settings.loading import load_config
 
     file, preset = task.config, task.preset
     output = task.output or Path("runs") / (
@@ -126,8 +127,7 @@ def command(task: Train) -> None:
         )
     if _continues(output):
         task = replace(task, resume=True, overwrite=False)
-    overrides = task.text.overrides()
-    overrides += [parse_override(setting) for setting in task.settings or []]
+    overrides = [*task.text.overrides(), *task.settings]
     seeds = [] if task.seeds is None else _numbers(task.seeds)
     before = config_to_resume(output, seeds)
     if task.resume and file is None and before is not None:
