@@ -164,7 +164,9 @@ def _numbers(text: str) -> list[int]:
     Raises:
         BadParameter: it is none, or torchrun started this process, which shares the work of one training.
     """
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
+    from heedful.runtime.workers import has_other_ranks
+
+    if has_other_ranks():
         raise typer.BadParameter(
             "--seeds: torchrun trains one model; run it once for each --set train.seed=N"
         )
