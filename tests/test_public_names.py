@@ -328,6 +328,9 @@ def test_scores_are_those_of_sacrebleu(folder: Path) -> None:
     outputs, references = ["Das Haus ist nicht klein .", *TARGETS], ["Das Haus ist sehr klein .", *TARGETS]
     expected = BLEU().corpus_score(outputs, [references])
     assert heedful.evaluate(outputs, ref=references).scores["bleu"] == expected.score
+    chinese, reference = ["这座房子不是很大"], ["这座房子很大很新"]
+    expected = BLEU(tokenize="zh").corpus_score(chinese, [reference])
+    assert heedful.evaluate(chinese, ref=reference, tgt_lang="zh").scores["bleu"] == expected.score
     report = heedful.evaluate(
         "runs/demo", src="test.en", ref=Path("test.de"), metric="exact,ter", beam_size=1
     )

@@ -136,7 +136,7 @@ def _type(kind: object) -> tuple[str, bool]:
 
 
 def _shown(default: object) -> str:
-    return "" if default is None or default is False else f"`{default}`"
+    return "" if default is None or default is False or default == () else f"`{default}`"
 
 
 def _key(entry: dict[str, Any]) -> Iterator[str]:

@@ -26,7 +26,7 @@ class BestOfBoth(Strategy):
         check_options(self)
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
-        """Search twice; `start()` makes the step function of the batch anew."""
+        """Search twice; `start()` makes a new step function."""
         searches = [
             BeamSearch().search(start, replace(task, options=replace(task.options, length_penalty=alpha)))
             for alpha in (0.0, self.alpha)

@@ -2,8 +2,8 @@
 
     heedful train ... --plugin focal_loss.py --set train.loss=focal_loss:FocalLoss
 
-In Python it is `heedful.train(..., loss=FocalLoss(gamma=3.0))`, imported from a file of its own: other
-processes of the training import it by name.
+In Python it is `heedful.train(..., loss=FocalLoss(gamma=3.0))`. `FocalLoss` must be in a module, not in the
+script: other processes import it.
 """
 
 from dataclasses import dataclass

@@ -36,4 +36,4 @@ class LinearWeights(ScaledDotProductAttention):
             mask = causal_mask(q.shape[2], past=k.shape[2] - q.shape[2], device=q.device)
         scores = scores if mask is None else scores * mask
         weights = scores / scores.sum(-1, keepdim=True).clamp_min(1e-6)
-        return self.dropout(weights) @ v  # whose input is what attention maps show
+        return self.dropout(weights) @ v  # attention maps record the input of dropout

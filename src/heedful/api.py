@@ -1,4 +1,4 @@
-"""The functions of `import heedful` that do what a command does, with its names and defaults."""
+"""`heedful.train` and `heedful.evaluate`: the commands as functions, with the same names and defaults."""
 
 import json
 from collections import defaultdict
@@ -82,11 +82,11 @@ def train(  # noqa: PLR0913
     >>> translator = heedful.Translator.load(run.best)
 
     A setting of the configuration may be given by its own name where only one section has it, as `max_steps`;
-    others, such as "model.dropout", stand in `settings`. `src` and `tgt` are files.
+    others, such as "model.dropout", go into `settings`. `src` and `tgt` are files.
 
     Args:
         config: all settings, or a recipe; None: the preset's.
-        output: the run directory; None: as the command.
+        output: the run directory; None: runs/NAME, as for the command.
         preset: the preset to start from.
         settings: values by their whole keys, such as {"model.dropout": 0.2}.
         seeds: train once with each of these, in OUTPUT/seed-N; the result then has the scores of all, with
@@ -96,7 +96,7 @@ def train(  # noqa: PLR0913
         overwrite: rename an existing run to NAME.old-N, and start anew.
         callbacks: called with every event of the training; `callbacks=[print]` shows them.
         track: also write the curves for this program.
-        loss: of a micro-batch, `loss(model, batch) -> Loss`, in place of cross-entropy.
+        loss: the loss of a micro-batch, `loss(model, batch) -> Loss`, in place of cross-entropy.
         schedule: the learning rate, `schedule(step, fraction_done) -> rate`, in place of the configuration's.
         keys: `src`, `tgt`, `valid_src`, `valid_tgt`, `pairs`, `valid_pairs`, `src_key`, `tgt_key`, `init`,
             and other settings.
@@ -156,7 +156,8 @@ def evaluate(
         lowercase: ignore case.
         resamples: bootstrap resamples for the confidence intervals; 0: none.
         search: of a model: options as for `Translator.translations`, such as beam_size=1; for a path also
-            precision, src_lang, shortlist and others that a `Translator` has already.
+            precision, src_lang, shortlist and others that a `Translator` has already; for outputs only
+            tgt_lang, which chooses the tokenizer.
 
     Raises:
         BundleError: no usable bundle.
@@ -169,7 +170,7 @@ def evaluate(
     options = options_from(EvaluationOptions, search, lowercase=lowercase, resamples=resamples, **own)
     references, sources = _lines(ref), None if src is None else _lines(src)
     names = [each for each in (src, ref) if isinstance(each, str | Path)]
-    language = None
+    language = options.languages.tgt_lang
     if isinstance(system, str | Path):
         path, shortlist = Path(system), options.shortlist
         system = load_translator(path, options.languages, options.runtime, shortlist=shortlist)
@@ -179,10 +180,10 @@ def evaluate(
         if sources is None:
             raise InputError("src: the sources are needed, to translate them")
         check_parallel("src", sources, "ref", references)
-        language = system.bundle.config.languages.target
+        language = language or system.bundle.config.languages.target
         outputs = [each.text for each in translate_distinct(system, sources, **options.search)]
-    elif search:
-        raise InputError(f"{next(iter(search))}: is for a model, and these are outputs")
+    elif others := [name for name in search if name != "tgt_lang"]:
+        raise InputError(f"{others[0]}: is for a model, and these are outputs")
     else:
         outputs = list(system)
     [report] = compare_systems(
@@ -199,7 +200,9 @@ def evaluate(
 
 
 def _key(name: str) -> str:
-    """Return the whole key of a setting: of the text, as the command has it, or that of the only section.
+    """Return section.name for a bare setting name.
+
+    The section is data or train for the options of the text, otherwise the only one that has the setting.
 
     Raises:
         ConfigError: no section has it, or several have.
@@ -219,7 +222,7 @@ def _key(name: str) -> str:
 
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:
-    """Return the command that does the same, for the model card; of each file its name alone."""
+    """Return the command that does the same, for the model card, with file names instead of paths."""
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
     words += plugin_options(name for _, name in config.plugged)
     for key, value in values.items():

@@ -13,7 +13,7 @@ from ten_pairs import ENGLISH, GERMAN
 
 from heedful.data.files import ParallelText, read_pairs, read_parallel
 from heedful.data.store import ParallelStore, build_store
-from heedful.settings.loading import load_config, parse_override, to_toml, validate
+from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.text import TokenizerPair, train_tokenizers
 
@@ -108,7 +108,7 @@ def test_settings_of_other_types(cases: int, tmp_path: Path) -> None:
             settings = json.loads(damaged)
         except (ValueError, RecursionError):
             return
-        config = validate(settings if isinstance(settings, dict) else {"model": settings})
+        config = Config(**settings if isinstance(settings, dict) else {"model": settings})
         assert tomllib.loads(to_toml(config))
 
     read_many(cases * 4, CHANGES, read)

@@ -70,7 +70,7 @@ class Progress:
 def settings_of(
     translator: Translator, options: SearchOptions, shown: Mapping[str, object]
 ) -> dict[str, str]:
-    """Return whatever changes translations besides their input, by name.
+    """Return what changes translations besides their input, by name.
 
     Threads and the CPU are not among them: in float32 they change no translation.
 

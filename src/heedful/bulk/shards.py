@@ -177,7 +177,7 @@ class Folder:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardJob:
-    """Whatever a process needs to work on shards; it can be pickled.
+    """What a process needs to work on shards; it can be pickled.
 
     Attributes:
         source: the URL of the directory of the shards.
@@ -274,7 +274,7 @@ class ShardWorker(ABC):
 
     @abstractmethod
     def _read_settings(self) -> dict[str, str]:
-        """Return whatever changes the outputs besides the shards."""
+        """Return what changes the outputs besides the shards."""
 
     @abstractmethod
     def work(self, name: str) -> Record:

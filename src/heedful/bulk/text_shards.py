@@ -23,7 +23,7 @@ _PARQUET = ".parquet"
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationJob(ShardJob):
-    """Whatever a process needs to translate shards.
+    """What a process needs to translate shards.
 
     Attributes:
         load: returns how lines are translated and written; with scores, Parquet files get a column of them.

@@ -31,13 +31,14 @@ _OUT_OF_MEMORY = (
 _COMPLETION = "_HEEDFUL_COMPLETE"  # with a value, a shell asks for completions (typer)
 _TOO_LONG = re.compile(r"[^/:\s]{256,}")  # for the name of a file, anywhere
 
-# Modules of heedful.verbs, in the order of a typical first use; those of several commands, with their help.
+# Modules of heedful.verbs, in the order of a typical first use.
 VERBS = (
     "demo", "prepare", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot",
     "average", "distill", "back-translate", "shortlist", "inspect", "import_", "export", "push",
 )  # fmt: skip
-# of verbs that share one
-_MODULES = {"distill": "synthetic", "back-translate": "synthetic", "prepare": "train"}
+# Verbs defined in another verb's module.
+_MODULES = {"distill": "synthetic", "back-translate": "synthetic"}
+# Modules with several commands, and their help.
 GROUPS = {
     "draw": "Draw parts of the paper, lengths of text, or model heads.",
     "bench": "Measure the speed of training or translation.",
@@ -193,7 +194,7 @@ def _open_closed_streams() -> None:
 
 
 def _arguments() -> list[str]:
-    """Return the arguments of the program, or those of the command line that a shell completes."""
+    """Return the arguments of the program, or of the command line that a shell completes."""
     if _COMPLETION not in os.environ:
         return sys.argv[1:]
     return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[

@@ -1,4 +1,4 @@
-"""The command line of a task: a dataclass whose fields, and those of its groups, are arguments and options.
+"""The command line of a task: the fields of a dataclass and of its groups are arguments and options.
 
 Help is plain: importing rich would slow `--help` down.
 """
@@ -14,19 +14,19 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from heedful.errors import InputError
-from heedful.settings.options import Option, kinds_of, options_of
+from heedful.settings.options import Option, Settings, kinds_of, options_of
 
 _PLUGIN = "plugin"
-_OPTION = Option("A Python file with parts of your own, which settings name as FILE:NAME.", metavar="FILE.py")
+_OPTION = Option("A Python file with your own parts; settings name them as PLUGIN:NAME.", metavar="FILE.py")
 HELP_ALL = "help_all"  # the parameter of --help-all
 
 
 @dataclass(frozen=True)
 class OptionsOf:
-    """Marks a field of a task that maps names of settings to values: those that the command line sets.
+    """Marks a field that collects search settings set on the command line, as a dict.
 
     Attributes:
-        classes: whose settings they are, as `module:Class`: imported when the command is called.
+        classes: the dataclasses with these settings, as `module:Class`; imported when the command is called.
         without: names of settings that the command does not have.
     """
 
@@ -180,9 +180,9 @@ def _groups_of(task: type) -> Iterator[tuple[str, type | OptionsOf]]:
 
 
 def _parameters_of(task: type | OptionsOf, rare: set[str]) -> Iterator[Parameter]:
-    """Yield a parameter for each field that has an `Option`, those of a group where the group stands.
+    """Yield a parameter for each field with an `Option`, groups expanded in place.
 
-    The names of those that the short help leaves out are added to the set.
+    Names that the short help leaves out are added to `rare`.
     """
     if isinstance(task, OptionsOf):
         for group, name in task.settings():
@@ -219,18 +219,27 @@ def _overriding(group: type, name: str) -> Parameter:
 
 def _parameter(name: str, kind: Any, default: object, option: Option) -> Parameter:  # noqa: ANN401
     text = f"{option.help} [default: {option.default}]" if option.default is not None else option.help
+    parser: Callable[[Any], Any] | None = _file if option.is_file else None
+    if kind == Settings:
+        kind, parser = list[str], _setting
     shown = typer.Option(
         *option.flags_of(name),
         min=option.minimum,
         max=option.outer_maximum or option.maximum,
         metavar=option.metavar or ("<path>" if option.is_file else None),
-        parser=_file if option.is_file else None,
+        parser=parser,
         help=text.strip(),
         rich_help_panel=option.heading,
     )
     if option.is_argument:
         shown = typer.Argument(metavar=option.metavar, help=text)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    from heedful.settings.loading import parse_override  # 0.1 s
+
+    return parse_override(text)
 
 
 def _file(name: str | Path) -> Path:

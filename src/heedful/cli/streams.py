@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import typer
@@ -16,11 +16,12 @@ _SEARCHES = "heedful.decoding"  # the logger of all engines
 _SHOWN = 5
 _SLOW = 10.0  # seconds after which a faster option is suggested
 _BETWEEN_LINES = 60.0  # seconds, where the progress of a translation is printed and not drawn
+_PAIRS_SHOWN = 64  # between two movements of a bar
 _BETWEEN_SHARES = 20.0  # where that of other work is
 
 
 def check_stdin_once(**inputs: Path | Sequence[Path] | None) -> None:
-    """Check that at most one of the inputs is stdin, by whatever name.
+    """Check that at most one of the inputs is stdin, under any name.
 
     Args:
         inputs: files by their options, one or several; `-` is stdin, and None is ignored.
@@ -111,6 +112,18 @@ def bar() -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
+def bar_of_pairs(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes the number of pairs done; without a total, it shows nothing."""
+    with bar() if total else nullcontext() as show:
+
+        def show_pairs(number: int) -> None:
+            if show and total and number % _PAIRS_SHOWN == 0:
+                show(f"{number:,} of {total:,} pairs", number / total)
+
+        yield show_pairs
+
+
+@contextmanager
 def translation_display(
     share_read: Callable[[], float | None], *, items: str = "lines", size: str = "tokens"
 ) -> Iterator[Callable[[int, int], None]]:
@@ -158,11 +171,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def print_precision(name: str) -> None:
-    """Print on stderr the precision that `--precision auto` has chosen: outputs may depend on it."""
-    print(f"precision {name}: the fastest here", file=sys.stderr)
 
 
 def suggest_auto_precision(precision: str, seconds: float) -> None:

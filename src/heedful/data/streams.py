@@ -247,7 +247,7 @@ def new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
 
 
 class Writable(Protocol):
-    """Whatever bytes can be written to."""
+    """A stream that bytes can be written to."""
 
     def write(self, text: bytes, /) -> object:
         """Write some bytes."""

@@ -1,7 +1,7 @@
 """Scores of plain text against references, with confidence intervals: sacreBLEU's metrics, and error rates.
 
 A metric is a function from `Texts` to a `Measurement`. One of a plugin (`settings/plugins.py`) may also be a
-class that is made from the text after its name, `plugin:Name=text`, and called. How texts are divided into
+class that is made from the text after its name, `PLUGIN:NAME=text`, and called. How texts are divided into
 words is in `evaluation/tokenization.py`.
 """
 

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_map_only
 
 from heedful.errors import InteropError
 from heedful.model.positions import sinusoids
-from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import is_whole, short
+from heedful.settings.run import Config
 from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
@@ -286,7 +286,8 @@ class Conversion:
         if not is_whole(num_kv_heads, least=1):
             raise self.error(f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads")
         sizes = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
-        config = validate({"model": {"dropout": 0.0} | facts | sizes | self.settings | read}).model
+        model: Any = {"dropout": 0.0} | facts | sizes | self.settings | read
+        config = Config(model=model).model
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> dict[str, Any]:

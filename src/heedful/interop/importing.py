@@ -20,7 +20,6 @@ from heedful.interop.layouts import (
 from heedful.interop.marian_native import LAYOUT as MARIAN
 from heedful.interop.opennmt import LAYOUT as OPENNMT
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
-from heedful.settings.loading import validate
 from heedful.settings.run import Config
 from heedful.text import TokenizerPair
 
@@ -126,7 +125,7 @@ def _read_file(
 
 def _config(sections: Mapping[str, Any]) -> Config:
     """Return the configuration of an imported model, without label smoothing, which no format states."""
-    return validate({**sections, "train": {"label_smoothing": 0.0} | sections.get("train", {})})
+    return Config(**{**sections, "train": {"label_smoothing": 0.0} | sections.get("train", {})})
 
 
 def _padding(tokenizers: TokenizerPair | None) -> dict[str, int]:

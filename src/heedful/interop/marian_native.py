@@ -30,8 +30,8 @@ from heedful.interop.marian_files import (
     with_zero_row,
 )
 from heedful.interop.vocabulary import NEVER, read_bytes
-from heedful.settings.loading import validate
 from heedful.settings.parsing import is_whole, short, shown
+from heedful.settings.run import Config
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
@@ -171,14 +171,14 @@ def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
         if options.tgt_lang or options.src_lang:
             raise InteropError(f"{files.model}: without vocabularies there are no languages; leave them out")
         search["suppressed_ids"] = (sizes[1],)
-        return ImportedBundle(validate(sections), model.weights, None, notes)
+        return ImportedBundle(Config(**sections), model.weights, None, notes)
     search["suppressed_ids"] = _suppressed_ids(files, tokenizers.tgt)
     sections["languages"] = _languages(files, tokenizers.src, options)
     joint = model.config.tied == "all" or tokenizers.joint
     sections["tokenizer"] = {"kind": tokenizers.src.kind, "joint": joint}
     sections["tokenizer"]["vocab_size"] = tokenizers.src.vocab_size
     shortlist = None if files.shortlist is None else _read_shortlist(files.shortlist, sizes, tokenizers)
-    return ImportedBundle(validate(sections), model.weights, tokenizers, notes, shortlist)
+    return ImportedBundle(Config(**sections), model.weights, tokenizers, notes, shortlist)
 
 
 def _is_in_8_bits(weight: Tensor) -> bool:

@@ -33,8 +33,8 @@ from heedful.interop.ctranslate2.reading import TextFiles, read_settings, tokeni
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import read_bytes, unique_names
 from heedful.model.transformer import SINUSOIDS
-from heedful.settings.loading import validate
 from heedful.settings.parsing import is_whole, shown
+from heedful.settings.run import Config
 from heedful.storage.torch_weights import read_pickled
 from heedful.text import SpecialIds, TokenizerPair
 
@@ -390,7 +390,7 @@ class _Source:
         ]
         is_joint = src == tgt and len(set(models)) < len(STACKS)
         tokenizers = TokenizerPair(pair[0], pair[0] if is_joint else pair[1])
-        sections = {
+        sections: dict[str, Any] = {
             "model": config.model_dump(),
             "decode": _SEARCH,
             "tokenizer": {
@@ -400,7 +400,7 @@ class _Source:
                 "source_eos": False,
             },
         }
-        return ImportedBundle(validate(sections), imported.weights, tokenizers, notes)
+        return ImportedBundle(Config(**sections), imported.weights, tokenizers, notes)
 
 
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models

@@ -61,7 +61,7 @@ def average(
     save_bundle(bundle, output, card=card)
     if bundle.path is not None and ALIGNER_FILE in bundle_file_names(bundle.path):
         notify(
-            f"the aligner of {bundle.path} is not in the average, whose embeddings are others; "
+            f"the aligner of {bundle.path} was not averaged, because the embeddings differ; "
             "learn one with heedful align --learn"
         )
     return checkpoints

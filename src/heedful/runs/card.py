@@ -143,7 +143,7 @@ def _plugged_section(config: Config) -> list[str]:
 
 
 def shared_config(config: Config) -> Config:
-    """Return the configuration that a bundle has: of each file its name alone."""
+    """Return the configuration that a bundle has, with file names instead of paths."""
     data = config.data.model_dump() | {"cache_dir": None}
     names: dict[str, Any] = {key: data[key] and _file_name(data[key]) for key in _FILES}
     names["corpora"] = [

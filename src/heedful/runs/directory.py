@@ -6,7 +6,7 @@ Nothing that a user may have put there is ever removed: `--overwrite` renames th
 import itertools
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ class DirectoryGuard:
     def watched(self) -> Iterator[None]:
         """Compare with the current directory until the block ends.
 
-        It is kept open: some network file systems change the inode of a directory that nobody has open.
+        It is kept open: some network file systems change the inode of a directory that is not open.
         """
         descriptor = None if os.name == "nt" else os.open(self.path, os.O_RDONLY)
         try:
@@ -149,10 +149,19 @@ def check_texts_are_outside(run: Path, now: Config) -> None:
     Raises:
         RunError: one is, and its name would soon be another.
     """
-    for name in _text_files(now.data).values():
-        if name is not None and Path(name).resolve().is_relative_to(run.resolve()):
+    check_are_outside(run, _text_files(now.data).values())
+
+
+def check_are_outside(run: Path, paths: Iterable[str | Path | None]) -> None:
+    """Check that no path is in the directory that `--overwrite` renames.
+
+    Raises:
+        RunError: one is.
+    """
+    for path in paths:
+        if path is not None and Path(path).resolve().is_relative_to(run.resolve()):
             raise RunError(
-                f"{name}: is in {run}, which --overwrite would rename; move it, or give another --output"
+                f"{path}: is in {run}, which --overwrite would rename; move it, or give another --output"
             )
 
 

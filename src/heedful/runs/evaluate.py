@@ -1,5 +1,6 @@
 """Evaluate: read a test set, translate it with runs and bundles, and score these and other outputs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from heedful.data.files import check_parallel, read_lines
@@ -16,8 +17,14 @@ from heedful.runs.output_checks import check_output
 from heedful.storage.bundle import bundle_file_names, resolve_bundle
 
 
-def evaluate(options: EvaluationOptions) -> tuple[list[System], list[EvaluationReport]]:
+def evaluate(
+    options: EvaluationOptions, *, notify: Callable[[str], None]
+) -> tuple[list[System], list[EvaluationReport]]:
     """Read everything, check it, translate, write the outputs, score; see the command of this name.
+
+    Args:
+        options: what to score, and how.
+        notify: called with the precision that "auto" has chosen for a model.
 
     Returns:
         The systems, the run first, then those of `hyp`, then those of `compare`; and a report for each.
@@ -56,7 +63,9 @@ def evaluate(options: EvaluationOptions) -> tuple[list[System], list[EvaluationR
     def system(path: Path) -> System:
         if path in written:
             return System(str(path), written[path])
-        translator = load_translator(path, options.languages, options.runtime, shortlist=options.shortlist)
+        translator = load_translator(
+            path, options.languages, options.runtime, shortlist=options.shortlist, notify=notify
+        )
         search = search_options(options.search, translator.bundle.config.decode)
         return System.translating(str(path), translator, lines, search)
 

@@ -23,7 +23,7 @@ class FoundRate:
 
     Attributes:
         test: the rates that were tried.
-        settings: what sets the rate, by whole keys.
+        settings: the settings that give this rate, by whole keys.
     """
 
     test: RangeTest
@@ -38,7 +38,7 @@ def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) ->
     """Return the best of several learning rates for a new model, or for one to fine-tune; nothing is written.
 
     Args:
-        config: of the training.
+        config: the configuration of the training.
         callbacks: called with the notices of what is being done.
 
     Raises:

@@ -124,11 +124,11 @@ def load_translator(
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
     Args:
-        run: where the bundle is.
-        languages: of a model that has many.
+        run: a run, a bundle, or a name on the hub.
+        languages: the languages to translate from and into, for a model that has many.
         runtime: how to compute.
-        shortlist: where the file is.
-        ensemble: where more bundles are, whose models translate with that one.
+        shortlist: the file of a shortlist.
+        ensemble: more runs or bundles; all models translate together.
         notify: called with the precision that "auto" has chosen: outputs may depend on it.
 
     Raises:

@@ -39,7 +39,7 @@ class Notices:
 
     @contextmanager
     def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[Report]:
-        """Inside the block, show what is being done whenever nothing was shown for so many seconds.
+        """Inside the block, show what is being done whenever nothing was shown for `silence` seconds.
 
         Yields a function that takes the fraction that is done, from which the time left is estimated.
         """

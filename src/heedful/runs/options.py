@@ -27,9 +27,11 @@ from heedful.settings.options import (
     Remove,
     Run,
     Runtime,
+    Settings,
     ShortlistFile,
     ValidSrc,
     ValidTgt,
+    settings_like,
 )
 
 SHORTLIST = "shortlist.safetensors"
@@ -54,7 +56,7 @@ class TranslationOptions:
     output: Annotated[
         str | None,
         Option(
-            "Write the translations to this file; those of shards into this directory.",
+            "The output file; for shards or a directory of documents, the output directory.",
             default="stdout",
             metavar="PATH",
             flags=OUTPUT,
@@ -82,8 +84,8 @@ class TranslationOptions:
     column: Annotated[
         str | None,
         Option(
-            "Column of Parquet shards that holds the text; names or numbers of those of a table in CSV or "
-            "TSV, separated by commas.",
+            "The text column of Parquet shards. For CSV or TSV documents: column names or numbers, "
+            "comma-separated.",
             metavar="NAME",
             default="text for shards",
             is_common=False,
@@ -92,7 +94,8 @@ class TranslationOptions:
     on: Annotated[
         str,
         Option(
-            "Where shards are translated; ray is a Ray cluster, or all cores here.",
+            "Where shards are translated. here: in this process; ray: on a Ray cluster, or on all cores of "
+            "this machine if there is none.",
             metavar="here|ray",
             is_common=False,
         ),
@@ -184,8 +187,8 @@ class EvaluationOptions:
     metric: Annotated[
         str,
         Option(
-            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL; "
-            "comma-separated.",
+            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL, or a "
+            "metric of a plugin, PLUGIN:NAME; comma-separated.",
             metavar="NAMES",
         ),
     ] = "bleu,chrf"
@@ -261,10 +264,7 @@ class ShortlistOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticOptions:
-    """How text is translated, the pairs are filtered, and a model is trained on them.
-
-    `overrides` are settings of the training by their whole keys.
-    """
+    """How text is translated, the pairs are filtered, and a model is trained on them."""
 
     output: Annotated[
         Path, Option("The run directory; the translations are in its folder synthetic.", flags=OUTPUT)
@@ -273,7 +273,9 @@ class SyntheticOptions:
         Path | None, Option("A recipe of the training, or a run's config.toml.", metavar="CONFIG.toml")
     ] = None
     preset: Annotated[str | None, PRESET] = None
-    overrides: Sequence[tuple[str, Any]] = ()
+    settings: Annotated[
+        Settings, settings_like("A setting of the training, for example train.max_minutes=20; repeatable.")
+    ] = ()
     resume: Annotated[
         bool, Option("Go on with the translation or training that was interrupted, if there was one.")
     ] = False

@@ -42,7 +42,7 @@ from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
 from heedful.runs.directory import CONFIG, TOKENIZER
 from heedful.runs.loading import local_bundle
 from heedful.runtime.threads import check_workers, num_threads, using_threads
-from heedful.settings.loading import load_config, to_toml, validate
+from heedful.settings.loading import load_config, to_toml
 from heedful.settings.run import Config, DataConfig
 from heedful.settings.section import Section
 from heedful.storage.bundle import load_bundle
@@ -132,7 +132,7 @@ class PairShards:
         return {"bytes": sum(each["bytes"] for each in each_file), "sha256": checksums}
 
     def sample(self, pairs: int, directory: Path) -> ParallelText:
-        """Return the first pairs of each shard, in proportion to its size; so many of all shards, at most."""
+        """Return the first pairs of each shard, in proportion to its size, `pairs` in total at most."""
         src, tgt, total = list[str](), list[str](), max(1, sum(self.sizes.values()))
         for name, size in self.sizes.items():
             left = max(1, pairs * size // total)
@@ -157,7 +157,7 @@ def _url(folder: Folder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationJob(ShardJob):
-    """Whatever a process needs to turn shards into ids.
+    """What a process needs to turn shards into ids.
 
     Attributes:
         text: the shards.
@@ -245,7 +245,7 @@ def temporary_directory(parent: Path) -> Iterator[Path]:
 
 
 def settings_of_text(config: Config, tokenizers: TokenizerPair) -> dict[str, str]:
-    """Return whatever the ids of a text depend on."""
+    """Return what the ids of a text depend on."""
     template = SpecialTokens.of(config, tokenizers)
     frame = (template.src_prefix, template.src_suffix, template.tgt_prefix, template.tgt_suffix)
     return {
@@ -446,7 +446,7 @@ class PreparedText:
             check_section("tokenizer", config.tokenizer, was.tokenizer, str(self.path), remedy=remedy)
             config = _taking_over(config, was, set_values(config.tokenizer))
             longest = {"max_length": was.data.max_length} | set_values(config.data)
-            config = validate(config.model_dump(exclude_unset=True) | {"data": longest})
+            config = Config(**config.model_dump(exclude_unset=True) | {"data": longest})
         if config.tokenizer.sampling and not self.store.has_text:
             raise ConfigError(
                 f"tokenizer.sampling={config.tokenizer.sampling}: {self.path} has no sentences to sample "
@@ -490,7 +490,7 @@ def _taking_over(config: Config, other: Config, own: Mapping[str, Any]) -> Confi
         "languages": other.languages.model_dump() | set_values(config.languages),
         "model": {"decoder_start_id": other.model.decoder_start_id} | set_values(config.model),
     }
-    return validate(settings)
+    return Config(**settings)
 
 
 def check_section(section: str, requested: Section, actual: Section, name: str, *, remedy: str) -> None:

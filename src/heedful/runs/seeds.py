@@ -35,8 +35,8 @@ class SeedsResult:
     (40.0, 1.0)
 
     Attributes:
-        runs: the result of each run, by its seed.
-        scores: of each run's best model on the validation set, by its seed.
+        runs: the result of each run, by seed.
+        scores: validation scores of each run's best model, by seed.
     """
 
     runs: Mapping[int, TrainResult]
@@ -97,11 +97,11 @@ def train_seeds(
     The card of each best model gets the table, too.
 
     Args:
-        config: of all runs, apart from the seed.
+        config: the configuration of all runs, apart from the seed.
         output: the directory of the runs.
-        seeds: of the runs, at least two.
+        seeds: at least two random seeds.
         train: `heedful.runs.train.train` with all other arguments.
-        resume: leave the finished runs as they are, continue those that were interrupted, start the others.
+        resume: keep finished runs, continue interrupted ones, start the rest.
         overwrite: rename what is in the directory to NAME.old-N, and start anew.
         callbacks: called with every event of all runs.
 
@@ -135,7 +135,7 @@ def train_seeds(
 
 
 def config_to_resume(output: Path, seeds: Sequence[int] | None) -> Path | None:
-    """Return the settings of the run to resume; of several, those of the first that was started."""
+    """Return the config.toml to resume; with several seeds, the first that exists."""
     directories = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
     return next((run / CONFIG for run in directories if (run / CONFIG).exists()), None)
 
@@ -190,9 +190,9 @@ def _section(result: SeedsResult, seed: int) -> str:
     lines = [head, ["---"] * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (
-        f"{_SECTION}\nThis model was trained with the seed {seed}. Scores on the validation set of the best "
-        "model of each run that differs in nothing else, their mean and sample standard deviation "
-        f"(n - 1):\n\n{table}\n"
+        f"{_SECTION}\nThis model was trained with the seed {seed}. Validation scores of the best model of "
+        "each run, their mean, and their sample standard deviation (n - 1); the runs differ only in the seed:"
+        f"\n\n{table}\n"
     )
 
 

@@ -37,7 +37,7 @@ from heedful.runs.prepare import (
     with_vocabulary,
 )
 from heedful.runtime.threads import check_workers, num_threads, set_threads
-from heedful.settings.loading import ALTERNATIVES, load_config, validate
+from heedful.settings.loading import ALTERNATIVES, load_config
 from heedful.settings.options import PAIR_TOKENS
 from heedful.settings.plugins import part
 from heedful.settings.run import Config, DataConfig
@@ -385,7 +385,7 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
         }
     train = config.train.replace(precision=execution.precision)
     settings = config.model_dump(exclude_unset=True) | {"model": model, "train": train.model_dump()}
-    return validate(settings), execution
+    return Config(**settings), execution
 
 
 def training_device(name: str) -> torch.device:

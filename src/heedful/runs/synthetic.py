@@ -10,7 +10,6 @@ Each part is complete or absent, so a later start continues what was interrupted
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
@@ -27,13 +26,14 @@ from heedful.decoding.options import search_options
 from heedful.documents.formats import refuse_documents
 from heedful.errors import CorpusError, RunError
 from heedful.runs.card import shared_name, shell_command, without_directories
-from heedful.runs.directory import CONFIG, RunDirectory
+from heedful.runs.directory import CONFIG, RunDirectory, check_are_outside
 from heedful.runs.loading import load_translator, options_from
 from heedful.runs.notices import Listener
 from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.runs.prepare import with_vocabulary
 from heedful.runs.train import TrainResult, train
 from heedful.runtime.durable import put_file_in_place
+from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Filtering, HeldOutText, options_of
@@ -115,9 +115,7 @@ class Synthesis:
             "tokenizer.bundle": vocabulary,
         }
         overrides += [(key, str(value)) for key, value in text.items() if value]
-        config = load_config(
-            options.config, preset=options.preset, overrides=[*overrides, *options.overrides]
-        )
+        config = load_config(options.config, preset=options.preset, overrides=[*overrides, *options.settings])
         name = config.tokenizer.bundle
         return config if name is None else with_vocabulary(config, name)[0]
 
@@ -218,8 +216,8 @@ def _from_python(
     settings: Mapping[str, Any] | None,
     callbacks: Sequence[Listener],
 ) -> TrainResult:
-    overrides = [(key, plain(value, key)) for key, value in (settings or {}).items()]
-    options = options_from(kind, keywords, overrides=overrides, **own)
+    pairs = [(key, plain(value, key)) for key, value in (settings or {}).items()]
+    options = options_from(kind, keywords, settings=pairs, **own)
     config = make_pairs(options)
     return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
 
@@ -231,15 +229,15 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
         shown = options_of(cast(type, type(group)))
         for each in fields(group):
             value = getattr(group, each.name)
-            option = shown.get(each.name)
-            if option is None or option.is_argument or value == each.default or each.name == "resume":
+            option = None if each.name in ("resume", "settings") else shown.get(each.name)
+            if option is None or option.is_argument or value == each.default:
                 continue
             for one in value if isinstance(value, list) else [value]:
                 words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     words += plugin_options(name for _, name in config.plugged)
-    for key, value in options.overrides:
+    for key, value in options.settings:
         words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shell_command(map(without_directories, words))
 
@@ -291,7 +289,7 @@ def make_pairs(
         HeedfulError: models or settings that cannot be used.
     """
     synthesis, (_, source, *_) = Synthesis(options), options.parts
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
+    if has_other_ranks():
         raise RunError(
             "several processes would translate the same text; start one, and continue its training by "
             "torchrun, as in torchrun --nproc-per-node 4 -m heedful train --resume --output RUN"
@@ -341,19 +339,11 @@ def _check(synthesis: Synthesis, notify: Callable[[str], None]) -> None:
     run = RunDirectory(options.output)
     run.check(resume=False, overwrite=options.overwrite)
     if options.overwrite:
-        _check_inputs_are_outside(synthesis)
+        models, source, *_ = options.parts
+        parallel = [each[key] for each in synthesis.others for key in ("src", "tgt")]
+        check_are_outside(run.path, (source, *models, *parallel, options.valid_src, options.valid_tgt))
         if (old := run.set_aside()) is not None:
             notify(f"the old run is in {old} now")
-
-
-def _check_inputs_are_outside(synthesis: Synthesis) -> None:
-    options = synthesis.options
-    models, source, *_ = options.parts
-    parallel = [Path(each[key]) for each in synthesis.others for key in ("src", "tgt")]
-    valid, output = (options.valid_src, options.valid_tgt), options.output
-    for path in (source, *models, *parallel, *valid):
-        if path is not None and path.resolve().is_relative_to(output.resolve()):
-            raise RunError(f"{path}: is in {output}, which --overwrite would rename; give another --output")
 
 
 def _describe(synthesis: Synthesis) -> str:

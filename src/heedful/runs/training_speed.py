@@ -1,6 +1,5 @@
 """The speed of training on this machine: of its steps, and of matrix multiplications."""
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from heedful.runs.setup import PreparedRun, set_up_training
 from heedful.runtime.memory import PeakMemory, peak_memory
 from heedful.runtime.native import native
 from heedful.runtime.threads import restored_threads, using_threads
+from heedful.runtime.workers import has_other_ranks
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.memory import limited_onednn_cache
@@ -110,7 +110,7 @@ def bench_training(
         BundleError: the base model is not usable.
         TrainingError: the loss is not finite, or a worker has died.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if has_other_ranks():
         raise ConfigError(
             "bench train measures the processes that it starts itself; run it without torchrun, "
             "with train.processes"

@@ -92,20 +92,20 @@ def translate(
     """Translate; every output is complete or absent.
 
     Args:
-        options: of the task.
-        translator: the models; None: those of the options.
+        options: what to translate, and how.
+        translator: the models; None: load `options.run`.
         notify: called with lines about the progress.
-        display: of the progress.
+        display: shows the progress.
 
     Returns:
-        What was done of a directory, whose failures are not raised; None: it was one file.
+        The outcome of a directory (failures are listed, not raised); None for one file.
 
     Raises:
         OptionError: options that contradict each other.
         CorpusError: a bad line, after those before it are written.
         HeedfulError: a model, a file or an earlier output that cannot be used.
     """
-    _refuse(
+    _raise_first(
         (options.scores and options.json, "--scores and --json exclude each other; JSON holds the scores"),
         (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
         (options.resume and options.to_tmx is not None, "--to-tmx needs a run that is not resumed"),
@@ -121,8 +121,8 @@ def translate(
     return None
 
 
-def _refuse(*cases: tuple[object, str]) -> None:
-    """Refuse options that contradict each other.
+def _raise_first(*cases: tuple[object, str]) -> None:
+    """Raise an error if options contradict each other.
 
     Raises:
         OptionError: with the message of the first case that holds.
@@ -151,7 +151,7 @@ class _Task:
         options = self.options
         ends_in_slash = (options.output or "").endswith(("/", os.sep))  # which a path does not keep
         has_terms = options.glossary is not None and not options.resume
-        _refuse(
+        _raise_first(
             (options.column, "--column is for Parquet shards, and this is a file of lines"),
             (ends_in_slash, f"{options.output}: is a directory; give the name of a file"),
             (
@@ -163,7 +163,7 @@ class _Task:
         refuse_documents([str(source)])
         self._check_outputs([source, options.prefix])
         cannot = options.line_buffered or not is_resumable(output)
-        _refuse(
+        _raise_first(
             (options.resume and cannot, "--resume needs --output, the name of a file, and no --line-buffered")
         )
         with ExitStack() as stack:
@@ -183,7 +183,7 @@ class _Task:
             )
 
     def documents(self, document: Path) -> "Outcome | None":
-        """Translate a document into a file of the same format, or those of a directory into another one."""
+        """Translate a document, or all documents of a directory."""
         options, is_folder = self.options, document.is_dir()
         lines_only = {
             "--input": options.source, "--prefix": options.prefix, "--scores": options.scores,
@@ -191,7 +191,9 @@ class _Task:
             "--line-buffered": options.line_buffered, "--on": options.on != "here",
             "--glossary-report": options.glossary_report,
         }  # fmt: skip
-        _refuse(*((value, f"--document and {each} exclude each other") for each, value in lines_only.items()))
+        _raise_first(
+            *((value, f"--document and {each} exclude each other") for each, value in lines_only.items())
+        )
         if options.output is None:
             raise OptionError("--document needs --output, the name of the translated document")
         from heedful.bulk import documents  # 0.1 s
@@ -200,7 +202,7 @@ class _Task:
         files = documents.FolderFiles.of(document, options.output) if is_folder else None
         if files is None:
             is_file, is_same = is_resumable(output), output.suffix.lower() == document.suffix.lower()
-            _refuse(
+            _raise_first(
                 (is_file and not is_same, f"{output}: must end in {document.suffix}, as the document does"),
                 (options.resume and not is_file, "--resume needs --output, the name of a file"),
             )
@@ -236,7 +238,7 @@ class _Task:
             "--glossary-report": options.glossary_report, "--to-tmx": options.to_tmx,
         }  # fmt: skip
         is_loaded = on_ray and self.translator is not None
-        _refuse(
+        _raise_first(
             *((value, f"{each} is for single files, not for shards") for each, value in files_only.items()),
             (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
             (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),

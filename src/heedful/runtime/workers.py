@@ -5,6 +5,7 @@ no `if __name__ == "__main__":`, would train there too; stdin has no file to run
 Python with the modules that it imports itself, on every operating system.
 """
 
+import os
 import signal
 import sys
 import threading
@@ -21,6 +22,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Worker = tuple[SpawnProcess, "Connection[Any, Any]"]
 
 _HIDING = threading.RLock()
+
+
+def has_other_ranks() -> bool:
+    """Return whether torchrun started this process, together with others."""
+    return os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1")
 
 
 def start_worker(run: Callable[..., None], payload: bytes, *handles: object) -> Worker:

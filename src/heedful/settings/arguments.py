@@ -52,6 +52,8 @@ def _hint(parameter: Parameter, function: Callable[..., Any]) -> Any:  # noqa: A
 
 def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
     """Return whether a value is of a type; a text is no sequence of texts, and a bool is no number."""
+    if type(hint) is type and hint not in _NUMBERS:  # most items of a long list
+        return isinstance(value, hint)
     origin, inner = get_origin(hint), get_args(hint)
     if hint in _NUMBERS:
         return isinstance(value, _NUMBERS[hint]) and not isinstance(value, bool)

@@ -59,7 +59,7 @@ def load_config(
         if not isinstance(merged.get(section, {}), dict):
             raise ConfigError(f"{section} is a section of settings, not a value")
         merged = _merge(merged, {section: {field: plain(value, key)} if field else value})
-    return validate(merged)
+    return Config(**merged)
 
 
 def plain(value: object, key: str) -> object:
@@ -71,15 +71,6 @@ def plain(value: object, key: str) -> object:
     if callable(value):
         return reference_to(value, key)
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def validate(settings: Mapping[str, Any]) -> Config:
-    """Validate the sections of settings and return them as a Config.
-
-    Raises:
-        ConfigError: for the first wrong key, with a suggestion if one is close.
-    """
-    return Config(**settings)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -171,7 +171,7 @@ class ModelConfig(Section):
 
     @property
     def plugged(self) -> dict[str, str]:
-        """The parts of plugins, `plugin:Name` by the setting that names each; only torch computes them."""
+        """The parts of plugins, `PLUGIN:NAME` by the setting that names each; only torch computes them."""
         names = ("attention", "feed_forward", "activation", "norm_kind", "positions")
         values = {f"model.{name}": getattr(self, name) for name in names}
         return {key: value for key, value in values.items() if value and ":" in value}

@@ -46,18 +46,18 @@ class Option:
 
     Attributes:
         help: one or two sentences; one, where the setting is a key of the configuration too.
-        heading: of the help, under which it stands; None: among the command's own options.
-        minimum: of a number.
-        maximum: of a number.
-        outer_maximum: of a number in a file or on the command line, where Python takes larger ones.
-        above: of a number that must be greater than this; `check_options` says so, not the command line.
+        heading: the heading in the help; None: among the command's own options.
+        minimum: the least number.
+        maximum: the greatest number.
+        outer_maximum: the greatest number in a file or on the command line; Python takes greater ones.
+        above: a number must be greater than this; `check_options` checks it, the command line does not.
         metavar: what stands for the value in the help; None: its type.
-        default: what holds where it is not set, in words; None: the field's default says so.
-        flags: such as --output and -o; none: the name of the field.
-        is_argument: whether the value stands by itself, without a flag.
-        is_file: whether it names a file that is written, and so does not end in a slash.
-        is_common: whether `--help` shows it, and not `--help-all` alone; None: if it has no heading. What is
-            required is always shown.
+        default: the default in words; None: the field's default is shown.
+        flags: the flags, such as --output and -o; none: made from the field's name.
+        is_argument: whether the value has no flag.
+        is_file: whether it names a file to write, which does not end in a slash.
+        is_common: whether `--help` shows it, not `--help-all` alone; None: if it has no heading. A required
+            option is always shown.
     """
 
     help: str
@@ -373,7 +373,7 @@ Prefix = Annotated[
 Ensemble = Annotated[
     list[Path] | None,
     Option(
-        "Another model, whose probabilities are averaged with those of RUN; repeatable.",
+        "Another model for an ensemble; probabilities are averaged; repeatable.",
         metavar="RUN",
         is_common=False,
     ),
@@ -394,6 +394,9 @@ DEVICE = Option(
     "Device; auto uses a GPU if there is one.", COMPUTING, metavar=_choices(Device), is_common=True
 )
 OUTPUT = ("--output", "-o")
+
+
+Settings = Sequence[tuple[str, Any]]  # keys and values of --set; on the command line as KEY=VALUE
 
 
 def settings_like(text: str) -> Option:
@@ -506,7 +509,7 @@ class TrainingRequest(TrainingText):
     init: Annotated[
         str | None,
         Option(
-            "Bundle or run to fine-tune; architecture and tokenizers are those of the bundle.",
+            "Fine-tune this bundle or run; its architecture and tokenizers are kept.",
             metavar="BUNDLE",
         ),
     ] = None
@@ -531,7 +534,7 @@ class HeldOutText:
 Keep = Annotated[
     list[str] | None,
     Option(
-        "Keep the pairs that this filter finds when others are removed; can be repeated.",
+        "Keep the pairs that this filter finds when others are removed; repeatable.",
         TEXT,
         metavar="FILTER",
     ),
@@ -539,7 +542,8 @@ Keep = Annotated[
 Remove = Annotated[
     list[str] | None,
     Option(
-        "When faulty pairs are removed, remove those of this filter too; can be repeated.",
+        "Also remove the pairs that this filter, or PLUGIN:NAME of a plugin, finds, when faulty pairs are "
+        "removed; repeatable.",
         TEXT,
         metavar="FILTER",
     ),
@@ -556,7 +560,7 @@ class Filtering:
             "Expected language of the source, such as en.",
             TEXT,
             metavar="CODE",
-            default="that of most lines",
+            default="the language of most lines",
         ),
     ] = None
     tgt_lang: Annotated[
@@ -565,7 +569,7 @@ class Filtering:
             "Expected language of the target, such as de.",
             TEXT,
             metavar="CODE",
-            default="that of most lines",
+            default="the language of most lines",
         ),
     ] = None
     examples: Annotated[int, Option("Examples shown of each filter.", TEXT, minimum=0)] = 3

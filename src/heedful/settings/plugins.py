@@ -1,4 +1,4 @@
-"""Plugins: a user's own parts, which the configuration names as `plugin:Name`, such as `mine:Linear`.
+"""Plugins: Python files with a user's own parts. A setting names a part as `PLUGIN:NAME`: `mine:Linear`.
 
 A plugin is a Python file that the user names (`--plugin mine.py`, `load_plugin`), or a module of an installed
 package, for which the package has an entry point in the group `heedful.plugins`. Names are looked up nowhere
@@ -28,12 +28,12 @@ _INSTALLED: set[str] = set()  # names of plugins from entry points
 
 
 def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
-    """Load a Python file with parts of your own, so that a configuration can name them: `--plugin`.
+    """Load a Python file with your own parts, so that settings can name them: `--plugin`.
 
     >>> mine = heedful.load_plugin("mine.py")
     >>> config = heedful.load_config(overrides={"model.attention": "mine:Linear"})
 
-    A class or function that is given itself, `ModelConfig(attention=mine.Linear)`, needs no such call.
+    If you give a class or function itself, `ModelConfig(attention=mine.Linear)`, this call is not needed.
 
     Args:
         plugin: the file, which gives the plugin its name, or a module that is imported already.
@@ -84,7 +84,7 @@ def loaded_plugins() -> tuple[str, ...]:
 
 
 def plugin_options(parts: Iterable[str]) -> list[str]:
-    """Return the options of a command that needs these parts, `plugin:Name`; none for installed packages."""
+    """Return the options of a command that needs these parts, `PLUGIN:NAME`; none for installed packages."""
     names = dict.fromkeys(each.partition(":")[0] for each in parts)
     files = [name for name in names if name.isidentifier() and name not in _INSTALLED]
     return [word for name in files for word in ("--plugin", f"{name}.py")]
@@ -97,7 +97,7 @@ def load_again(plugins: tuple[str, ...]) -> None:
 
 
 def part(reference: str, key: str) -> Any:  # noqa: ANN401
-    """Return the class, function or object that `plugin:Name` names.
+    """Return the class, function or object that `PLUGIN:NAME` names.
 
     Args:
         reference: a value of the configuration.
@@ -125,7 +125,7 @@ def part(reference: str, key: str) -> Any:  # noqa: ANN401
 
 
 def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
-    """Return the name `plugin:Name` of a class or function, and make its module a plugin.
+    """Return the name `PLUGIN:NAME` of a class or function, and make its module a plugin.
 
     Raises:
         ConfigError: it has no name that others could find it by.
@@ -165,11 +165,11 @@ def _name_of(value: object, info: ValidationInfo) -> object:
 
 def _check_form(value: str) -> str:
     if not _REFERENCE.fullmatch(value):
-        raise PydanticCustomError("plugin", "input should name a part of a plugin, such as mine:Name")
+        raise PydanticCustomError("plugin", "input should name a part of a plugin, PLUGIN:NAME")
     return value
 
 
-# A setting with a part of a plugin, `plugin:Name`. In Python the class or function itself can be given.
+# A setting with a part of a plugin, `PLUGIN:NAME`. In Python the class or function itself can be given.
 PartName = Annotated[
     str,
     BeforeValidator(_name_of),

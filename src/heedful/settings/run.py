@@ -501,7 +501,7 @@ class Config(Section):
 
     @property
     def plugged(self) -> list[tuple[str, str]]:
-        """The parts of plugins: the setting and `plugin:Name` of each."""
+        """The parts of plugins: the setting and `PLUGIN:NAME` of each."""
         values = [
             *self.model.plugged.items(),
             *(("data.filters", each) for each in self.data.filters),

@@ -102,7 +102,7 @@ def _first_mistake(kind: type[Section], error: ValidationError) -> str:
         return message
     message = message[0].lower() + message[1:]
     if first["type"] == "literal_error" and error.errors()[-1]["type"] == "plugin":
-        message += ", or a part of a plugin, such as mine:Name"
+        message += ", or a part of a plugin, PLUGIN:NAME"
     return f"{key}={as_json(first['input'])}: {message}"
 
 

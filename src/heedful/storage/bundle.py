@@ -37,7 +37,6 @@ from heedful.runtime.durable import (
     writing_at,
 )
 from heedful.settings.arguments import checked
-from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.settings.run import Config
@@ -559,7 +558,7 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )
     try:
-        config = validate(description["config"])
+        config = Config(**description["config"])
     except ConfigError as error:
         raise BundleError(f"{path / CONFIG_FILE}: {error}") from None
     for key in ("src_vocab_size", "tgt_vocab_size"):

@@ -2,9 +2,10 @@
 
 A rate that is too low learns nothing in a short run, and one that is too high destroys what the model knows.
 Where the border is depends on the model: on its size, its norms, the scale of its weights, the batch, and
-whether adapters or all weights are trained. So a few steps are taken from the same weights at each of several
-rates, a factor of √10 apart, and the loss on other text is compared. Smith ("Cyclical learning rates", 2017)
-raises the rate within one run; here no rate sees the damage of the one before.
+whether adapters or all weights are trained. So a few steps are taken at several rates, always from the same
+weights, and the losses on other text are compared. Neighbouring rates are a factor of √10 apart. Smith
+("Cyclical learning rates", 2017) raises the rate within one run; here no rate sees the damage of the one
+before.
 """
 
 import math
@@ -26,19 +27,19 @@ from heedful.training.step import LossFunction, measure_nll, train_step
 NUM_STEPS = 10  # at each rate: after 4, neighbouring rates were not yet in order (docs/log.md)
 _FIRST = -4.0  # 1e-4, where the search begins
 _LOWEST, _HIGHEST = -7.0, -1.0
-_FACTOR = 0.5  # of two neighbouring rates, as a power of ten
+_STEP = 0.5  # from one exponent to the next: 10**0.5 is the factor between two rates
 _MOST_MICRO_BATCHES = 8  # of a step; more change its direction little, and its time much
 _MEASURED_TOKENS = 8192  # target tokens of the text that the loss is measured on
 
 
 @dataclass(frozen=True)
 class TestedRate:
-    """A learning rate, and what a model is like after a few steps at it.
+    """A learning rate, and the losses after a few steps at it.
 
     Attributes:
         rate: the constant rate of the steps.
         nll: negative log-likelihood per target token of the validation text after them, in nats.
-        training_nll: of the training text of the last step, before its update.
+        training_nll: the same for the training text of the last step, before its update.
     """
 
     rate: float
@@ -54,7 +55,7 @@ class RangeTest:
         before: negative log-likelihood per token of the model as it is, in nats.
         tested: all rates that were tried, in ascending order.
         num_steps: steps at each rate.
-        seconds: that the test took.
+        seconds: how long the test took.
     """
 
     before: float
@@ -92,13 +93,13 @@ def range_test(
     The search begins at 1e-4 and goes to the better neighbour until both are worse.
 
     Args:
-        model: on its device, with its trained weights chosen.
-        config: of the run: its optimiser, its loss and its micro-batches of a step.
-        source: of training text.
-        valid_source: of other text; a few of its batches are measured.
-        precision: of matrix multiplications.
-        loss: of the run, in place of cross-entropy.
-        num_steps: at each rate.
+        model: the model, on its device; weights that are not trained have no `requires_grad`.
+        config: the configuration of the run: optimiser, loss, and micro-batches per step.
+        source: batches of the training text.
+        valid_source: batches of other text; a few of them are measured.
+        precision: the number format of matrix multiplications.
+        loss: the loss of the run, in place of cross-entropy.
+        num_steps: steps at each rate.
     """
     started = time.monotonic()
     forward = None if loss is None else (lambda batch, is_last: loss(model, batch))
@@ -129,7 +130,7 @@ def range_test(
         nll = measure_nll(model, measured, precision=precision)["nll"]
         tested = {_FIRST: after_steps(_FIRST)}
         best = _FIRST
-        for direction in (-_FACTOR, _FACTOR):
+        for direction in (-_STEP, _STEP):
             while _LOWEST <= (following := best + direction) <= _HIGHEST and following not in tested:
                 tested[following] = after_steps(following)
                 if tested[following].nll >= tested[best].nll:

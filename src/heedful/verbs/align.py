@@ -3,16 +3,16 @@
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from heedful.cli.streams import bar, check_stdin_once, print_precision, warnings_on_stderr
+from heedful.cli.streams import bar_of_pairs, check_stdin_once, warnings_on_stderr
 from heedful.data.streams import Lines, count_pairs, open_input, open_output, write_line
 from heedful.errors import OptionError
 from heedful.settings.options import OUTPUT, PAIR_TOKENS, Languages, Option, Run, Runtime
 
 _ENOUGH_PAIRS = 10_000
-_PAIRS_SHOWN = 64  # between two movements of the bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,10 @@ class Align:
     learn: Annotated[
         bool, Option("Learn an aligner from the pairs, and add it to the bundle; nothing is aligned.")
     ] = False
-    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
+    output: Annotated[
+        Path | None,
+        Option("Write the alignments to this file.", default="stdout", flags=OUTPUT, is_file=True),
+    ] = None
     languages: Languages = field(default_factory=Languages)
     runtime: Runtime = field(default_factory=Runtime)
 
@@ -85,9 +88,8 @@ def command(task: Align) -> None:
         src, src_name = stack.enter_context(open_input(task.src))
         tgt, tgt_name = stack.enter_context(open_input(task.tgt))
         sources, targets = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly()
-        translator = load_translator(task.run, task.languages, task.runtime)
-        if task.runtime.precision == "auto":
-            print_precision(translator.precision_in_use)
+        notify = partial(print, file=sys.stderr)
+        translator = load_translator(task.run, task.languages, task.runtime, notify=notify)
         alignments = align_pairs(
             translator,
             parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name),
@@ -97,11 +99,10 @@ def command(task: Align) -> None:
         )
         file = stack.enter_context(open_output(task.output))
         to_terminal = task.output is None and sys.stdout.isatty()  # the lines themselves show the progress
-        show = stack.enter_context(bar()) if total and not to_terminal else None
+        show = stack.enter_context(bar_of_pairs(None if to_terminal else total))
         for number, alignment in enumerate(alignments, start=1):
             write_line(file, str(alignment))
-            if show and total and number % _PAIRS_SHOWN == 0:
-                show(f"{number:,} of {total:,} pairs", number / total)
+            show(number)
     if task.output is None:
         sys.stdout.flush()
 

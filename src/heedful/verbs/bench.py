@@ -15,6 +15,7 @@ from heedful.settings.options import (
     Option,
     Run,
     Runtime,
+    Settings,
     ShortlistFile,
     TrainingText,
     settings_like,
@@ -33,7 +34,7 @@ class BenchTrain:
     text: TrainingText = field(default_factory=TrainingText)
     preset: Annotated[str, PRESET] = "base"
     steps: Annotated[int, Option("Steps to time, after a warm-up.", minimum=1)] = 30
-    settings: Annotated[list[str] | None, settings_like("For example batch.tokens=4096.")] = None
+    settings: Annotated[Settings, settings_like("A setting, for example batch.tokens=4096; repeatable.")] = ()
     as_json: AsJson = False
 
 
@@ -58,9 +59,9 @@ class BenchDecode:
 def command_train(task: BenchTrain) -> None:
     """Measure training, and print the figures."""
     from heedful.runs.training_speed import bench_training
-    from heedful.settings.loading import load_config, parse_override
+    from heedful.settings.loading import load_config
 
-    overrides = [*task.text.overrides(), *map(parse_override, task.settings or ())]
+    overrides = [*task.text.overrides(), *task.settings]
     config = load_config(preset=task.preset, overrides=overrides)
     with bar() as show:
         result = bench_training(config, steps=task.steps, on_progress=show)

@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from heedful.cli.streams import bar
-from heedful.settings.options import DEVICE, OUTPUT, PRESET, Languages, Option, Run, Runtime, settings_like
+from heedful.settings.options import (
+    DEVICE,
+    OUTPUT,
+    PRESET,
+    Languages,
+    Option,
+    Run,
+    Runtime,
+    Settings,
+    settings_like,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +40,8 @@ class Smoothing(_Picture):
     """
 
     settings: Annotated[
-        list[str] | None, settings_like("A setting of heedful train, such as model.d_model=128.")
-    ] = None
+        Settings, settings_like("A setting of heedful train, for example model.d_model=128; repeatable.")
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +133,9 @@ def draw_heads(task: Heads) -> None:
 
 
 def _config(task: Smoothing, preset: str = "base") -> "Config":
-    from heedful.settings.loading import load_config, parse_override
+    from heedful.settings.loading import load_config
 
-    return load_config(preset=preset, overrides=list(map(parse_override, task.settings or ())))
+    return load_config(preset=preset, overrides=task.settings)
 
 
 def _draw(task: _Picture, name: str, figure: Callable[[Any], "Figure"], inputs: Sequence[Path] = ()) -> None:

@@ -1,13 +1,15 @@
 """`heedful evaluate`: score the outputs of models, or of files, for a test set."""
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import check_stdin_once, print_precision, suggest_auto_precision, warnings_on_stderr
+from heedful.cli.streams import check_stdin_once, suggest_auto_precision, warnings_on_stderr
 from heedful.runs.options import EvaluationOptions
 from heedful.settings.options import AsJson
 
@@ -54,10 +56,8 @@ def command(task: Evaluate) -> None:
     started = time.monotonic()
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
-        systems, reports = evaluate(task)
+        systems, reports = evaluate(task, notify=partial(print, file=sys.stderr))
     precision, report = systems[0].precision, reports[0]
-    if task.runtime.precision == "auto" and precision is not None:
-        print_precision(precision)
     seconds = round(time.monotonic() - started, 3)
     if task.as_json:
         print(json.dumps(_as_dict(systems, reports, seconds), ensure_ascii=False))

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from heedful.settings.options import OUTPUT, Option, settings_like
+from heedful.settings.options import OUTPUT, Option, Settings, settings_like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +37,15 @@ class Import:
             "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
             "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, opennmt-py, eole, fairseq, torch, "
             "annotated, abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, "
-            "jadore-prj.",
+            "jadore-prj, or a layout of a plugin, PLUGIN:NAME.",
             metavar="NAME",
             default="recognised",
         ),
     ] = None
     settings: Annotated[
-        list[str] | None, settings_like("Settings not in the weights, for example model.num_heads=8.")
-    ] = None
+        Settings,
+        settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
+    ] = ()
     src_vocab: Annotated[
         Path | None,
         Option("For a file: source tokens by id, one per line, or .json. Without it, ids only."),
@@ -90,9 +91,8 @@ class Import:
 def command(task: Import) -> None:
     """Import, and print the path of the bundle."""
     from heedful.runs.exchange import import_model
-    from heedful.settings.loading import parse_override
 
     options = {each.name: getattr(task, each.name) for each in fields(task)}
-    options["settings"] = dict(map(parse_override, task.settings or ()))
+    options["settings"] = dict(task.settings)
     options["ignore"] = task.ignore or ()
     print(import_model(**options, notify=partial(print, "note:", file=sys.stderr)))

@@ -4,19 +4,18 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.options import ScoreOverrides
-from heedful.cli.streams import bar, check_stdin_once, print_precision, warnings_on_stderr
+from heedful.cli.streams import bar_of_pairs, check_stdin_once, warnings_on_stderr
 from heedful.data.streams import Lines, count_pairs, open_input, write_line
 from heedful.errors import InputError
 from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.evaluation.scoring import ScoredPair
-
-_PAIRS_SHOWN = 64  # between two movements of the bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +98,13 @@ def command(task: Score) -> None:
             prefixes = Lines(*stack.enter_context(open_input(task.prefix))).strictly()
         lines = parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name)
         translator = load_translator(
-            task.run, task.languages, task.runtime, shortlist=task.shortlist, ensemble=task.ensemble or ()
+            task.run,
+            task.languages,
+            task.runtime,
+            shortlist=task.shortlist,
+            ensemble=task.ensemble or (),
+            notify=partial(print, file=sys.stderr),
         )
-        if task.runtime.precision == "auto":
-            print_precision(translator.precision_in_use)
         if flagged is not None:
             _check_confidence(task, has_confidence=translator.codec.calibration is not None)
         pairs = score_pairs(
@@ -114,7 +116,7 @@ def command(task: Score) -> None:
             name=tgt_name,
         )
         # Where the lines themselves are to be seen, they show how far it is.
-        show = stack.enter_context(bar()) if total and not sys.stdout.isatty() else None
+        show = stack.enter_context(bar_of_pairs(None if sys.stdout.isatty() else total))
         for number, pair in enumerate(pairs, start=1):
             perplexity.add(pair)
             if flagged is not None:
@@ -122,8 +124,7 @@ def command(task: Score) -> None:
             else:
                 line = f"{pair.model_log_prob:.6f}\t{pair.score:.6f}\t{pair.target}"
                 write_line(sys.stdout.buffer, _as_json(pair) if task.as_json else line)
-            if show and total and number % _PAIRS_SHOWN == 0:
-                show(f"{number:,} of {total:,} pairs", number / total)
+            show(number)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"{task.prefix}: has more lines than the sources; give one for each line")
     for number, pair in flagged.pairs() if flagged is not None else ():

@@ -11,14 +11,11 @@ from typing import Annotated
 from heedful.cli.options import SamplingOverrides, SearchOverrides, sampling_overrides
 from heedful.cli.streams import bar, suggest_auto_precision, translation_display, warnings_on_stderr
 from heedful.runs.options import BackTranslationOptions, DistillOptions
-from heedful.settings.options import SAMPLING, AsJson, Option, settings_like
+from heedful.settings.options import SAMPLING, AsJson, Option
 
 
 @dataclass(frozen=True, kw_only=True)
 class _OnCommandLine:
-    settings: Annotated[list[str] | None, settings_like("Of the training, such as train.max_minutes=20.")] = (
-        None
-    )
     as_json: AsJson = False
     search: SearchOverrides = field(default_factory=dict)
 
@@ -71,9 +68,7 @@ def _train(task: Distill | BackTranslate) -> None:
     """Make the pairs, train on them, and print the best bundle."""
     from heedful.cli.progress import command_line, print_result, training_display
     from heedful.runs.synthetic import make_pairs, train_on_pairs
-    from heedful.settings.loading import parse_override
 
-    task = replace(task, overrides=[parse_override(setting) for setting in task.settings or []])
     config = make_pairs(
         task,
         notify=partial(print, file=sys.stderr),

@@ -1,7 +1,6 @@
 """`heedful train`: train a model on parallel text."""
 
 import os
-import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,10 @@ import typer
 from heedful.settings.options import (
     OUTPUT,
     PRESET,
-    SRC_KEY,
-    TEXT,
-    TGT_KEY,
     AsJson,
     Option,
     Overwrite,
+    Settings,
     TrainingRequest,
     settings_like,
 )
@@ -47,7 +44,9 @@ class Train:
     ] = None
     text: TrainingRequest = field(default_factory=TrainingRequest)
     preset: Annotated[str | None, PRESET] = None
-    settings: Annotated[list[str] | None, settings_like("For example train.max_minutes=20.")] = None
+    settings: Annotated[
+        Settings, settings_like("A setting, for example train.max_minutes=20; repeatable.")
+    ] = ()
     output: Annotated[Path | None, Option("The run directory.", default="runs/NAME", flags=OUTPUT)] = None
     seeds: Annotated[
         str | None,
@@ -58,14 +57,14 @@ class Train:
         ),
     ] = None
     resume: Annotated[
-        bool, Option("Continue the run in the output directory; with --seeds, those that are not finished.")
+        bool, Option("Continue the run in the output directory; with --seeds, the unfinished runs.")
     ] = False
     overwrite: Overwrite = False
     find_lr: Annotated[
         bool,
         Option(
             "Train nothing, but find a learning rate (LR range test): print the loss after some steps at "
-            "each of several rates.",
+            "several rates.",
         ),
     ] = False
     track: Annotated[
@@ -73,57 +72,6 @@ class Train:
         Option("Also write the curves, into RUN/tensorboard."),
     ] = None
     as_json: AsJson = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepare:
-    """Turn shards of parallel text into ids for a training.
-
-    `heedful train` takes them as --pairs OUTPUT.
-
-    Each shard becomes a file with the same bytes wherever it was made. Without tokenizer.bundle, a vocabulary
-    is trained on the first pairs of each shard. Settings are those of the training. A shard that is done
-    stays done: --resume goes on with the others, also in several processes at the same time.
-
-    Examples:
-        heedful prepare --pairs 'shards/*.tsv.gz' -o prepared
-    """
-
-    config: Annotated[
-        Path | None, Option("A recipe.", metavar="CONFIG.toml", is_argument=True, is_file=True)
-    ] = None
-    pairs: Annotated[
-        str | None,
-        Option(
-            "Shards with source and target (.tsv, .jsonl, .parquet): a directory, a pattern such as "
-            "'news/*.gz', or a URL.",
-            TEXT,
-            metavar="PATH",
-            is_common=True,
-        ),
-    ] = None
-    src: Annotated[
-        str | None,
-        Option("Shards of source lines, instead of --pairs.", TEXT, metavar="PATH", is_common=True),
-    ] = None
-    tgt: Annotated[
-        str | None,
-        Option(
-            "Shards of target lines, in the same order of their names.", TEXT, metavar="PATH", is_common=True
-        ),
-    ] = None
-    src_key: Annotated[str | None, Option(SRC_KEY, TEXT, default="src")] = None
-    tgt_key: Annotated[str | None, Option(TGT_KEY, TEXT, default="tgt")] = None
-    preset: Annotated[str | None, PRESET] = None
-    settings: Annotated[list[str] | None, settings_like("For example tokenizer.bundle=runs/en-de.")] = None
-    output: Annotated[str, Option("The directory of the ids.", metavar="PATH", flags=OUTPUT)]
-    resume: Annotated[
-        bool, Option("Go on where an earlier command with the same --output was interrupted.")
-    ] = False
-    on: Annotated[
-        str,
-        Option("Where shards are prepared; ray is a Ray cluster, or all cores here.", metavar="here|ray"),
-    ] = "here"
 
 
 def run_as_worker(config: "Config") -> bool:
@@ -165,7 +113,7 @@ def command(task: Train) -> None:
     from heedful.runs.learning_rate import find_learning_rate
     from heedful.runs.seeds import config_to_resume, train_seeds
     from heedful.runs.train import train
-    from heedful.settings.loading import load_config, parse_override
+    from heedful.settings.loading import load_config
 
     file, preset = task.config, task.preset
     output = task.output or Path("runs") / (
@@ -179,8 +127,7 @@ def command(task: Train) -> None:
         )
     if _continues(output):
         task = replace(task, resume=True, overwrite=False)
-    overrides = task.text.overrides()
-    overrides += [parse_override(setting) for setting in task.settings or []]
+    overrides = [*task.text.overrides(), *task.settings]
     seeds = [] if task.seeds is None else _numbers(task.seeds)
     before = config_to_resume(output, seeds)
     if task.resume and file is None and before is not None:
@@ -217,7 +164,9 @@ def _numbers(text: str) -> list[int]:
     Raises:
         BadParameter: it is none, or torchrun started this process, which shares the work of one training.
     """
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
+    from heedful.runtime.workers import has_other_ranks
+
+    if has_other_ranks():
         raise typer.BadParameter(
             "--seeds: torchrun trains one model; run it once for each --set train.seed=N"
         )
@@ -225,32 +174,3 @@ def _numbers(text: str) -> list[int]:
         return [int(each) for each in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"--seeds {text}: give whole numbers, such as 1,2,3") from None
-
-
-def prepare_text(task: Prepare) -> None:
-    """Prepare shards, and print how many."""
-    if task.on not in ("here", "ray"):
-        raise typer.BadParameter(f"--on {task.on}: must be here or ray")
-    from heedful.cli.streams import translation_display, warnings_on_stderr
-    from heedful.runs.prepare import prepare_shards
-    from heedful.settings.loading import load_config, parse_override
-
-    keys = ("pairs", "src", "tgt", "src_key", "tgt_key")
-    values = {f"data.{key}": getattr(task, key) for key in keys}
-    overrides = [(key, value) for key, value in values.items() if value is not None]
-    overrides += [parse_override(setting) for setting in task.settings or []]
-    config = load_config(task.config, preset=task.preset, overrides=overrides)
-    with warnings_on_stderr():
-        notify = partial(print, file=sys.stderr)
-        done = prepare_shards(
-            config,
-            task.output,
-            resume=task.resume,
-            on_ray=task.on == "ray",
-            notify=notify,
-            display=translation_display,
-        )
-    notify(done)
-
-
-COMMANDS = {"prepare": prepare_text}

@@ -50,8 +50,8 @@ class Translate(TranslationOptions):
         str | None,
         Option(
             "Search strategy with its settings, as in mbr:samples=50,temperature=0.8. One of greedy, "
-            "beam, diverse-beam, sampling, mbr, or one that another package registers. Unnamed "
-            "settings have the strategy's defaults.",
+            "beam, diverse-beam, sampling, mbr, or a search of a plugin, PLUGIN:NAME. Unnamed settings "
+            "have the strategy's defaults.",
             SEARCH,
             metavar="NAME[:KEY=VALUE,...]",
             default="the bundle's beam search",

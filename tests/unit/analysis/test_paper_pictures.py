@@ -17,7 +17,6 @@ from heedful.analysis.paper_pictures import (
     smoothing_figure,
 )
 from heedful.errors import InputError
-from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config
 
@@ -75,7 +74,7 @@ def test_the_papers_schedule_is_equation_3() -> None:
 
 def test_a_schedule_ends_where_training_does() -> None:
     schedule = {"name": "cosine", "peak": 0.5, "warmup_steps": 10, "floor": 0.2}
-    steps, rates = line(schedule_figure(validate({"schedule": schedule, "train": {"max_steps": 50}})), 0)
+    steps, rates = line(schedule_figure(Config(schedule=schedule, train={"max_steps": 50})), 0)
     np.testing.assert_array_equal(steps, np.arange(1, 51))
     expected = np.where(steps < 10, steps / 20, 0.5 * (0.2 + 0.8 * (0.5 + 0.5 * np.cos(np.pi * steps / 50))))
     assert_close(rates, expected, FLOAT64.ROW)

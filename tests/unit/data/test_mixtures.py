@@ -19,7 +19,7 @@ from heedful.runs.card import shared_config
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Notices
 from heedful.runs.setup import PreparedRun, set_up_training
-from heedful.settings.loading import load_config, to_toml, validate
+from heedful.settings.loading import load_config, to_toml
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 
@@ -106,7 +106,7 @@ def prepared(folder: Path, **data: object) -> PreparedRun:
         "tokenizer": {"vocab_size": 150, "sampling": 0.1},
         "train": {"processes": 1},
     }
-    return set_up_training(validate(settings), RunDirectory(folder / "run"), Notices([]), resume=False)
+    return set_up_training(Config(**settings), RunDirectory(folder / "run"), Notices([]), resume=False)
 
 
 def test_tags_come_before_the_sources_of_their_corpora(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_tags_come_before_the_sources_of_their_corpora(tmp_path: Path) -> None:
 def load_config_of(config: Config) -> Config:
     import tomllib
 
-    return validate(tomllib.loads(to_toml(config)))
+    return Config(**tomllib.loads(to_toml(config)))
 
 
 def test_a_tag_of_provenance_is_no_default(tmp_path: Path) -> None:
@@ -184,14 +184,14 @@ MISTAKES = {
 def test_nonsense_is_one_clear_error(mistake: str) -> None:
     data, message = MISTAKES[mistake]
     with pytest.raises(ConfigError) as caught:
-        validate({"data": data})
+        Config(data=data)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(("key", "value"), [("weight", -1), ("weight", 0), ("weigth", 1), ("tag", 3)])
 def test_a_wrong_value_names_its_key(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=rf"data\.corpora\.0\.{key}"):
-        validate({"data": {"corpora": [{"pairs": "c", key: value}]}})
+        Config(data={"corpora": [{"pairs": "c", key: value}]})
 
 
 RECIPE = """
@@ -252,4 +252,4 @@ def test_a_resumed_mixture_is_the_uninterrupted_one(tmp_path: Path) -> None:
 
 def test_a_tag_that_a_base_model_lacks_is_named(tokenizers: TokenizerPair) -> None:
     with pytest.raises(TokenizerError, match=r"languages\.src_tag: '>>fra<<'"):
-        SpecialTokens.of(validate({"languages": {"src_tag": ">>fra<<"}}), tokenizers)
+        SpecialTokens.of(Config(languages={"src_tag": ">>fra<<"}), tokenizers)

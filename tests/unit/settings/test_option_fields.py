@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ConfigError
-from heedful.settings.loading import load_config, parse_override, to_toml, validate
+from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig
 
@@ -51,19 +51,19 @@ def test_no_option_is_on_by_default() -> None:
 
 
 def test_every_field_survives_the_way_through_toml_and_json(tmp_path: Path) -> None:
-    config = validate(FIELDS)
+    config = Config(**FIELDS)
     for section, values in FIELDS.items():
         for key, value in values.items():
             assert getattr(getattr(config, section), key) == value
     assert loaded(tmp_path, to_toml(config)) == config
-    assert validate(json.loads(json.dumps(config.model_dump()))) == config
+    assert Config(**json.loads(json.dumps(config.model_dump()))) == config
 
 
 def test_a_list_is_a_tuple_from_a_file_from_json_and_from_the_command_line(tmp_path: Path) -> None:
     text = '[train]\nfreeze = ["encoder.", "output"]\n[decode]\nsuppressed_ids = [5, 0]\n'
     from_toml = loaded(tmp_path, text + '[lora]\ntargets = ["key"]')
     lists = {"train": {"freeze": ["encoder.", "output"]}, "decode": {"suppressed_ids": [5, 0]}}
-    from_json = validate(json.loads(json.dumps(lists | {"lora": {"targets": ["key"]}})))
+    from_json = Config(**json.loads(json.dumps(lists | {"lora": {"targets": ["key"]}})))
     overrides = [
         'train.freeze=["encoder.", "output"]',
         "decode.suppressed_ids=[5, 0]",
@@ -112,9 +112,7 @@ def test_any_list_and_tag_survives_the_round_trip(
     prefixes: tuple[str, ...],
     tag: str | None,
 ) -> None:
-    config = validate(
-        {"decode": {"suppressed_ids": ids}, "train": {"freeze": prefixes}, "languages": {"tgt_tag": tag}}
-    )
+    config = Config(decode={"suppressed_ids": ids}, train={"freeze": prefixes}, languages={"tgt_tag": tag})
     file = tmp_path_factory.mktemp("round") / "config.toml"
     file.write_text(to_toml(config), encoding="utf-8", newline="")
     assert load_config(file) == config
@@ -151,7 +149,7 @@ def test_any_list_and_tag_survives_the_round_trip(
 )
 def test_an_architecture_that_cannot_be_is_refused_by_its_key(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate({"model": settings})
+        Config(model=settings)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -172,7 +170,7 @@ def test_an_architecture_that_cannot_be_is_refused_by_its_key(settings: dict[str
 )  # fmt: skip
 def test_a_setting_of_another_type_names_its_key(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate(settings)
+        Config(**settings)
     assert str(caught.value).startswith(message)
 
 
@@ -186,9 +184,9 @@ def test_sizes_that_only_look_odd_are_accepted() -> None:
 
 def test_batches_of_automatic_size_are_zero_until_it_is_found(tmp_path: Path) -> None:
     for given_tokens in ("auto", 0):
-        config = validate({"batch": {"tokens": given_tokens, "ramp_from": 500}})
+        config = Config(batch={"tokens": given_tokens, "ramp_from": 500})
         assert config.batch.tokens == 0
         assert loaded(tmp_path, to_toml(config)) == config
     assert loaded(tmp_path, '[batch]\ntokens = "auto"').batch.tokens == 0
     with pytest.raises(ConfigError, match=r'batch\.tokens="many"'):
-        validate({"batch": {"tokens": "many"}})
+        Config(batch={"tokens": "many"})

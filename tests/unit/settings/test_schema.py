@@ -4,7 +4,6 @@ from typing import Any, get_args
 import pytest
 
 from heedful.errors import ConfigError
-from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.presets import preset
 from heedful.settings.run import Config, ScheduleConfig
@@ -50,7 +49,7 @@ from heedful.settings.run import Config, ScheduleConfig
 )  # fmt: skip
 def test_values_that_clash_name_their_keys(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        validate(settings)
+        Config(**settings)
     assert "\n" not in str(caught.value)
 
 
@@ -67,7 +66,7 @@ def test_an_unknown_key_is_answered_with_the_closest_or_with_all(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate(settings)
+        Config(**settings)
     assert str(caught.value).startswith(message)
 
 
@@ -93,7 +92,7 @@ def test_a_wrong_type_or_range_names_the_key_and_shows_the_value(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate(settings)
+        Config(**settings)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
@@ -118,12 +117,12 @@ def test_a_wrong_type_or_range_names_the_key_and_shows_the_value(
 def test_a_number_that_no_computation_can_hold_is_refused(key: str, value: float) -> None:
     section, name = key.split(".")
     with pytest.raises(ConfigError) as caught:
-        validate({section: {name: value}})
+        Config(**{section: {name: value}})
     assert str(caught.value).startswith(f"{key}={json.dumps(value)}: input should be less than or equal to ")
 
 
 def test_false_means_no_limit_and_a_whole_number_may_stand_for_a_float() -> None:
-    config = validate({
+    config = Config(**{
         "train": {"max_steps": False, "max_minutes": 20, "checkpoint_every_minutes": False},
         "model": {"attention_bias": False, "d_k": False},
     })  # fmt: skip

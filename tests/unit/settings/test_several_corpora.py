@@ -7,8 +7,7 @@ from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError
 from heedful.runs.setup import _mixture
-from heedful.settings.loading import validate
-from heedful.settings.run import CorpusConfig, DataConfig
+from heedful.settings.run import Config, CorpusConfig, DataConfig
 from heedful.text import SpecialTokens
 
 CORPUS = {"pairs": "a.tsv"}
@@ -26,7 +25,7 @@ TEMPLATE = SpecialTokens(src_suffix=(3,), tgt_suffix=(3,), start_id=2)
 )  # fmt: skip
 def test_what_is_no_corpus_is_refused_in_words_of_toml(corpora: object, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate({"data": {"corpora": corpora}})
+        Config(data={"corpora": corpora})
     assert str(caught.value).startswith(message)
 
 

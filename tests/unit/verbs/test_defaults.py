@@ -36,7 +36,6 @@ from heedful.verbs.push import Push
             import_model,
             {
                 "layout",
-                "settings",
                 "src_vocab",
                 "tgt_vocab",
                 "src_lang",

@@ -16,8 +16,8 @@ from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.weights import AddedRows, Architecture
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import TypedSettings, read_bytes, unique_names
-from heedful.settings.loading import validate
 from heedful.settings.parsing import parse_json, shown
+from heedful.settings.run import Config
 from heedful.text import (
     HuggingFaceTokenizer,
     MosesTokenizer,
@@ -144,7 +144,7 @@ class CTranslate2Directory:
         config, weights = architecture.weights(facts, options.settings, added)
         tokenizers, notes = self._tokenizers(vocabularies, text)
         languages, ends, more = self._template(tokenizers, text, options)
-        sections = {
+        sections: dict[str, Any] = {
             "model": config.model_dump(),
             "decode": {**_SEARCH, **text.search},
             "languages": languages,
@@ -155,7 +155,7 @@ class CTranslate2Directory:
                 "source_eos": ends,
             },
         }
-        return ImportedBundle(validate(sections), weights, tokenizers, (*notes, *more))
+        return ImportedBundle(Config(**sections), weights, tokenizers, (*notes, *more))
 
     def by_language(self) -> dict[str, list[str]]:
         """Return both vocabularies."""

@@ -13,9 +13,9 @@ from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.names import ACTIVATIONS, OUTPUT, SINUSOIDS, TOKENS, weight_names
 from heedful.interop.vocabulary import NEVER
 from heedful.model.transformer import SINUSOIDS as FORMULAS
-from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
+from heedful.settings.run import Config
 from heedful.storage.weights_file import weight_shapes
 
 # Its numbers of activations, as far as they are here.
@@ -225,7 +225,8 @@ class Architecture:
         sizes["src_vocab_size"] += added.src
         sizes["tgt_vocab_size"] += added.tgt
         bias = {"output_bias": True} if added.tgt else {}
-        config = validate({"model": {"dropout": 0.0, **facts, **settings, **sizes, **bias}}).model
+        model: Any = {"dropout": 0.0, **facts, **settings, **sizes, **bias}
+        config = Config(model=model).model
         weights, used = _stored_weights(self._model, config, added, self._query_scales(config))
         self._refuse_the_rest(used)
         return config, weights

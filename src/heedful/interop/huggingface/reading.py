@@ -18,9 +18,9 @@ from heedful.interop.huggingface.pretrained import (
     refuse_other_values,
     refuse_unknown_keys,
 )
-from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
+from heedful.settings.run import Config
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.special_tokens import SpecialTokens
@@ -326,7 +326,7 @@ def assemble(
         if not read.text.source_eos:
             sections["tokenizer"]["source_eos"] = False
     tokenizers = None if read.text is None else read.text.tokenizers
-    config = validate(sections)
+    config = Config(**sections)
     if tokenizers is not None:
         SpecialTokens.of(config, tokenizers)
     return ImportedBundle(config, model.weights, tokenizers, tuple(_task_notes(directory, options.task)))

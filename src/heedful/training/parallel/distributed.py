@@ -30,6 +30,7 @@ from heedful.data.batches import Batch, BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import Changes, changed_parts
+from heedful.runtime.workers import has_other_ranks
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution, compile_layers
@@ -73,7 +74,7 @@ def join_process_group(device: str) -> int | None:
     Raises:
         ConfigError: the environment is incomplete or contradictory.
     """
-    if os.environ.get("WORLD_SIZE", "1") in ("", "0", "1"):
+    if not has_other_ranks():
         return None
     if not dist.is_initialized():
         _check_environment()
