@@ -28,7 +28,7 @@ CORE = (
     "tests/equivalence/test_accumulation_equals_one_batch.py",
     "tests/equivalence/test_beam_is_exhaustive.py",
     "tests/unit/decoding/test_beam.py",
-    "tests/unit/decoding/test_long_texts.py",
+    "tests/unit/text/test_sentences.py",
     "tests/e2e/test_lines_that_are_too_long.py",
     "tests/equivalence/test_cache_equals_full.py",
     "tests/equivalence/test_naive_equals_heedful.py",
