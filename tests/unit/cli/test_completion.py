@@ -39,6 +39,7 @@ def test_a_shell_gets_the_words_that_may_follow(
     assert {word for word in words if word.startswith(line.split()[-1])} == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_by_the_script_that_is_shown() -> None:
     script = heedful("--show-completion", "bash").out
@@ -51,4 +52,4 @@ def test_bash_completes_by_the_script_that_is_shown() -> None:
         echo "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "--norc", "-c", steps], capture_output=True, text=True, check=True)
-    assert done.stdout == "--find-lr\n"
+    assert done.stdout == "--find-lr\n", done.stderr
