@@ -59,5 +59,10 @@ def use_fused_ops(model: nn.Module, *, kernels: bool) -> None:
         for name, child in list(module.named_children()):
             if isinstance(child, ScaledDotProductAttention) and is_exactly(child, ScaledDotProductAttention):
                 setattr(module, name, FusedAttention.like(child, kernels=kernels))
-            elif isinstance(child, Residual) and is_exactly(child, Residual):
+            elif isinstance(child, Residual) and is_exactly(child, Residual) and _has_plain_norms(module):
                 setattr(module, name, FusedResidual.like(child, kernels=kernels))
+
+
+def _has_plain_norms(layer: nn.Module) -> bool:
+    """Return whether the layer norms in a layer, to which its residual connections apply, are torch's."""
+    return all(is_exactly(each, nn.LayerNorm) for each in layer.modules() if isinstance(each, nn.LayerNorm))

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from heedful.errors import InputError
 from heedful.model.layers import Residual
-from heedful.ops.changes import is_exactly
 from heedful.runtime.native import native
 
 Context = Any  # autograd's, of a forward and a backward pass
@@ -125,7 +124,6 @@ def _has_kernel(norm: nn.Module, x: Tensor, h: Tensor) -> TypeGuard[nn.LayerNorm
     """Return whether there is a kernel of `residual_norm` for these."""
     return (
         isinstance(norm, nn.LayerNorm)
-        and is_exactly(norm, nn.LayerNorm)
         and norm.bias is not None
         and norm.normalized_shape == h.shape[-1:]
         and norm.weight.dtype == torch.float32

@@ -13,7 +13,7 @@ from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import parts_of_plugins, set_up_training, tested_rates
 from heedful.runtime.threads import restored_threads
 from heedful.settings.run import Config
-from heedful.training.memory import limited_onednn_cache
+from heedful.training.memory import memory_for_steps
 from heedful.training.range_test import RangeTest
 
 
@@ -49,7 +49,7 @@ def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) ->
     if schedule is not None:
         raise ConfigError(f"schedule.name={config.schedule.name}: sets the learning rate itself")
     notices = Notices(callbacks)
-    with restored_threads(), limited_onednn_cache(), tempfile.TemporaryDirectory() as directory:
+    with restored_threads(), memory_for_steps(), tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory) / "run")
         prepared = set_up_training(config, run, notices, resume=False, loss=loss, tests_rates=False)
         test = tested_rates(prepared, notices, loss)

@@ -52,7 +52,7 @@ from heedful.training import (
 )
 from heedful.training.checkpoint import set_damaged_aside
 from heedful.training.events import CUT_OUTPUTS
-from heedful.training.memory import limited_onednn_cache
+from heedful.training.memory import memory_for_steps
 from heedful.training.parallel.distributed import leave_process_group, note_start
 from heedful.training.schedule import LearningRate
 from heedful.training.step import LossFunction
@@ -134,7 +134,7 @@ def train(  # noqa: PLR0913
     elif overwrite:
         check_texts_are_outside(run.path, config)
     notices = Notices(callbacks)
-    with restored_threads(), limited_onednn_cache():
+    with restored_threads(), memory_for_steps():
         prepared = set_up_training(
             config, run, notices, resume=resume, loss=loss, tests_rates=schedule is None
         )

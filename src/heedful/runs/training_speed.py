@@ -21,7 +21,7 @@ from heedful.runtime.threads import restored_threads, using_threads
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.memory import limited_onednn_cache
+from heedful.training.memory import memory_for_steps
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size, start_process_group
 from heedful.training.parallel.process_group import ProcessGroup, Rank, StepPlan
@@ -118,7 +118,7 @@ def bench_training(
     on_progress("preparing batches", 0.0)
     with (
         restored_threads(),
-        limited_onednn_cache(),
+        memory_for_steps(),
         tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary,
     ):
         run, batches = prepared_for_steps(config, Path(temporary))

@@ -1,6 +1,5 @@
 """The number of threads and processes that compute, and whether there may be a GPU."""
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -101,11 +100,3 @@ def _cores() -> int:
     import psutil  # slow to import, and not needed where threads are set
 
     return min(allowed, psutil.cpu_count(logical=False) or allowed)
-
-
-def return_free_memory() -> None:
-    """Have glibc return freed memory to the system; elsewhere nothing happens."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

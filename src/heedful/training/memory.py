@@ -5,6 +5,7 @@ with the tokens of a batch, so the need of larger ones is extrapolated, and no b
 fit.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ import torch.distributed as dist
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
+from heedful.runtime.heap import return_free_memory, set_malloc
 from heedful.runtime.memory import peak_memory
-from heedful.runtime.threads import return_free_memory
 from heedful.settings.run import Config
 from heedful.training.execution import Execution
 from heedful.training.parallel.choice import process_group_size
@@ -86,26 +87,35 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-_CAPACITY_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-_CAPACITY = "40"  # kernels, in each process
+# What oneDNN and glibc read from the environment when a process starts; numbers of the latter in malloc.h.
+_SETTINGS = {
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": (40, None),  # compiled matrix multiplications; its default is 1,024
+    "MALLOC_MMAP_THRESHOLD_": (1 << 30, -3),  # bytes
+    "MALLOC_TRIM_THRESHOLD_": (2**31 - 1, -1),
+}
 
 
 @contextmanager
-def limited_onednn_cache() -> Iterator[None]:
-    """Have oneDNN cache fewer compiled matrix multiplications than its default of a thousand.
+def memory_for_steps() -> Iterator[None]:
+    """Set up the memory of this process, and of those started in the block, for many similar steps.
 
-    Each process caches one for each shape, 60 to 80 MiB after forty steps of tiny or small; fewer cost no
-    speed (docs/log.md). oneDNN reads the variable once, before its first multiplication in this process and
-    in those that are started in the block; one that the user has set stays.
+    oneDNN compiles a matrix multiplication for each shape and would keep a thousand, 60 to 80 MiB after
+    forty steps of tiny or small; fewer cost no speed. glibc keeps freed memory for the next step; otherwise
+    it returns large blocks to the system, which clears them again (docs/log.md). Variables that the user
+    has set stay. After the block, Python's garbage collector again searches what `Trainer` had it leave out.
     """
-    if _CAPACITY_VARIABLE in os.environ:
-        yield
-        return
-    os.environ[_CAPACITY_VARIABLE] = _CAPACITY
+    ours = {name: setting for name, setting in _SETTINGS.items() if name not in os.environ}
+    for name, (value, number) in ours.items():
+        os.environ[name] = str(value)
+        if number is not None:
+            set_malloc(number, value)
     try:
         yield
     finally:
-        os.environ.pop(_CAPACITY_VARIABLE, None)
+        gc.unfreeze()
+        return_free_memory()
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 MAX_TOKENS = 25_000  # 5.1

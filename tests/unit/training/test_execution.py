@@ -136,10 +136,10 @@ def test_products_of_float32_on_a_gpu_are_settled_for_the_step_alone(
 SHAPES = 60  # more than are kept
 PROGRAM = f"""
 import torch
-from heedful.training.memory import limited_onednn_cache
+from heedful.training.memory import memory_for_steps
 
 weight = torch.zeros(64, 64, dtype=torch.bfloat16)
-with limited_onednn_cache():
+with memory_for_steps():
     for _ in range(2):
         for rows in range(8, 8 + 8 * {SHAPES}, 8):
             torch.zeros(rows, 64, dtype=torch.bfloat16) @ weight

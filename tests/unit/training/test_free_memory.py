@@ -1,6 +1,8 @@
 """What this machine has, and limits of control groups as Linux shows them, in a folder."""
 
+import gc
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from heedful.runtime.memory import peak_memory
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.training.execution import Execution
-from heedful.training.memory import MAX_TOKENS, Fit, fitting_batch, free_memory
+from heedful.training.memory import MAX_TOKENS, Fit, fitting_batch, free_memory, memory_for_steps
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
 
@@ -184,3 +186,16 @@ def test_a_run_finds_its_batches_once(tmp_path: Path) -> None:
     resumed = heedful("train", *arguments, *as_options({"train.max_steps": 3}), "--resume")
     assert resumed.code == 0, resumed.err
     assert load_config(config).batch.tokens == tokens
+
+
+def test_memory_is_as_before_after_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables that the user has set stay as they are; the garbage collector searches all objects again."""
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    before = dict(os.environ)
+    with memory_for_steps():
+        gc.freeze()
+        assert os.environ["MALLOC_TRIM_THRESHOLD_"] == "131072"
+        assert os.environ["MALLOC_MMAP_THRESHOLD_"] != before.get("MALLOC_MMAP_THRESHOLD_")
+    assert dict(os.environ) == before
+    assert not gc.get_freeze_count()

@@ -19,8 +19,8 @@ from heedful.decoding.backends.native import NativeBackend, change_of
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.steps import on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful.runtime.heap import return_free_memory
 from heedful.runtime.native import BF16_VARIABLE, cpu_has_bf16, native, on_or_off
-from heedful.runtime.threads import return_free_memory
 from heedful.settings.options import Precision
 from heedful.storage.bundle import StoredModel
 

@@ -6,6 +6,7 @@ writes those of the others' weights into shared buffers as soon as the backward 
 """
 
 import atexit
+import gc
 import math
 import shutil
 import time
@@ -203,6 +204,7 @@ def _run_worker(pipe: "Connection[Any, Any]", setup: bytes, memory: "SharedMemor
     """Handle the messages of rank 0 until it closes its end of the pipe; the answer may be an exception."""
     try:
         shard = _new_shard(unpack(setup, torch.device("cpu")), memory, index)
+        gc.freeze()
         while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
             pass
     except Exception as error:  # rank 0 raises it
