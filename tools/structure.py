@@ -1,20 +1,32 @@
 """Print figures of the structure: `python tools/structure.py [CHECKOUT]`, or make report.
 
-Lines of Python by package, `raise` for 1,000 lines, imports inside functions, longest module and function;
-then how many functions and files of heedful a translated line, a training step and a request to the service
-use (`trace_tasks.py`).
+Lines of Python by package, `raise` for 1,000 lines, imports inside functions, longest module and function,
+long functions and large classes; how often docstrings, comments and pages use roundabout words and say if,
+when or because; then how many functions and files of heedful a translated line, a training step and a request
+to the service use (`trace_tasks.py`).
 """
 
 import ast
+import io
+import re
 import statistics
 import subprocess
 import sys
+import tokenize
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLE = "tests/golden/ten-pairs"
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+LONG, LARGE = 50, 10  # lines of a function, methods of a class
+FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+PHRASES = {
+    "roundabout words": "of which|those of|that of|whose|each of|so many|whatever|nobody|somebody",
+    "if, when, because, for example": "if|when|because|for example",
+}
 
 
 def lines_by_folder(folder: Path) -> Counter[str]:
@@ -53,8 +65,51 @@ def figures(source: Path) -> dict[str, object]:
         "median lines of a module": statistics.median(lengths.values()),
         "longest module": f"{lengths[longest]} lines, {longest}",
         "longest function": "{} lines, {}".format(*max(functions)),
+        f"functions over {LONG} lines": sum(length > LONG for length, _ in functions),
+        f"classes with more than {LARGE} methods": sum(
+            sum(isinstance(part, FUNCTION) for part in node.body) > LARGE
+            for _, node in nodes
+            if isinstance(node, ast.ClassDef)
+        ),
         "raise for 1,000 lines": f"{1000 * raises / sum(lengths.values()):.1f} ({raises})",
         "imports inside functions": len(inside),
+    }
+
+
+def prose_of_code(text: str) -> str:
+    """Return the docstrings and comments of a module."""
+    strings = [
+        node.value.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join([*strings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
+def prose_of_checkout(checkout: Path) -> dict[str, list[str]]:
+    """Return the prose of the package and of the pages; generated pages and code in pages are left out."""
+    modules = (checkout / "src").rglob("*.py")
+    pages = [*checkout.glob("*.md"), *(checkout / "docs").rglob("*.md")]
+    return {
+        "docstrings and comments": [prose_of_code(path.read_text(encoding="utf-8")) for path in modules],
+        "pages": [
+            FENCED.sub("", path.read_text(encoding="utf-8"))
+            for path in pages
+            if checkout / "docs" / "reference" not in path.parents
+        ],
+    }
+
+
+def rates(texts: Iterable[str]) -> dict[str, float]:
+    """Return how often each kind of phrase occurs in 1,000 words of texts."""
+    plain = " ".join(word for text in texts for word in text.replace("#", " ").split())
+    number = max(1, len(WORD.findall(plain)))
+    return {
+        kind: 1000 * len(re.findall(rf"\b(?:{phrases})\b", plain, re.IGNORECASE)) / number
+        for kind, phrases in PHRASES.items()
     }
 
 
@@ -67,6 +122,11 @@ def report(checkout: Path) -> None:
             print(f"{number:10,}      {folder}")
     for what, figure in figures(checkout / "src" / "heedful").items():
         print(f"{what}: {figure}")
+    for where, texts in prose_of_checkout(checkout).items():
+        print(
+            *(f"{kind} in {where}: {rate:.1f} for 1,000 words" for kind, rate in rates(texts).items()),
+            sep="\n",
+        )
     command = [sys.executable, "tools/trace_tasks.py", BUNDLE]
     try:
         done = subprocess.run(
