@@ -9,12 +9,14 @@ from structure import LARGE, LONG, figures, prose_of_checkout, rates
 
 
 def test_long_functions_and_large_classes_are_counted(tmp_path: Path) -> None:
-    long = "def long():\n" + "    x = 1\n" * LONG
-    large = "class Large:\n" + "".join(f"    def m{i}(self): ...\n" for i in range(LARGE + 1))
-    (tmp_path / "first.py").write_text(long + long.replace("long", "short").replace("    x = 1\n", "", 1))
-    (tmp_path / "second.py").write_text(
-        large + large.replace("Large", "Small").replace("m0", "m1", 1)[: -len("    def m10(self): ...\n")]
-    )
+    def function(lines: int) -> str:
+        return "def f():\n" + "    x = 1\n" * (lines - 1)
+
+    def class_of(methods: int) -> str:
+        return "class C:\n" + "".join(f"    def m{i}(self): ...\n" for i in range(methods))
+
+    (tmp_path / "first.py").write_text(function(LONG) + function(LONG + 1))
+    (tmp_path / "second.py").write_text(class_of(LARGE) + class_of(LARGE + 1))
     found = figures(tmp_path)
     assert found[f"functions over {LONG} lines"] == 1
     assert found[f"classes with more than {LARGE} methods"] == 1
