@@ -105,6 +105,7 @@ def in_python() -> None:
     write_sides(train=10, valid=3, test=3)
     shutil.copy(ROOT / "docs" / "examples" / "linear_attention.py", ".")
     shutil.copy("test.en", "input.en")
+    save_memorised(Path("runs/demo"), SHOWN_PAIRS)
 
 
 def lecture() -> None:
