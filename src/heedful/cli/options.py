@@ -4,17 +4,18 @@ Help is plain: importing rich would slow `--help` down.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from importlib import import_module
+from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from heedful.decoding.strategies.options import DiverseBeamOptions, MinimumBayesRiskOptions, SamplingOptions
 from heedful.errors import InputError
-from heedful.settings.options import Option, Settings, kinds_of, options_of
+from heedful.settings.options import BeamOptions, Option, Settings, SharedOptions, kinds_of, options_of
 
 _PLUGIN = "plugin"
 _OPTION = Option("A Python file with your own parts; settings name them as PLUGIN:NAME.", metavar="FILE.py")
@@ -23,42 +24,25 @@ HELP_ALL = "help_all"  # the parameter of --help-all
 
 @dataclass(frozen=True)
 class OptionsOf:
-    """Marks a field that collects search settings set on the command line, as a dict.
+    """Marks a field that collects the search settings of a command line in a dict, by their names.
 
     Attributes:
-        classes: the dataclasses with these settings, as `module:Class`; imported when the command is called.
-        without: names of settings that the command does not have.
+        groups: the dataclasses with these settings.
+        without: the names of settings that the command does not have.
     """
 
-    classes: tuple[str, ...]
+    groups: tuple[type, ...]
     without: tuple[str, ...] = ()
 
-    def settings(self) -> Iterator[tuple[type, str]]:
-        """Yield each setting, as its dataclass and its name."""
-        seen = {*self.without}
-        for module, _, name in (each.partition(":") for each in self.classes):
-            group = getattr(import_module(module), name)
-            yield from ((group, name) for name in options_of(group) if name not in seen)
-            seen |= options_of(group).keys()
 
-
-_SHARED, _STRATEGIES = "heedful.settings.options:SharedOptions", "heedful.decoding.strategies"
 # Settings that only a configuration has, or Python.
 _INNER = ("n_best", "forced_first_id", "forced_last_id", "suppressed_ids", "renormalize")
-SearchOverrides = Annotated[
-    Mapping[str, Any],
-    OptionsOf((_SHARED, f"{_STRATEGIES}.beam:BeamSearch", f"{_STRATEGIES}.beam:DiverseBeamSearch"), _INNER),
-]
+SearchOverrides = Annotated[Mapping[str, Any], OptionsOf((SharedOptions, DiverseBeamOptions), _INNER)]
 ScoreOverrides = Annotated[
-    Mapping[str, Any], OptionsOf((_SHARED,), (*_INNER, "repetition_penalty", "replace_unknown"))
+    Mapping[str, Any], OptionsOf((SharedOptions,), (*_INNER, "repetition_penalty", "replace_unknown"))
 ]
-SamplingOverrides = Annotated[
-    Mapping[str, Any],
-    OptionsOf((f"{_STRATEGIES}.sampling:Sampling", f"{_STRATEGIES}.sampling:MinimumBayesRisk")),
-]
-BeamOverrides = Annotated[
-    Mapping[str, Any], OptionsOf(("heedful.settings.options:BeamOptions",), ("early_stopping",))
-]
+SamplingOverrides = Annotated[Mapping[str, Any], OptionsOf((SamplingOptions, MinimumBayesRiskOptions))]
+BeamOverrides = Annotated[Mapping[str, Any], OptionsOf((BeamOptions,), ("early_stopping",))]
 
 
 def sampling_overrides(
@@ -73,10 +57,7 @@ def sampling_overrides(
     Raises:
         BadParameter: contradictory options.
     """
-    from heedful.decoding.strategies.beam import DiverseBeamSearch
-    from heedful.decoding.strategies.sampling import Sampling
-
-    has_beam = not options_of(DiverseBeamSearch).keys().isdisjoint(search)
+    has_beam = not options_of(DiverseBeamOptions).keys().isdisjoint(search)
     if strategy is not None:
         if sampling or sample or has_beam:
             raise typer.BadParameter(
@@ -86,31 +67,33 @@ def sampling_overrides(
         return {"strategy": strategy}
     if not sample and "samples" not in sampling:
         if sampling:
-            raise typer.BadParameter(f"{', '.join(_flags(Sampling))} need --sample or --mbr")
+            raise typer.BadParameter(f"{', '.join(_flags(SamplingOptions))} need --sample or --mbr")
         return {}
     if has_beam:
-        *others, last = _flags(DiverseBeamSearch)
+        *others, last = _flags(DiverseBeamOptions)
         raise typer.BadParameter(
             f"--sample and --mbr exclude {', '.join(others)} and {last}; sampling needs no beam"
         )
     return {"sample": True, **sampling}
 
 
-def _flags(strategy: type) -> list[str]:
-    return [flag for name, option in options_of(strategy).items() for flag in option.flags_of(name)]
+def _flags(group: type) -> list[str]:
+    return [flag for name, option in options_of(group).items() for flag in option.flags_of(name)]
 
 
 def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Callable[..., None]:
     """Return the function that typer makes a command of: with a parameter for each option of a task.
 
     Args:
-        run: does the task, a dataclass. Its docstring is the help. A field with an `Option` is an option, one
-            that is a dataclass or has `OptionsOf` a group of them; all others keep their defaults.
-        has_options: not where the command is only listed: options of searches take time to import.
+        run: does the task, a dataclass; its docstring is the help. A field with an `Option` is an option. A
+            field that is a dataclass or has `OptionsOf` is a group of options. Other fields keep their
+            defaults.
+        has_options: False for a command that is only listed.
     """
-    task, rare = task_of(run), set[str]()
-    parameters = {each.name: each for each in (_parameters_of(task, rare) if has_options else ())}
+    task, rare, parameters = task_of(run), set[str](), dict[str, Parameter]()
+    make: Callable[[dict[str, Any]], Any] = dict
     if has_options:
+        make = _add_parameters(task, parameters, rare)
         parameters[_PLUGIN] = _parameter(_PLUGIN, list[str] | None, None, _OPTION)
     if rare or "settings" in parameters:
         parameters[HELP_ALL] = _HELP_ALL
@@ -122,7 +105,7 @@ def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Calla
 
             for file in files:
                 load_plugin(file)
-        run(_made(task, values))
+        run(make(values))
 
     ordered = sorted(parameters.values(), key=lambda each: each.default is not Parameter.empty)
     command.__signature__ = Signature(ordered)  # type: ignore[attr-defined]
@@ -160,61 +143,61 @@ def task_of(run: Callable[[Any], None]) -> type:
     return task
 
 
-def _made(task: type | OptionsOf, values: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Return the task with these options."""
-    if isinstance(task, OptionsOf):
-        own = {name: values[name] for _, name in task.settings()}
-        return {name: value for name, value in own.items() if value is not None and value is not False}
-    groups = {name: _made(group, values) for name, group in _groups_of(task)}
-    try:
-        return task(**groups, **{name: values[name] for name in options_of(task)})
-    except InputError as error:  # values that cannot go together
-        raise typer.BadParameter(str(error)) from None
-
-
-def _groups_of(task: type) -> Iterator[tuple[str, type | OptionsOf]]:
-    for name, hint in get_type_hints(task, include_extras=True).items():
-        yield from ((name, each) for each in get_args(hint) if isinstance(each, OptionsOf))
-        if is_dataclass(hint) and isinstance(hint, type):
-            yield name, hint
-
-
-def _parameters_of(task: type | OptionsOf, rare: set[str]) -> Iterator[Parameter]:
-    """Yield a parameter for each field with an `Option`, groups expanded in place.
+def _add_parameters(
+    task: type, parameters: dict[str, Parameter], rare: set[str]
+) -> Callable[[dict[str, Any]], Any]:
+    """Add a parameter for each option of a task, groups expanded in place; return what makes it of values.
 
     Names that the short help leaves out are added to `rare`.
     """
-    if isinstance(task, OptionsOf):
-        for group, name in task.settings():
-            rare |= set() if _is_common(options_of(group)[name]) else {name}
-            yield _overriding(group, name)
-        return
     hints, options = get_type_hints(task, include_extras=True), options_of(task)
-    groups = dict(_groups_of(task))
+    groups: dict[str, Callable[[dict[str, Any]], Any]] = {}
     for field in fields(task):
-        if field.name in groups:
-            yield from _parameters_of(groups[field.name], rare)
-        elif (option := options.get(field.name)) is not None:
+        hint = hints[field.name]
+        marks = [each for each in get_args(hint) if isinstance(each, OptionsOf)]
+        if marks:
+            names = [(group, name) for group in marks[0].groups for name in options_of(group)]
+            own = {name: _overriding(group, name) for group, name in names if name not in marks[0].without}
+            groups[field.name] = partial(_overrides, own)
+        elif is_dataclass(hint) and isinstance(hint, type):
+            groups[field.name] = _add_parameters(hint, parameters, rare)
+            continue
+        elif field.name in options:
             default = Parameter.empty if field.default is MISSING else field.default
-            if not (_is_common(option) or default is Parameter.empty):
-                rare.add(field.name)
-            yield _parameter(field.name, get_args(hints[field.name])[0], default, option)
+            own = {field.name: (get_args(hint)[0], default, options[field.name])}
+        else:
+            continue
+        for name, (kind, default, option) in own.items():
+            parameters[name] = _parameter(name, kind, default, option)
+            is_common = option.heading is None if option.is_common is None else option.is_common
+            rare |= {name} if not is_common and default is not Parameter.empty else set()
+
+    def make(values: dict[str, Any]) -> Any:  # noqa: ANN401
+        made = {name: make_group(values) for name, make_group in groups.items()}
+        try:
+            return task(**made, **{name: values[name] for name in options})
+        except InputError as error:  # values that cannot go together
+            raise typer.BadParameter(str(error)) from None
+
+    return make
 
 
-def _is_common(option: Option) -> bool:
-    return option.heading is None if option.is_common is None else option.is_common
+def _overrides(names: Iterable[str], values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that are set."""
+    own = {name: values[name] for name in names}
+    return {name: value for name, value in own.items() if value is not None and value is not False}
 
 
-def _overriding(group: type, name: str) -> Parameter:
-    """Return the parameter of a setting that need not be set."""
+def _overriding(group: type, name: str) -> tuple[Any, object, Option]:
+    """Return type, default and option of a setting that need not be set."""
     option, kinds, default = options_of(group)[name], kinds_of(group)[name], getattr(group, name)
     if bool in kinds:
-        return _parameter(name, bool, False, option)
+        return bool, False, option
     if isinstance(kinds[0], str):
         option, kinds = replace(option, metavar="|".join(kinds)), (str,)
     if option.default is None and default is not None:
         option = replace(option, default=default if isinstance(default, str) else f"{default:g}")
-    return _parameter(name, kinds[0] | None, None, option)
+    return kinds[0] | None, None, option
 
 
 def _parameter(name: str, kind: Any, default: object, option: Option) -> Parameter:  # noqa: ANN401

@@ -1,18 +1,29 @@
 """The options of a search: its strategy, and what all strategies share."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Self, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 from heedful.decoding.glossary import Glossary
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
-from heedful.decoding.strategies.protocol import Strategy, parse_strategy, settings_of, with_settings
+from heedful.decoding.strategies.options import DiverseBeamOptions
+from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError, OptionError, suggestion
-from heedful.settings.arguments import checked
-from heedful.settings.options import SharedOptions, options_of
+from heedful.settings.arguments import checked, fits
+from heedful.settings.options import BeamOptions, SharedOptions, kinds_of, options_of
+from heedful.settings.plugins import part
 from heedful.settings.run import Config, DecodeConfig
+
+T = TypeVar("T")
+STRATEGIES: dict[str, type[Strategy]] = {
+    "greedy": Greedy,
+    "beam": BeamSearch,
+    "diverse-beam": DiverseBeamSearch,
+    "sampling": Sampling,
+    "mbr": MinimumBayesRisk,
+}
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -75,10 +86,9 @@ class SearchOptions(SharedOptions):
         return self.strategy.width
 
     @classmethod
-    def from_config(cls, config: DecodeConfig) -> Self:
+    def from_config(cls, config: DecodeConfig) -> "SearchOptions":
         """Return the search that a configuration asks for; its beam holds at least the n-best list."""
-        values = {**dict(config), "beam_size": max(config.beam_size, config.n_best)}
-        return with_settings(cls, values | {"strategy": with_settings(BeamSearch, values)})
+        return search_options({}, config)
 
     def source_limit(self, config: Config) -> int:
         """Return `max_source_tokens`; where it is not set, that of the bundle or of its training."""
@@ -119,7 +129,7 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
             # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
             n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
         else:
-            most = options_of(BeamSearch)["beam_size"].maximum or math.inf
+            most = options_of(BeamOptions)["beam_size"].maximum or math.inf
             if "beam_size" not in overrides and overrides.get("n_best", 1) > most:
                 raise InputError(
                     f"n_best={overrides['n_best']:,}: a beam has at most {most:,} hypotheses; more can be "
@@ -141,6 +151,94 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
         raise
 
 
+def parse_strategy(text: str | Strategy) -> Strategy:
+    """Return the strategy that NAME or NAME:KEY=VALUE,... names, with its settings, or one that there is.
+
+    Raises:
+        InputError: an unknown name or setting, or a value that cannot be.
+    """
+    if not isinstance(text, str):
+        if not fits(text, Strategy):
+            raise InputError(f"strategy={text!r}: must be a strategy, such as BeamSearch()")
+        return text
+    name, _, settings = text.partition(":")
+    if name in STRATEGIES:
+        strategy = STRATEGIES[name]
+    else:
+        own, _, settings = settings.partition(":")
+        strategy = _plugged(name, own)
+    known, values = settings_of(strategy), dict[str, object]()
+    for setting in settings.split(",") if settings else ():
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"strategy {name!r}: {setting!r} is not KEY=VALUE")
+        if key not in known:
+            hint = suggestion(key, known) if known else "; it has no settings"
+            raise InputError(f"strategy {name!r}: unknown setting {key!r}{hint}")
+        if key in values:
+            raise InputError(f"strategy {name!r}: {key!r} is set twice")
+        values[key] = _value(key, value, known[key])
+    return with_settings(strategy, values)
+
+
+def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
+    """Return a dataclass of settings with those of the values that are its own, or of a dataclass inside it.
+
+    Raises:
+        InputError: a setting that has neither a value nor a default.
+    """
+    own, kinds = dict[str, object](), kinds_of(cast(type, kind))
+    for each in fields(cast(Any, kind)):
+        inner = kinds[each.name][0]
+        if each.name in values:
+            own[each.name] = values[each.name]
+        elif is_dataclass(inner) and each.default is not None:
+            own[each.name] = with_settings(cast(type, inner), values)
+        elif each.default is MISSING and each.default_factory is MISSING:
+            raise InputError(f"{each.name}: missing; this strategy has no default for it")
+    return kind(**own)
+
+
+def _plugged(plugin: str, name: str) -> type[Strategy]:
+    """Return the strategy of a plugin."""
+    if not name or "=" in name:
+        raise InputError(f"strategy {plugin!r}: unknown{suggestion(plugin, STRATEGIES)}")
+    strategy = part(f"{plugin}:{name}", "strategy")
+    if not (isinstance(strategy, type) and is_dataclass(strategy) and hasattr(strategy, "search")):
+        raise InputError(f"strategy {plugin}:{name}: is not a strategy (a dataclass with the method search)")
+    return cast(type[Strategy], strategy)
+
+
+def settings_of(kind: type) -> dict[str, Sequence[object]]:
+    """Return the types of a strategy's settings, with those of a strategy inside another, as MBR has one."""
+    settings = dict[str, Sequence[object]]()
+    for each in fields(kind) if is_dataclass(kind) else ():
+        kinds = kinds_of(kind)[each.name]
+        settings |= settings_of(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
+    return settings
+
+
+def _value(name: str, text: str, kinds: Sequence[object]) -> object:
+    """The value of a setting of these types: a number, a truth value, a text, or none."""
+    if isinstance(kinds[0], str):  # the values of a literal type
+        return text
+    if type(None) in kinds and text == "none":
+        return None
+    if bool in kinds:
+        if text not in {"true", "false"}:
+            raise InputError(f"{name}={text!r}: must be true or false")
+        return text == "true"
+    for kind in (int, float):
+        try:
+            if kind in kinds:
+                return kind(text)
+        except ValueError:
+            continue
+    if str in kinds:
+        return text
+    raise InputError(f"{name}={text!r}: must be {'a whole number' if int in kinds else 'a number'}")
+
+
 def longest_output(config: Config) -> int | None:
     """Return the one limit of all outputs that other programs have: that of the longest source.
 
@@ -153,7 +251,7 @@ def longest_output(config: Config) -> int | None:
     return min(limit, config.model.max_positions) if config.model.positions == "learned" else limit
 
 
-_DIVERSITY = options_of(DiverseBeamSearch).keys() - options_of(BeamSearch).keys()
+_DIVERSITY = options_of(DiverseBeamOptions).keys() - options_of(BeamOptions).keys()
 SEARCH_NAMES = {"sample", *(each.name for each in fields(SearchOptions))}
 SEARCH_NAMES |= {
     name for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk) for name in options_of(kind)

@@ -102,7 +102,7 @@ class Search:
 class Overriding:
     """Show."""
 
-    search: Annotated[Mapping[str, Any], OptionsOf((f"{__name__}:Search",), without=("hidden",))]
+    search: Annotated[Mapping[str, Any], OptionsOf((Search,), without=("hidden",))]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,12 @@ from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
 from heedful.decoding.scoring import coverage_penalties
 from heedful.decoding.steps import Start, StepFunction
-from heedful.decoding.strategies.protocol import Greedy, Strategy, with_settings
+from heedful.decoding.strategies.options import DiverseBeamOptions
+from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.task import SearchTask
 from heedful.decoding.terms import MET, TermAutomata, in_turn
 from heedful.errors import InputError
-from heedful.settings.options import SEARCH, BeamOptions, Option, SharedOptions
+from heedful.settings.options import BeamOptions, SharedOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ class Beam:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiverseBeamSearch(BeamSearch):
+class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
     """Diverse beam search: outputs that differ, from groups (Vijayakumar et al., 2016, algorithm 1).
 
     Each group is a beam of its own. At each position the groups choose one after the other, and a token costs
@@ -275,43 +275,17 @@ class DiverseBeamSearch(BeamSearch):
     the model's own, without what diversity costs.
 
     Attributes:
-        num_groups: of the beam, each with an equal share of it; one group is beam search.
-        diversity_penalty: lambda: what a token costs in a group for each hypothesis of the groups before it
-            that goes on with the same token at the same position.
+        num_groups: the number of groups; they share the beam equally, and one group is beam search.
+        diversity_penalty: lambda: what a token costs in a group for each hypothesis of an earlier group that
+            goes on with the same token at the same position.
     """
-
-    num_groups: Annotated[
-        int,
-        Option(
-            "Number of groups of diverse beam search; they share the beam.",
-            SEARCH,
-            minimum=1,
-            maximum=1000,
-            default="2 with --diversity-penalty, else 1",
-        ),
-    ] = 2
-    diversity_penalty: Annotated[
-        float,
-        Option(
-            "Penalty for a token that an earlier group has at the same position.",
-            SEARCH,
-            minimum=0,
-            maximum=1000,
-            default="0.5 with --num-groups",
-        ),
-    ] = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.beam_size % self.num_groups:
-            raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
 
     def search_beam(self, step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
         """Search different outputs of each sentence."""
         if self.num_groups == 1:
             return super().search_beam(step, task)
         constraints, options, size = Constraints(task), task.options, self.beam_size // self.num_groups
-        share = with_settings(BeamSearch, {**vars(self), "beam_size": size})
+        share = BeamSearch(beam_size=size, early_stopping=self.early_stopping)
         of_group = replace(options, n_best=min(size, options.n_best))
         groups = [
             Beam(replace(task, options=of_group), share, constraints.terms) for _ in range(self.num_groups)
@@ -351,6 +325,3 @@ def _merged(
         best = {(each.ids, each.finished): each for group in of_groups for _, each in group}
         merged.append(sorted(((each.score, each) for each in best.values()), key=by_search_score))
     return merged
-
-
-STRATEGIES = {"beam": BeamSearch, "diverse-beam": DiverseBeamSearch}

@@ -1,26 +1,18 @@
-"""The protocol of search strategies, those that have a name, and the simplest one, greedy search."""
+"""The protocol of search strategies, and the simplest one, greedy search."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from importlib import import_module
-from pkgutil import iter_modules
-from typing import Any, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from typing_extensions import override
 
-from heedful.decoding import strategies
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.steps import Start
 from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
-from heedful.errors import InputError, suggestion
-from heedful.settings.arguments import fits
-from heedful.settings.options import SharedOptions, kinds_of
-from heedful.settings.plugins import part
-
-T = TypeVar("T")
+from heedful.errors import InputError
+from heedful.settings.options import SharedOptions
 
 
 class Strategy(Protocol):
@@ -120,103 +112,3 @@ class Greedy(Strategy):
                     step.reorder(rows)
                 last_ids = best.ids[rows, 0]
             return [[hypothesis] for hypothesis in outputs.hypotheses(task.options.penalty)]
-
-
-STRATEGIES: dict[str, type[Strategy]] = {"greedy": Greedy}
-
-
-def parse_strategy(text: str | Strategy) -> Strategy:
-    """Return the strategy that NAME or NAME:KEY=VALUE,... names, with its settings, or one that there is.
-
-    Raises:
-        InputError: an unknown name or setting, or a value that cannot be.
-    """
-    if not isinstance(text, str):
-        if not fits(text, Strategy):
-            raise InputError(f"strategy={text!r}: must be a strategy, such as BeamSearch()")
-        return text
-    name, _, settings = text.partition(":")
-    registered = _registered()
-    if name in registered:
-        strategy = registered[name]
-    else:
-        own, _, settings = settings.partition(":")
-        strategy = _plugged(name, own, registered)
-    known, values = settings_of(strategy), dict[str, object]()
-    for setting in settings.split(",") if settings else ():
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise InputError(f"strategy {name!r}: {setting!r} is not KEY=VALUE")
-        if key not in known:
-            hint = suggestion(key, known) if known else "; it has no settings"
-            raise InputError(f"strategy {name!r}: unknown setting {key!r}{hint}")
-        if key in values:
-            raise InputError(f"strategy {name!r}: {key!r} is set twice")
-        values[key] = _value(key, value, known[key])
-    return with_settings(strategy, values)
-
-
-def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
-    """Return a dataclass of settings with those of the values that are its own, or of a dataclass inside it.
-
-    Raises:
-        InputError: a setting that has neither a value nor a default.
-    """
-    own, kinds = dict[str, object](), kinds_of(cast(type, kind))
-    for each in fields(cast(Any, kind)):
-        inner = kinds[each.name][0]
-        if each.name in values:
-            own[each.name] = values[each.name]
-        elif is_dataclass(inner) and each.default is not None:
-            own[each.name] = with_settings(cast(type, inner), values)
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise InputError(f"{each.name}: missing; this strategy has no default for it")
-    return kind(**own)
-
-
-def _registered() -> dict[str, type[Strategy]]:
-    """Return the strategies of the modules of this folder by name."""
-    own = dict(STRATEGIES)
-    for module in iter_modules(strategies.__path__):
-        own |= import_module(f"{strategies.__name__}.{module.name}").STRATEGIES
-    return own
-
-
-def _plugged(plugin: str, name: str, registered: Mapping[str, type[Strategy]]) -> type[Strategy]:
-    """Return the strategy of a plugin."""
-    if not name or "=" in name:
-        raise InputError(f"strategy {plugin!r}: unknown{suggestion(plugin, registered)}")
-    strategy = part(f"{plugin}:{name}", "strategy")
-    if not (isinstance(strategy, type) and is_dataclass(strategy) and hasattr(strategy, "search")):
-        raise InputError(f"strategy {plugin}:{name}: is not a strategy (a dataclass with the method search)")
-    return cast(type[Strategy], strategy)
-
-
-def settings_of(kind: type) -> dict[str, Sequence[object]]:
-    """Return the types of a strategy's settings, with those of a strategy inside another, as MBR has one."""
-    settings = dict[str, Sequence[object]]()
-    for each in fields(kind) if is_dataclass(kind) else ():
-        kinds = kinds_of(kind)[each.name]
-        settings |= settings_of(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
-    return settings
-
-
-def _value(name: str, text: str, kinds: Sequence[object]) -> object:
-    """The value of a setting of these types: a number, a truth value, a text, or none."""
-    if isinstance(kinds[0], str):  # the values of a literal type
-        return text
-    if type(None) in kinds and text == "none":
-        return None
-    if bool in kinds:
-        if text not in {"true", "false"}:
-            raise InputError(f"{name}={text!r}: must be true or false")
-        return text == "true"
-    for kind in (int, float):
-        try:
-            if kind in kinds:
-                return kind(text)
-        except ValueError:
-            continue
-    if str in kinds:
-        return text
-    raise InputError(f"{name}={text!r}: must be {'a whole number' if int in kinds else 'a number'}")

@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -25,11 +24,12 @@ from heedful.decoding.steps import (
     on_host,
     softmax,
 )
+from heedful.decoding.strategies.options import MinimumBayesRiskOptions, SamplingOptions
 from heedful.decoding.strategies.protocol import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
-from heedful.settings.options import SAMPLING, Option, SharedOptions, check_options
+from heedful.settings.options import SharedOptions
 
 _ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its positions
 _LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
@@ -38,7 +38,7 @@ _POSITIONS_AT_ONCE = 64  # for which there are random numbers; a multiple of 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling(Strategy):
+class Sampling(SamplingOptions, Strategy):
     """Sampling: draw `n_best` outputs of each sentence, each independent of the others.
 
     The defaults sample from the model's distribution. What is drawn for a sentence depends on the model, the
@@ -47,52 +47,13 @@ class Sampling(Strategy):
     `n_best` of at least k. The same sentence has the same outputs each time; another seed gives others.
 
     Attributes:
-        temperature: log-probabilities are divided by it; below 1 the probable become more probable.
-        top_k: only so many tokens, the most probable ones, may be drawn; None sets no such limit.
-        top_p: only the fewest most probable tokens whose probabilities sum to this.
-        min_p: only tokens of at least this share of the probability of the best.
-        epsilon: only tokens of at least this probability, or the best.
-        seed: of the random generator.
+        temperature: the divisor of log-probabilities; below 1, probable tokens become more probable.
+        top_k: sample from this number of most probable tokens; None: from all.
+        top_p: sample from the fewest most probable tokens with at least this sum of probabilities.
+        min_p: sample from tokens with at least this share of the best token's probability.
+        epsilon: sample from tokens with at least this probability, and the best one.
+        seed: the seed of the random generator.
     """
-
-    temperature: Annotated[
-        float, Option("Softmax temperature; below 1 favours probable tokens.", SAMPLING)
-    ] = 1.0
-    top_k: Annotated[
-        int | None, Option("Sample only from the k most probable tokens.", SAMPLING, minimum=1)
-    ] = None
-    top_p: Annotated[
-        float,
-        Option(
-            "Nucleus sampling: the fewest tokens whose probabilities sum to at least this.",
-            SAMPLING,
-            above=0,
-            maximum=1,
-        ),
-    ] = 1.0
-    min_p: Annotated[
-        float,
-        Option(
-            "Sample only tokens with at least this fraction of the best token's probability.",
-            SAMPLING,
-            minimum=0,
-            maximum=1,
-        ),
-    ] = 0.0
-    epsilon: Annotated[
-        float, Option("Sample only tokens with at least this probability.", SAMPLING, minimum=0, maximum=1)
-    ] = 0.0
-    seed: Annotated[
-        int,
-        Option("Random seed; the samples of a line do not depend on the other lines.", SAMPLING, minimum=0),
-    ] = 0
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise InputError(
-                f"temperature={self.temperature}: must be a number above 0; to take the best, search greedily"
-            )
 
     @override
     def check(self, options: SharedOptions) -> None:
@@ -280,31 +241,15 @@ def _draw(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimumBayesRisk(Strategy):
+class MinimumBayesRisk(MinimumBayesRiskOptions, Strategy):
     """Minimum Bayes risk: draw samples, and take the text with the best expected utility, sentence chrF.
 
     Attributes:
-        samples: how many outputs to draw of each sentence.
-        sampling: how to draw them.
+        samples: the number of outputs to draw for each sentence.
+        sampling: how the samples are drawn.
     """
 
-    samples: Annotated[
-        int,
-        Option(
-            "Minimum Bayes risk: draw this number of samples, and choose the one most similar to all "
-            "of them by sentence chrF, its score (0 to 100).",
-            SAMPLING,
-            minimum=1,
-            maximum=100_000,
-            metavar="N",
-            default="none",
-            flags=("--mbr",),
-        ),
-    ] = 100
     sampling: Sampling = field(default_factory=Sampling)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @override
     def check(self, options: SharedOptions) -> None:
@@ -364,6 +309,3 @@ def least_risk(
         return translation
     hypotheses = tuple(replace(first_drawn[text], score=expected[text]) for text in ranked)
     return Translation(translation.source, hypotheses[0].text, hypotheses[0].score, hypotheses)
-
-
-STRATEGIES = {"sampling": Sampling, "mbr": MinimumBayesRisk}
