@@ -9,7 +9,8 @@
     ├── RunError            a run directory in a state that the command does not expect
     ├── TrainingError       training that cannot continue
     ├── InputError          a sentence or option that the loaded model cannot take
-    │   └── OptionError     an option with a value that does not exist
+    │   ├── OptionError     an option with a value that does not exist
+    │   └── NotNumbersError log-probabilities of a search that are not numbers
     ├── InteropError        weights from elsewhere that do not fit the layout they are read as
     ├── HubError            a model hub that lacks a model, denies access, or cannot be reached
     └── MissingExtraError   an optional dependency that is not installed
@@ -103,6 +104,15 @@ class OptionError(InputError):
     """An option with a value that does not exist."""
 
     exit_code = 2
+
+
+class NotNumbersError(InputError):
+    """Log-probabilities of a search that are not numbers."""
+
+    def __init__(
+        self, message: str = "search: the model's log-probabilities are not numbers; its weights are damaged"
+    ) -> None:
+        super().__init__(message)
 
 
 class InteropError(HeedfulError):

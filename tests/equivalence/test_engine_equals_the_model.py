@@ -301,7 +301,7 @@ def test_numbers_out_of_range_are_refused_before_anything_is_read(here: LevelsHe
         for name, numbers in bad_feeds().items():
             ids, outputs, positions = (np.asarray(each, dtype=np.int64) for each in numbers)
             with case(level, name), pytest.raises(InputError, match="outside of the vocabulary"):
-                engine.step(step._past, ids, outputs=outputs, at_positions=positions, end=1, threads=1)
+                step._decode(ids, outputs, positions)
 
 
 def test_source_ids_out_of_range_are_refused(here: LevelsHere) -> None:
@@ -309,4 +309,4 @@ def test_source_ids_out_of_range_are_refused(here: LevelsHere) -> None:
         engine = engine_of(model_with({}), "float32", level)
         for ids in ([41], [-1], [10**12]):
             with case(level, ids), pytest.raises(InputError, match="outside of the vocabulary"):
-                engine.encode([[5, 6], ids])
+                EngineStep(engine, [[5, 6], ids])

@@ -8,6 +8,7 @@ from heedful.decoding.backends.engine import Engine
 from heedful.decoding.backends.native import weight_of
 from heedful.decoding.steps import NextTokens
 from heedful.model.transformer import Transformer
+from heedful.runtime.native import functions_of
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
 
@@ -27,8 +28,7 @@ def engine_of(model: Transformer, precision: Precision, level: str | None = None
     """Pack a model at a level, by default at one that has the precision; what is not here skips the test."""
     level = level or level_with(precision)
     need_level(level)
-    assert Engine.why_not(model.config, precision, level=level) is None
-    return Engine(model.config, weight_of(model), precision, level=level)
+    return Engine(model.config, weight_of(model), precision, functions=functions_of(level))
 
 
 def log_probs_of(tokens: NextTokens) -> Tensor:

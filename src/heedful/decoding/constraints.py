@@ -10,9 +10,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from heedful.decoding.steps import (
-    NOT_NUMBERS,
     Array,
     NextTokens,
+    check_numbers,
     copy_of,
     like,
     log_softmax,
@@ -259,8 +259,7 @@ class Constraints:
         values = model_values = _values_of(log_probs, ids[:, None])[:, 0]
         if possible is not log_probs:
             values = _values_of(possible, ids[:, None])[:, 0]
-        if np.isnan(model_values).any():
-            raise InputError(NOT_NUMBERS)
+        check_numbers(model_values)
         is_out = np.isnan(values) | np.isin(ids, self._suppressed(written))  # NaN: none is possible
         values = np.where(is_out, -np.inf, values)
         rows, forced_ids, forced_log_probs = self._forced(tokens, written, sentences)

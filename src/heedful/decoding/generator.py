@@ -17,9 +17,8 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.steps import NOT_NUMBERS
 from heedful.decoding.task import SearchTask, Source
-from heedful.errors import InputError, is_out_of_memory
+from heedful.errors import InputError, NotNumbersError, is_out_of_memory
 
 _BATCHES_PER_THREAD = 4  # with more, it does not matter how long each takes
 _STEP_OVERHEAD = 8  # of a batch, in sentences: a step takes as long as for so many more
@@ -257,10 +256,10 @@ class Generator:
         def work_on_some(batch: list[int], threads: int) -> list[_Result]:
             try:
                 return work_on(batch, threads)
-            except InputError as error:
-                if str(error) != NOT_NUMBERS or self.backend.precision != "fp16":
+            except NotNumbersError as error:
+                if self.backend.precision != "fp16":
                     raise
-                raise InputError(
+                raise NotNumbersError(
                     f"{error}, or too large for fp16; precision bf16 has the range of float32"
                 ) from None
             except (MemoryError, RuntimeError) as error:

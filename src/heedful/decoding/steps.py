@@ -10,7 +10,7 @@ from array_api_compat import array_namespace, device, to_device
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from heedful.errors import InputError
+from heedful.errors import NotNumbersError
 
 Array = Any  # numpy's, or another of the standard: https://data-apis.org/array-api
 
@@ -64,7 +64,16 @@ def logsumexp(array: Array, *, axis: int = -1) -> Array:
 
 
 SPARE = 4  # candidates more than are asked for, in case that some tie
-NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
+
+
+def check_numbers(log_probs: Array) -> None:
+    """Check log-probabilities of a model.
+
+    Raises:
+        NotNumbersError: some are NaN.
+    """
+    if np.isnan(log_probs).any():
+        raise NotNumbersError
 
 
 class NextTokens(Protocol):
@@ -92,7 +101,7 @@ class NextTokens(Protocol):
             Log-probabilities and ids, each (rows, min(count, V)).
 
         Raises:
-            InputError: a log-probability is not a number.
+            NotNumbersError: a log-probability is not a number.
         """
         ...
 
@@ -142,8 +151,7 @@ class ArrayTokens(NextTokens):
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         log_probs, vocab_size = self._log_probs, self.vocab_size
-        if np.isnan(log_probs).any():
-            raise InputError(NOT_NUMBERS)
+        check_numbers(log_probs)
         suppressed = [i for i in suppressed if i < vocab_size]
         if suppressed:
             log_probs = log_probs.copy()
@@ -205,8 +213,3 @@ class EnsembleStep(StepFunction):
     def reorder(self, rows: NDArray[np.int64]) -> None:
         for step in self._steps:
             step.reorder(rows)
-
-
-def average_steps(steps: Sequence[StepFunction]) -> StepFunction:
-    """Return one step function for all: the only one, or an `EnsembleStep`."""
-    return steps[0] if len(steps) == 1 else EnsembleStep(steps)

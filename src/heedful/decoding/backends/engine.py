@@ -1,35 +1,32 @@
 """A trained model on a CPU, computed by the native library without torch, with weights packed for it.
 
-A decoding step of a small model is some hundred short operations; in torch, most of its time goes to calling
-them. The engine computes a whole step in one call. Several threads search several batches, each on its own,
-or share the work of a single one (`native/workers.h`). It multiplies in float32, in bfloat16 (where the CPU
-has instructions for it) or in int8: weights with a scale for each output, activations with one for each row,
-found as they come. Every sentence is computed as if it were alone and by one thread: neither
-padding, nor the other rows of a batch, nor the number of threads change a bit of it.
+A decoding step of a small model is about a hundred short operations, and torch spends most of the time on
+calling them. The engine computes a whole step in one call. Several threads search a batch each, or share the
+work of a single one (`native/workers.h`). The engine multiplies in float32, in bfloat16 (if the CPU has
+instructions for it) or in int8, with a scale for each output of the weights and each row of the activations.
+A sentence is computed as if it were alone and by one thread: padding, the other rows of a batch and the
+number of threads do not change a bit.
 
-It has RMSNorm, gates and relative biases too, so T5's families. What it lacks (see `Engine.why_not`) stays
-with torch.
+It also has RMSNorm, gates and relative biases, for T5's families. Torch computes what it lacks (see
+`Engine.why_not`).
 """
 
 import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import InputError
 from heedful.runtime.native import (
-    Attention,
     Functions,
     Layer,
     Linear,
     Model,
     Norm,
-    Past,
-    functions_of,
     native,
 )
 from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
@@ -39,22 +36,22 @@ from heedful.storage.weights_file import embedding_names, weight_shapes
 Table = NDArray[np.float32]
 
 
-def sinusoids(length: int, d_model: int) -> Table:
-    """Return the paper's sinusoids (length, d_model): see `model.positions.sinusoids` (3.5)."""
-    sines, cosines = _sines_and_cosines(length, d_model)
-    return np.stack([sines, cosines], axis=-1).reshape(length, -1)
+def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> Table:
+    """Return the paper's sinusoids (length, d_model): see `model.positions.sinusoids` (3.5).
 
-
-def concatenated_sinusoids(length: int, d_model: int) -> Table:
-    """Return them with all sines first: see `model.variants.concatenated_sinusoids`."""
-    return np.concatenate(_sines_and_cosines(length, d_model), axis=1)
+    Not interleaved, all sines come first: see `model.variants.concatenated_sinusoids`.
+    """
+    positions = np.arange(length, dtype=np.float64)[:, None]
+    angles = positions / 10_000 ** (np.arange(0, d_model, 2, dtype=np.float64) / d_model)
+    pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1 if interleaved else 1)
+    return pairs.reshape(length, -1).astype(np.float32)
 
 
 def offset_sinusoids(length: int, d_model: int, *, offset: int) -> Table:
-    """Return those of Marian, OpenNMT-tf or fairseq: see `model.variants.OffsetSinusoids`.
+    """Return the sinusoids of Marian, OpenNMT-tf or fairseq: see `model.variants.OffsetSinusoids`.
 
-    Angles are rounded to float32 where torch rounds them; its exponentials, which it computes in float32, may
-    differ by one unit in the last place, as they do between machines.
+    Angles are rounded to float32 where torch rounds them. The exponentials of torch, in float32, may differ
+    by one unit in the last place, as they do between machines.
     """
     count = d_model // 2
     step = math.log(10_000) / max(1, count - 1)
@@ -66,7 +63,7 @@ def offset_sinusoids(length: int, d_model: int, *, offset: int) -> Table:
 
 SINUSOIDS: dict[str, Callable[[int, int], Table]] = {
     "sinusoidal": sinusoids,
-    "concatenated": concatenated_sinusoids,
+    "concatenated": partial(sinusoids, interleaved=False),
     **{name: partial(offset_sinusoids, offset=offset) for name, offset in SINUSOID_OFFSETS.items()},
 }
 
@@ -99,21 +96,6 @@ def biases_by_distance(weight: Table, *, reach: int, bidirectional: bool) -> Tab
     return np.ascontiguousarray(weight[offset + np.where(distances < num_exact, distances, far)].T)
 
 
-def _sines_and_cosines(length: int, d_model: int) -> tuple[Table, Table]:
-    positions = np.arange(length, dtype=np.float64)[:, None]
-    angles = positions / 10_000 ** (np.arange(0, d_model, 2, dtype=np.float64) / d_model)
-    return np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
-
-
-class CandidateTokens(NamedTuple):
-    """The addresses of an `EngineShortlist` and of the sentence of each row; None: the whole vocabulary."""
-
-    shortlist: int | None = None
-    sentences: int | None = None
-
-
-ALL_TOKENS = CandidateTokens()
-
 _PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
 _SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
 _ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3, "gelu_tanh": 4}
@@ -133,18 +115,17 @@ class Engine:
         weight: Callable[[str], NDArray[np.float32]],
         precision: Precision,
         *,
-        level: str | None = None,
+        functions: Functions | None = None,
     ) -> None:
         """Pack a model.
 
         Args:
-            config: of the model; `why_not` has nothing against it.
-            weight: gives each weight by its name (`storage/weights_file.py`).
-            precision: what matrices are multiplied in.
-            level: of the native library; None: the one in use.
+            config: the configuration of the model; `why_not` has no reason against it.
+            weight: returns each weight by its name (`storage/weights_file.py`).
+            precision: the precision of matrix multiplications.
+            functions: the functions of a level of the native library; None: of the level in use.
         """
-        assert self.why_not(config, precision, level=level) is None
-        functions = _functions(level)
+        functions = functions or native().functions
         assert functions is not None
         self._functions = functions
         self._config = config
@@ -153,7 +134,7 @@ class Engine:
         self.num_encoder_layers, self.num_layers = config.num_encoder_layers, config.num_decoder_layers
         self.num_heads = config.num_heads
         self.width = config.d_model
-        self._attention_width = config.num_heads * config.head_key_size
+        self.attention_width = config.num_heads * config.head_key_size
         self.is_recurrent = config.decoder_unit == "ssru"
         self.vocab_size = config.tgt_vocab_size
         self._precision = precision
@@ -163,50 +144,49 @@ class Engine:
             self._tables = {
                 each: weight(f"{each}.embedding.positions.weight") for each in ("encoder", "decoder")
             }
-        self._model = self._packed(config)
-
-    def _packed(self, config: ModelConfig) -> Model:
         names = embedding_names(config)
-        matrices = {name: self._pointer(self._weight(name)) for name in dict.fromkeys(names)}
+        matrices = {name: self._pointer(weight(name)) for name in dict.fromkeys(names)}
         encoder = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
         decoder = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
         memory = [[f"{layer}.cross_attention.{name}" for name in ("key", "value")] for layer in decoder]
         output = self._linear([names[2].removesuffix(".weight")], bias="output.bias")
-        return Model(
-            *(config.d_model, config.d_ff, config.num_heads, self._attention_width),
+        layers: list[ctypes.Array[Any]] = [
+            (Layer * len(encoder))(*map(self._layer, encoder)),
+            (Layer * len(decoder))(*map(self._layer, decoder)),
+            (Linear * len(memory))(*map(self._linear, memory)),
+        ]
+        self._referenced += layers
+        self._model = Model(
+            *(config.d_model, config.d_ff, config.num_heads, self.attention_width),
             *(config.relative_max_distance, config.src_vocab_size, config.tgt_vocab_size),
             *(config.num_encoder_layers, config.num_decoder_layers),
-            *(_PRECISIONS[self._precision], _ACTIVATIONS[config.activation]),
+            *(_PRECISIONS[precision], _ACTIVATIONS[config.activation]),
             *(config.norm == "pre", "decoder.final_norm.weight" in self._names, self.is_recurrent),
             *(config.layer_norm_eps, math.sqrt(config.d_model) if config.scale_embeddings else 1.0),
             *(matrices[name] for name in names[:2]),
-            self._array(Layer, [self._layer(name) for name in encoder]),
-            self._array(Layer, [self._layer(name) for name in decoder]),
-            self._array(Linear, [self._linear(pair) for pair in memory]),
+            *(ctypes.addressof(each) for each in layers),
             *(self._norm("encoder.final_norm"), self._norm("decoder.final_norm")),
             *(output, matrices[names[2]]),
         )
 
     @staticmethod
-    def why_not(config: ModelConfig, precision: Precision, *, level: str | None = None) -> str | None:
-        """Say why such a model cannot be computed here in that precision; None where it can."""
-        functions = _functions(level)
+    def why_not(config: ModelConfig, precision: Precision) -> str | None:
+        """Return why the engine cannot compute such a model here in that precision; None if it can."""
+        functions = native().functions
         if functions is None:
             return native().describe()
         if precision not in _PRECISIONS:
             return f"the engine has no {precision}"
         if not functions.groups[_PRECISIONS[precision]]:
             return f"{precision}: this CPU has no instructions for it ({native().describe()})"
+        widths = (config.d_model, config.d_ff, config.num_heads * config.head_key_size)
         needed = {
             f"model.positions={config.positions}": config.positions in _POSITIONS,
             f"model.activation={config.activation}": config.activation in _ACTIVATIONS,
             "model.embedding_norm": not config.embedding_norm,
             "fewer heads of keys than of queries": config.num_kv_heads in (None, config.num_heads),
             "keys and values of different sizes": config.head_key_size == config.head_value_size,
-            f"widths that are no multiples of {_WIDTH_STEP}": not any(
-                width % _WIDTH_STEP
-                for width in (config.d_model, config.d_ff, config.num_heads * config.head_key_size)
-            ),
+            f"widths that are no multiples of {_WIDTH_STEP}": not any(each % _WIDTH_STEP for each in widths),
         }
         return next((reason for reason, holds in needed.items() if not holds), None)
 
@@ -223,103 +203,21 @@ class Engine:
             self._tables[stack] = table
         return table
 
-    def encode(
-        self, sources: Sequence[Sequence[int]], *, threads: int = 1, attention: Attention | None = None
-    ) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
-        """Encode sources with special tokens: starts (B + 1,), keys and values (R, 2 A) of each layer.
-
-        Args:
-            sources: ids of each.
-            threads: that share the work.
-            attention: where self-attention weights are written; None: nowhere.
-        """
-        starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
-        ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
-        memory = [np.empty((len(ids), 2 * self._attention_width), np.float32) for _ in range(self.num_layers)]
-        table = self.positions("encoder", int(np.diff(starts).max()))
-        pointers = (ctypes.c_void_p * self.num_layers)(*map(address_of, memory))
-        rows = address_of(ids), address_of(starts), len(sources)
-        recorded = None if attention is None else ctypes.byref(attention)
-        self._call("encode", threads, *rows, address_of(table), len(table), pointers, recorded)
-        return starts, memory
-
-    def step(
-        self,
-        past: Past,
-        ids: NDArray[np.int64],
-        *,
-        outputs: NDArray[np.int64],
-        at_positions: NDArray[np.int64],
-        end: int,
-        threads: int,
-        attention: Attention | None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Decode input ids of outputs, each at a position, all before `end`.
-
-        Args:
-            past: of the outputs.
-            ids: (rows,).
-            outputs: (rows,), the output of each id.
-            at_positions: (rows,), its position there.
-            end: above all positions.
-            threads: that share the work.
-            attention: where attention weights are written; None: nowhere.
-
-        Returns:
-            The states there, (rows, D), and what the past points to: keys and values, (rows, layers, 2 A), or
-            the states of recurrent units, (rows, layers, D).
-        """
-        table = self.positions("decoder", end)
-        cached = self.width if self.is_recurrent else 2 * self._attention_width
-        keys_and_values = np.empty((len(ids), self.num_layers, cached), np.float32)
-        states = np.empty((len(ids), self.width), np.float32)
-        rows = address_of(ids), address_of(outputs), address_of(at_positions), len(ids)
-        rest = address_of(table), len(table), address_of(keys_and_values), address_of(states)
-        recorded = None if attention is None else ctypes.byref(attention)
-        self._call("step", threads, ctypes.byref(past), *rows, *rest, recorded)
-        return states, keys_and_values
-
-    def top(
-        self,
-        states: NDArray[np.float32],
-        count: int,
-        suppressed: Sequence[int],
-        *,
-        renormalize: bool,
-        threads: int,
-        candidates: CandidateTokens = ALL_TOKENS,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The best next ids of each row and their log-probabilities: see `NextTokens.top`."""
-        count = min(count, self.vocab_size)
-        values = np.empty((len(states), count), np.float32)
-        ids = np.empty((len(states), count), np.int64)
-        if not len(states):
-            return values, ids
-        never = [i for i in suppressed if 0 <= i < self.vocab_size]
-        without = (ctypes.c_int64 * len(never))(*never), len(never), renormalize
-        rest = *without, address_of(values), address_of(ids)
-        self._call("top", threads, address_of(states), len(states), *candidates, count, *rest)
-        return values, ids
-
-    def log_probs(
-        self, states: NDArray[np.float32], *, threads: int = 1, candidates: CandidateTokens = ALL_TOKENS
-    ) -> NDArray[np.float32]:
-        """The log-probabilities of all next ids, (rows, V)."""
-        result = np.empty((len(states), self.vocab_size), np.float32)
-        if not len(states):
-            return result
-        self._call("log_probs", threads, address_of(states), len(states), *candidates, address_of(result))
-        return result
-
     def pick(self, ids: NDArray[np.int64]) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:
-        """The output layer to some ids alone, and the arrays that it points to."""
+        """Return the output layer to some ids alone, and the arrays that it points to."""
         num_out, size = len(ids) + -len(ids) % self._functions.panel, _SIZES[self._precision]
         packed: list[NDArray[np.generic]] = [np.zeros(num_out * self.width * size // 4, np.uint32)]
         packed += [np.zeros(num_out, kind) for kind in (np.float32, np.float32, np.int32)]
-        self._call("pick", address_of(ids), len(ids), *map(address_of, packed))
+        self.call("pick", address_of(ids), len(ids), *map(address_of, packed))
         return Linear(self.width, num_out, *map(address_of, packed)), packed
 
-    def _call(self, name: str, *arguments: object) -> None:
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a function of the native library on the model: see `native/heedful.h`.
+
+        Raises:
+            MemoryError: too little memory.
+            InputError: an id outside of the vocabulary, or a position beyond the last.
+        """
         status = getattr(self._functions, name)(ctypes.byref(self._model), *arguments)
         if status == _NO_MEMORY:
             raise MemoryError(f"decoding: no memory left for {name}")
@@ -346,12 +244,12 @@ class Engine:
             self._linear([f"{inner}.outer"]),
             self._linear([f"{inner}.gate"]) if self._config.gated else Linear(),
             *(self._norm(f"{name}_norm") for name in (attention, cross, inner)),
-            self._biases(layer),
+            self._biases(layer) if self._config.positions == "relative" else None,
         )
 
     def _biases(self, layer: str) -> int | None:
         """Return the address of the biases of a layer's self-attention by distance; None: it has none."""
-        if f"{layer}.self_attention.query.weight" not in self._names or self._config.positions != "relative":
+        if f"{layer}.self_attention.query.weight" not in self._names:
             return None
         stack, _, number = layer.split(".")
         number = number if self._config.relative_per_layer else "0"
@@ -399,20 +297,11 @@ class Engine:
         self._referenced.append(contiguous)
         return contiguous.ctypes.data
 
-    def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
-        array = (kind * len(items))(*items)
-        self._referenced.append(array)
-        return ctypes.addressof(array)
-
 
 def engine_precisions() -> list[str]:
-    """The precisions that the engine multiplies in on this machine; none without the native library."""
-    functions = _functions(None)
+    """Return the precisions of the engine on this machine; none without the native library."""
+    functions = native().functions
     return [] if functions is None else [name for name, i in _PRECISIONS.items() if functions.groups[i]]
-
-
-def _functions(level: str | None) -> Functions | None:
-    return native().functions if level is None else functions_of(level)
 
 
 def _bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
@@ -423,5 +312,5 @@ def _bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def address_of(array: NDArray[np.generic]) -> int:
-    """Where an array is, which has elements and is contiguous; quicker than `array.ctypes`."""
+    """Return the address of a contiguous array with elements; quicker than `array.ctypes`."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array.data))

@@ -11,17 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from heedful.decoding.backends.engine import (
-    ALL_TOKENS,
-    FIRST_POSITIONS,
-    CandidateTokens,
-    Engine,
-    address_of,
-)
+from heedful.decoding.backends.engine import FIRST_POSITIONS, Engine, address_of
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
-from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens, NextTokens, StepFunction, average_steps
-from heedful.errors import InputError
+from heedful.decoding.steps import ArrayTokens, EnsembleStep, NextTokens, StepFunction, check_numbers
 from heedful.runtime.native import Attention, Past, Shortlist
 from heedful.runtime.threads import num_threads
 from heedful.settings.options import Precision
@@ -85,29 +78,33 @@ class EngineTokens(NextTokens):
         self._states = states
         self._threads = threads
         self._referenced = sentences, shortlist  # as long as their addresses
-        self._candidates = ALL_TOKENS
-        if shortlist is not None:
-            self._candidates = CandidateTokens(shortlist.address, sentences.ctypes.data)
+        # The addresses of the shortlist and of each row's sentence; None: the whole vocabulary.
+        self._candidates = (None, None) if shortlist is None else (shortlist.address, sentences.ctypes.data)
 
     @override
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        values, ids = self._engine.top(
-            self._states,
-            count,
-            suppressed,
-            renormalize=renormalize,
-            threads=self._threads,
-            candidates=self._candidates,
-        )
-        if np.isnan(values).any():
-            raise InputError(NOT_NUMBERS)
+        count = min(count, self.vocab_size)
+        values = np.empty((len(self._states), count), np.float32)
+        ids = np.empty((len(self._states), count), np.int64)
+        if len(ids):
+            never = [i for i in suppressed if 0 <= i < self.vocab_size]
+            self._engine.call(
+                *("top", self._threads, address_of(self._states), len(ids), *self._candidates, count),
+                *((ctypes.c_int64 * len(never))(*never), len(never), renormalize),
+                *(address_of(values), address_of(ids)),
+            )
+        check_numbers(values)
         return values.astype(np.float64), ids
 
     @override
     def log_probs(self) -> NDArray[np.float32]:
-        return self._engine.log_probs(self._states, threads=self._threads, candidates=self._candidates)
+        result = np.empty((len(self._states), self.vocab_size), np.float32)
+        if len(result):
+            rows = address_of(self._states), len(result)
+            self._engine.call("log_probs", self._threads, *rows, *self._candidates, address_of(result))
+        return result
 
     @override
     def with_log_probs(self, log_probs: NDArray[np.floating]) -> ArrayTokens:
@@ -157,13 +154,20 @@ class EngineStep(StepFunction):
         self.encoder_heads = self.self_heads = self.cross_heads = np.zeros((0, 0, 0, 0), np.float32)
         self._threads = threads
         self._shortlist = shortlist
+        self._starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
+        ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         recorded = None
         if of_heads:
-            shape = (sum(map(len, sources)), engine.num_encoder_layers, engine.num_heads, self._longest)
+            shape = (len(ids), engine.num_encoder_layers, engine.num_heads, self._longest)
             self.encoder_heads = np.zeros(shape, np.float32)
-            recorded = Attention(0, self._longest, None, address_of(self.encoder_heads), None)
-        self._starts, self._memory = engine.encode(sources, threads=threads, attention=recorded)
+            recorded = ctypes.byref(Attention(0, self._longest, None, address_of(self.encoder_heads), None))
+        width, positions = 2 * engine.attention_width, engine.positions("encoder", self._longest)
+        self._memory = [np.empty((len(ids), width), np.float32) for _ in range(engine.num_layers)]
         self._memory_pointers = (ctypes.c_void_p * len(self._memory))(*map(address_of, self._memory))
+        engine.call(
+            *("encode", threads, address_of(ids), address_of(self._starts), len(sources)),
+            *(address_of(positions), len(positions), self._memory_pointers, recorded),
+        )
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
         self._end = 0  # of the longest, or beyond
@@ -209,26 +213,33 @@ class EngineStep(StepFunction):
             before, self._table = self._table, np.zeros((num_outputs, max(self._end, 2 * stride)), np.intp)
             self._table[:, :stride] = before
             self._past = self._pointers()
-        states, keys_and_values = self._engine.step(
-            self._past,
-            np.ascontiguousarray(ids, dtype=np.int64),
-            outputs=outputs, at_positions=at_positions, end=self._end, threads=self._threads,
-            attention=self._recorded(len(ids)),
-        )  # fmt: skip
-        if self._engine.is_recurrent:
+        engine, positions = self._engine, self._engine.positions("decoder", self._end)
+        ids = np.ascontiguousarray(ids, dtype=np.int64)
+        width = engine.width if engine.is_recurrent else 2 * engine.attention_width
+        keys_and_values = np.empty((len(ids), engine.num_layers, width), np.float32)
+        states = np.empty((len(ids), engine.width), np.float32)
+        recorded = None
+        if self._of_heads or self._attention_layer is not None:
+            recorded = ctypes.byref(self._recorded(len(ids)))
+        engine.call(
+            *("step", self._threads, ctypes.byref(self._past), address_of(ids), address_of(outputs)),
+            *(address_of(at_positions), len(ids), address_of(positions), len(positions)),
+            *(address_of(keys_and_values), address_of(states), recorded),
+        )
+        if engine.is_recurrent:
             self._keys_and_values.clear()  # only the latest states are read again
         self._keys_and_values.append(keys_and_values)
         sentences = self._sentences.take(outputs)
-        return EngineTokens(self._engine, states, sentences, shortlist=self._shortlist, threads=self._threads)
+        return EngineTokens(engine, states, sentences, shortlist=self._shortlist, threads=self._threads)
 
-    def _recorded(self, num_rows: int) -> Attention | None:
+    def _recorded(self, num_rows: int) -> Attention:
+        """Return where the attention of the next step is written."""
         if self._of_heads:
             width = max(self._longest, self._end)
             shape = (num_rows, self._engine.num_layers, self._engine.num_heads, width)
             self.self_heads, self.cross_heads = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
             return Attention(0, width, None, address_of(self.self_heads), address_of(self.cross_heads))
-        if self._attention_layer is None:
-            return None
+        assert self._attention_layer is not None
         self.attention = np.empty((num_rows, self._longest), np.float32)
         return Attention(self._attention_layer, self._longest, address_of(self.attention))
 
@@ -303,9 +314,21 @@ class NativeBackend(Backend):
 
     @staticmethod
     def why_not(models: "Sequence[Transformer | StoredModel]", precision: Precision) -> str | None:
-        """Return the reason why some of the models cannot be computed here; None where all can."""
-        reasons = (_why_not_packed(each) or Engine.why_not(each.config, precision) for each in models)
-        return next(filter(None, reasons), None)
+        """Return why some of the models cannot be computed here; None if all can."""
+        for model in models:
+            if change := change_of(model):
+                return f"{change}, which only torch computes"
+            if not isinstance(model, StoredModel):
+                parameters = dict(model.named_parameters())
+                if parameters.keys() != weight_shapes(model.config).keys():
+                    return "layers that were adapted (LoRA) and not merged"
+                if {each.device.type for each in parameters.values()} != {"cpu"}:
+                    return "weights that are not on the CPU"
+                if {str(each.dtype) for each in parameters.values()} != {"torch.float32"}:
+                    return "weights that are not float32"
+            if reason := Engine.why_not(model.config, precision):
+                return reason
+        return None
 
     @property
     def parallel_batches(self) -> int:
@@ -385,7 +408,7 @@ class NativeBackend(Backend):
             )
             for engine in self._engines
         ]
-        step = average_steps(steps)
+        step = steps[0] if len(steps) == 1 else EnsembleStep(steps)
         if not coverage:
             return step
         return CoverageTracker(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
@@ -429,19 +452,3 @@ def change_of(model: "Transformer | StoredModel") -> str | None:
 
     changes = patched_code() if isinstance(model, StoredModel) else changed_parts(model)
     return in_words(changes) if changes else None
-
-
-def _why_not_packed(model: "Transformer | StoredModel") -> str | None:
-    """Say why the weights of a model cannot be packed, or would be those of another model."""
-    if change := change_of(model):
-        return f"{change}, which only torch computes"
-    if isinstance(model, StoredModel):
-        return None
-    parameters = dict(model.named_parameters())
-    if parameters.keys() != weight_shapes(model.config).keys():
-        return "layers that were adapted (LoRA) and not merged"
-    if {each.device.type for each in parameters.values()} != {"cpu"}:
-        return "weights that are not on the CPU"
-    if {str(each.dtype) for each in parameters.values()} != {"torch.float32"}:
-        return "weights that are not float32"
-    return None

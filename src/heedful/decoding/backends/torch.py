@@ -17,7 +17,7 @@ from typing_extensions import override
 from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE, GraphDecoder
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
-from heedful.decoding.steps import NOT_NUMBERS, SPARE, NextTokens, StepFunction, average_steps, best_first
+from heedful.decoding.steps import SPARE, EnsembleStep, NextTokens, StepFunction, best_first, check_numbers
 from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer
@@ -103,8 +103,7 @@ class TorchTokens(NextTokens):
         # One transfer: ids are exact in float32, as vocabularies are far smaller than 2 ** 24.
         packed = torch.stack((best.values, best.indices.to(best.values.dtype))).cpu().numpy()
         values, ids = packed[0].astype(np.float64), packed[1].astype(np.int64)
-        if np.isnan(values).any():
-            raise InputError(NOT_NUMBERS)
+        check_numbers(values)
         if values.shape[1] > needed:
             tied = np.flatnonzero(values[:, -1] == values[:, needed - 1])
             if len(tied):  # topk may keep any of the tied ids: sort these rows in full
@@ -350,7 +349,7 @@ class TorchBackend(Backend):
                 RestrictedStep(step, allowed, vocab_size=self._vocab_size, device=self._device)
                 for step in steps
             ]
-        return average_steps(steps)
+        return steps[0] if len(steps) == 1 else EnsembleStep(steps)
 
     @contextmanager
     def _inference(self) -> Iterator[None]:

@@ -14,11 +14,11 @@ from typing_extensions import override
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.steps import (
-    NOT_NUMBERS,
     Array,
     NextTokens,
     Start,
     StepFunction,
+    check_numbers,
     kth_largest,
     like,
     on_host,
@@ -236,7 +236,8 @@ def _draw(
     # One transfer: ids are exact in float64.
     packed = on_host(xp.concat([xp.astype(each, xp.float64) for each in (ids, values, total)], axis=-1))
     if np.isnan(packed[:, 2]).any():
-        raise InputError(NOT_NUMBERS if bool(xp.any(xp.isnan(scores))) else NO_CONTINUATION)
+        check_numbers(on_host(scores))
+        raise InputError(NO_CONTINUATION)
     return packed[:, 0].astype(np.int64), packed[:, 1]
 
 
