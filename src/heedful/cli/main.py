@@ -158,26 +158,20 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _show_version(requested: bool) -> None:
-    if requested:
-        from importlib.metadata import version  # 20 ms
-
-        print(f"heedful {version('heedful')}")
-        raise typer.Exit
-
-
 def heedful(
     context: typer.Context,
     *,
-    show_version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     """Encoder-decoder Transformers: train, translate, score, explain.
 
     Text goes from stdin to stdout; progress to stderr. Exit codes: 0 success, 1 failure, 2 usage error.
     """
+    if show_version:
+        from importlib.metadata import version  # 20 ms
+
+        print(f"heedful {version('heedful')}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -193,15 +187,6 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
-def _arguments() -> list[str]:
-    """Return the arguments of the program, or of the command line that a shell completes."""
-    if _COMPLETION not in os.environ:
-        return sys.argv[1:]
-    return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[
-        1:
-    ]  # bash, others
-
-
 @report_errors()
 def main() -> None:
     """Run the command line; a usage error becomes one line and exit code 2."""
@@ -211,8 +196,11 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars are for terminals
+    arguments = sys.argv
+    if _COMPLETION in os.environ:  # a shell completes this command line: bash, or another
+        arguments = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
     try:
-        code = typer.main.get_command(program(_arguments())).main(prog_name="heedful", standalone_mode=False)
+        code = typer.main.get_command(program(arguments[1:])).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:
         # A usage error: of click in older versions of typer, of its own copy of click in newer ones.
         format_message = getattr(error, "format_message", None)

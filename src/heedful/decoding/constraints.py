@@ -78,6 +78,12 @@ class Constraints:
         self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id by position
         for sentence, prefix in enumerate(prefixes):
             self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
+        # Whether a step needs more log-probabilities than the best few.
+        self._needs_all = (
+            options.repetition_penalty != 1
+            or options.no_repeat_ngram_size > 0
+            or options.encoder_no_repeat_ngram_size > 0
+        )
         size = options.encoder_no_repeat_ngram_size
         self._after_ngrams = [_next_ids(source, size) for source in task.sources] if size else []
         self.terms = TermAutomata(task.terms) if task.terms is not None and any(task.terms) else None
@@ -106,7 +112,8 @@ class Constraints:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         suppressed = self._suppressed(written)
-        if penalties is None and not self._needs_all(written):
+        is_prefix = written.shape[1] < self._prefixes.shape[1]  # of some sentence
+        if penalties is None and not (self._needs_all or is_prefix):
             values, ids = tokens.top(count, suppressed, renormalize=self._options.renormalize)
             own_values = values
         else:
@@ -115,7 +122,7 @@ class Constraints:
             values, ids = tokens.with_log_probs(scores).top(count, suppressed)
             own_values = values if own is scores else _values_of(own, ids)
         is_free = np.ones(len(written), dtype=bool)
-        if self._may_force(written):
+        if is_prefix or self._options.forced_last_id is not None:
             rows, forced_ids, forced_log_probs = self._forced(tokens, written, sentences)
             values[rows] = -np.inf
             values[rows, 0] = own_values[rows, 0] = forced_log_probs
@@ -325,25 +332,6 @@ class Constraints:
         log_probs = copy_of(log_probs)
         log_probs[:, like(np.asarray(known, dtype=np.int64), log_probs)] = -math.inf
         return log_probs
-
-    def _needs_all(self, written: NDArray[np.int64]) -> bool:
-        """Whether the options look at more log-probabilities than the best few."""
-        options = self._options
-        return (
-            options.repetition_penalty != 1
-            or options.no_repeat_ngram_size > 0
-            or options.encoder_no_repeat_ngram_size > 0
-            or written.shape[1] < self._prefixes.shape[1]
-        )
-
-    def _may_force(self, written: NDArray[np.int64]) -> bool:
-        """Whether a row may have no choice of its next token."""
-        options, length = self._options, written.shape[1]
-        return (
-            options.forced_last_id is not None
-            or (length == 0 and options.forced_first_id is not None)
-            or length < self._prefixes.shape[1]
-        )
 
     def _suppressed(self, written: NDArray[np.int64]) -> Sequence[int]:
         """Tokens that no row may have next."""

@@ -131,7 +131,6 @@ class Generator:
         Raises:
             InputError: options that the backend does not support, or too little memory for a batch.
         """
-        self._check_coverage(options)
 
         def search_batch(batch: list[int], threads: int) -> list[list[Hypothesis]]:
             task, allowed = self._task([sources[i] for i in batch], options)
@@ -148,7 +147,7 @@ class Generator:
         most = options.strategy.batch_limit(options.n_best, self.vocab_size)
         size = min([each for each in (self.batch_size, most) if each is not None], default=None)
         lengths = [len(each.ids) for each in sources]
-        n_best_lists = self._in_batches(search_batch, lengths, steps, size=size, threads=options.threads)
+        n_best_lists = self._in_batches(search_batch, lengths, steps, options, size=size)
         return [each or [] for each in n_best_lists]
 
     def score(
@@ -162,7 +161,6 @@ class Generator:
                 truncated; where both are empty, that has the score 0.
             options: of the search.
         """
-        self._check_coverage(options)
 
         def score_batch(batch: list[int], threads: int) -> list[ScoredOutput]:
             task, allowed = self._task([sources[i] for i in batch], options)
@@ -178,8 +176,7 @@ class Generator:
                 return score_outputs(step, outputs_of_batch, task)
 
         lengths = [max(len(source.ids), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        size, threads = self.batch_size, options.threads
-        scored = self._in_batches(score_batch, lengths, lengths, size=size, threads=threads)
+        scored = self._in_batches(score_batch, lengths, lengths, options, size=self.batch_size)
         return [each or _NOTHING for each in scored]
 
     def attention(
@@ -210,13 +207,6 @@ class Generator:
                 weights[i] = weights_TS
         return weights
 
-    def _check_coverage(self, options: SearchOptions) -> None:
-        if options.coverage_penalty and not self.backend.records_attention:
-            raise InputError(
-                f"coverage_penalty={options.coverage_penalty}: engine={self.backend.name!r} records no "
-                "attention; engine='auto' does"
-            )
-
     def _task(self, sources: Sequence[Source], options: SearchOptions) -> tuple[SearchTask, Allowed]:
         """Return the task of a batch, and the ids that each output may be written with; None: all."""
         allowed = None
@@ -240,9 +230,9 @@ class Generator:
         work_on: Callable[[list[int], int], list[_Result]],
         lengths: Sequence[int],
         steps: Sequence[int],
+        options: SearchOptions,
         *,
         size: int | None,
-        threads: int | None,
     ) -> list[_Result | None]:
         """Return the results for all sentences, in their order; None for one of length 0.
 
@@ -250,8 +240,13 @@ class Generator:
         thread; with fewer batches, the threads are divided among them.
 
         Raises:
-            InputError: there is no memory for a batch.
+            InputError: the backend has no attention for a coverage penalty, or too little memory for a batch.
         """
+        if options.coverage_penalty and not self.backend.records_attention:
+            raise InputError(
+                f"coverage_penalty={options.coverage_penalty}: engine={self.backend.name!r} records no "
+                "attention; engine='auto' does"
+            )
 
         def work_on_some(batch: list[int], threads: int) -> list[_Result]:
             try:
@@ -271,7 +266,7 @@ class Generator:
                     f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
                 ) from error
 
-        num_threads = min(self.backend.parallel_batches, threads or sys.maxsize)
+        num_threads = min(self.backend.parallel_batches, options.threads or sys.maxsize)
         batches = schedule_batches(lengths, steps, num_threads, tokens=self.batch_tokens, size=size)
         at_once = min(num_threads, len(batches))
         shares = [num_threads // max(at_once, 1)] * len(batches)

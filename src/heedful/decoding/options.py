@@ -77,13 +77,13 @@ class SearchOptions(SharedOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.strategy.check(self)
-        if self.glossary is not None and not getattr(self.strategy, "supports_terms", False):
+        if self.glossary is not None and not self.strategy.supports_terms:
             raise InputError("glossary: only beam search keeps to it; use a beam, which may be of one")
 
     @property
     def beam_size(self) -> int:
-        """The hypotheses of a sentence that the strategy keeps; 1 where it has no beam."""
-        return self.strategy.width
+        """The number of hypotheses that the strategy keeps for a sentence; 1 without a beam."""
+        return getattr(self.strategy, "beam_size", 1)
 
     @classmethod
     def from_config(cls, config: DecodeConfig) -> "SearchOptions":

@@ -177,14 +177,12 @@ class Shortlist:
             ) from None
 
 
-def check_shortlist(shortlist: Shortlist | None, bundle: Bundle) -> None:
-    """See to it that a shortlist belongs to a model.
+def check_shortlist(shortlist: Shortlist, bundle: Bundle) -> None:
+    """Check that a shortlist belongs to a model.
 
     Raises:
         InputError: it was learned for other vocabularies.
     """
-    if shortlist is None:
-        return
     config, tokenizers = bundle.config.model, bundle.tokenizers.fingerprint()
     sizes = shortlist.src_vocab_size, shortlist.tgt_vocab_size
     if (shortlist.tokenizers, *sizes) != (tokenizers, config.src_vocab_size, config.tgt_vocab_size):

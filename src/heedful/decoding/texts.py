@@ -161,7 +161,12 @@ class TextCodec:
                 terms = [term for each in entries if (term := term_of(each, self.tokenizers.tgt))]
                 source = Source.of(src_ids, options, prefix=prefix, longest=self.position_limit, terms=terms)
                 of_line += [each for each in entries if each not in of_line]
-                _check_prefix(number, prefix, source.limit - (options.forced_first_id is not None))
+                most_of_prefix = source.limit - (options.forced_first_id is not None)
+                if len(prefix) > most_of_prefix:
+                    raise InputError(
+                        f"line {number:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
+                        f"{most_of_prefix:,}; shorten it, or raise max_length_offset and max_length"
+                    )
                 lines.segments.append(segment)
                 lines.sources.append(source)
                 prefix = []
@@ -203,7 +208,11 @@ class TextCodec:
             Translation.of(text, one, of_one, eos_id=tgt.eos_id)
             for text, one, of_one in zip(lines.segments, n_best_lists, texts, strict=True)
         ]
-        segments = [self._with_confidence(options.strategy.choose(each, options.n_best)) for each in segments]
+        segments = [options.strategy.choose(each, options.n_best) for each in segments]
+        if self.calibration is not None:
+            segments = [
+                replace(each, hypotheses=tuple(map(self.confident, each.hypotheses))) for each in segments
+            ]
         if aligned:
             segments = self._aligned(segments, lines, unknown, attention_of, aligner)
         chosen = iter(segments)
@@ -225,11 +234,6 @@ class TextCodec:
         text, ids, log_probs = hypothesis.text, hypothesis.ids, hypothesis.token_log_probs
         confidence = confidence_of(self.calibration, self.tokenizers.tgt, text, ids, log_probs)
         return replace(hypothesis, confidence=confidence)
-
-    def _with_confidence(self, translation: Translation) -> Translation:
-        if self.calibration is None:
-            return translation
-        return replace(translation, hypotheses=tuple(map(self.confident, translation.hypotheses)))
 
     def pairs(
         self,
@@ -386,14 +390,6 @@ class TextCodec:
             return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
 
         return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
-
-
-def _check_prefix(line: int, prefix: Sequence[int], limit: int) -> None:
-    if len(prefix) > limit:
-        raise InputError(
-            f"line {line:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
-            f"{limit:,}; shorten it, or raise max_length_offset and max_length"
-        )
 
 
 def checked_ids(

@@ -37,7 +37,7 @@ from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS
-from heedful.storage.bundle import Bundle, Changes, load_bundle
+from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
@@ -95,8 +95,10 @@ class Translator:
             if size is not None and size < 1:
                 raise InputError(f"{name}={size}: must be at least 1")
         bundle = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
-        check_ensemble([bundle, *ensemble])
-        check_shortlist(shortlist, bundle)
+        if ensemble:
+            check_ensemble([bundle, *ensemble])
+        if shortlist is not None:
+            check_shortlist(shortlist, bundle)
         self.bundle, self.ensemble = bundle, tuple(ensemble)
         networks = [each.current_network for each in (bundle, *ensemble)]
         configs = [each.config for each in networks]
@@ -115,7 +117,7 @@ class Translator:
             batch_size=batch_size,
             shortlist=shortlist,
         )
-        self._changes = self._changes_now()
+        self._changes = [each.changes for each in (bundle, *ensemble)]
 
     def __repr__(self) -> str:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
@@ -408,13 +410,10 @@ class Translator:
             alignments[i] = align_words(own_TS, src_words, tgt_words)
         return alignments
 
-    def _changes_now(self) -> list[Changes]:
-        is_copy = self.engine_in_use == "native"
-        return [each.changes for each in (self.bundle, *self.ensemble)] if is_copy else []
-
     def _check_weights(self) -> None:
         """Refuse to compute with a copy of weights that were changed since."""
-        if self._changes_now() != self._changes:
+        is_copy = self.generator.backend.name == "native"
+        if is_copy and [each.changes for each in (self.bundle, *self.ensemble)] != self._changes:
             raise InputError(
                 "the model was changed after this translator was made, which computes with a copy of it; "
                 "make another one, Translator(bundle)"

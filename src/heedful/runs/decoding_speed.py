@@ -120,7 +120,7 @@ def bench_decoding(
     on_progress("other precisions", (_ROUNDS + 3) / to_do)
     return DecodingBenchmark(
         sentences=len(texts),
-        beam_size=options.strategy.width,
+        beam_size=options.beam_size,
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         native=native().describe(),

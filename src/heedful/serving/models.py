@@ -137,7 +137,7 @@ def load_served(
         if (src, tgt) != (None, None):
             languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
             chosen = replace(bundle, config=languages)
-        width, translator = options(1).strategy.width, opened.translator(src, tgt)
+        width, translator = options(1).beam_size, opened.translator(src, tgt)
         known = _memory_of(pair, memory)
         return ServedPair(translator, options, width, chosen, backend=opened.backend, memory=known)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +39,7 @@ class BeamSearch(BeamOptions, Strategy):
     `TermAutomata.banks`), and at least as many live hypotheses as banks. None ends without its terms.
     """
 
-    @property
-    def width(self) -> int:
-        """The hypotheses of the whole beam."""
-        return self.beam_size
-
-    @property
-    def supports_terms(self) -> bool:
-        """Whether it writes the terms of a task: it does."""
-        return True
+    supports_terms: ClassVar[bool] = True
 
     @override
     def check(self, options: SharedOptions) -> None:
@@ -69,7 +62,7 @@ class BeamSearch(BeamOptions, Strategy):
         constraints = Constraints(task)
         beam = Beam(task, self, constraints.terms)
         last_ids = task.start_ids()
-        while beam.num_live:
+        while len(beam.sentences):
             task.options.check_cancelled()
             # A row has one extension by the end token: with one more, beam_size others are always among them.
             candidates = constraints.candidates(
@@ -77,7 +70,7 @@ class BeamSearch(BeamOptions, Strategy):
                 sentences=beam.sentences_of_rows(), nodes=beam.nodes,
             )  # fmt: skip
             rows, next_ids = beam.advance(candidates, coverage_penalties(step, task.options, len(last_ids)))
-            if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
+            if len(rows) and not np.array_equal(rows, np.arange(len(candidates.ids))):
                 step.reorder(rows)
             last_ids = next_ids
         return best_of(beam.finished, task.options.n_best)
@@ -130,7 +123,7 @@ class Beam:
         self._log_probs = np.zeros((num_sentences, 0))  # of those tokens
         self._eos_id = task.eos_id
         self._options, self._strategy = options, strategy
-        self._sentences = np.arange(num_sentences)
+        self.sentences = np.arange(num_sentences)
         self._totals_BW = np.zeros((num_sentences, 1))
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in task.max_lengths])
@@ -138,14 +131,9 @@ class Beam:
         self._thresholds = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
         self.finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
 
-    @property
-    def num_live(self) -> int:
-        """How many sentences are still searched."""
-        return len(self._sentences)
-
     def sentences_of_rows(self) -> NDArray[np.int64]:
         """The sentence of each row, (B * W,)."""
-        return np.repeat(self._sentences, self._totals_BW.shape[1])
+        return np.repeat(self.sentences, self._totals_BW.shape[1])
 
     def is_live(self) -> NDArray[np.bool_]:
         """Which rows (B * W,) hold a hypothesis; the others are empty slots."""
@@ -166,15 +154,15 @@ class Beam:
         best = self._best_extensions(candidates)
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
-        ends_BE = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
+        ends_BE = (best.ids == self._eos_id) | (self._limits[self.sentences] == length)[:, None]
         self._add_finished(best, ends_BE, candidates, coverage)
         is_live_BE = ~ends_BE & (best.totals > -np.inf)
-        is_live_BE &= is_live_BE.cumsum(axis=1) <= self._widths[self._sentences][:, None]
+        is_live_BE &= is_live_BE.cumsum(axis=1) <= self._widths[self.sentences][:, None]
         is_missing_BE = best.expected != best.totals
         best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BE & ~is_missing_BE)
         best_missing_B = best.expected.max(axis=1, initial=-np.inf, where=is_live_BE & is_missing_BE)
         is_going_on_B = self._is_going_on(best_live_B, best_missing_B, length)
-        self._sentences = self._sentences[is_going_on_B]
+        self.sentences = self.sentences[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
         lives_on_BE = is_live_BE[is_going_on_B]
         width = int(lives_on_BE.sum(axis=1).max(initial=0))
@@ -224,12 +212,12 @@ class Beam:
         scores_BE = best.totals / penalty
         if self._options.coverage_penalty:
             scores_BE += coverage.take(best.indices // count)
-        is_added_BE = ends_BE & (scores_BE > self._thresholds[self._sentences][:, None])
+        is_added_BE = ends_BE & (scores_BE > self._thresholds[self.sentences][:, None])
         if not is_added_BE.any():
             return
-        is_added_BE &= np.arange(ends_BE.shape[1]) < self._widths[self._sentences][:, None]
+        is_added_BE &= np.arange(ends_BE.shape[1]) < self._widths[self.sentences][:, None]
         for b, e in np.argwhere(is_added_BE).tolist():
-            index, sentence = best.indices[b, e], self._sentences[b]
+            index, sentence = best.indices[b, e], self.sentences[b]
             row = index // count
             hypothesis = hypothesis_of(
                 [*self.written[row].tolist(), int(best.ids[b, e])],
@@ -254,12 +242,12 @@ class Beam:
             best_missing_B: the best among the others, with its estimate; it is scored at its present length.
             length: of all of them.
         """
-        thresholds_B = self._thresholds[self._sentences]
+        thresholds_B = self._thresholds[self.sentences]
         present_B = np.maximum(best_B, best_missing_B) / self._options.penalty(length)
         is_estimate = self._strategy.early_stopping == "estimate"
-        limit_B = best_B / self._limit_penalties[self._sentences]
+        limit_B = best_B / self._limit_penalties[self.sentences]
         bound_B = present_B if is_estimate else np.maximum(present_B, limit_B)
-        is_first_B = (self._strategy.early_stopping == "first") | (self._widths[self._sentences] == 1)
+        is_first_B = (self._strategy.early_stopping == "first") | (self._widths[self.sentences] == 1)
         is_over_B = np.where(is_first_B, thresholds_B > -np.inf, bound_B <= thresholds_B)
         return np.asarray((np.maximum(best_B, best_missing_B) > -np.inf) & ~is_over_B)
 

@@ -1,7 +1,7 @@
 """The protocol of search strategies, and the simplest one, greedy search."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from typing_extensions import override
@@ -19,8 +19,13 @@ class Strategy(Protocol):
     """Searches the outputs of a batch; a frozen dataclass of the settings of one algorithm.
 
     It sees step functions and knows no backend, so it runs on every one. A class that inherits from this one
-    has to define `search` alone.
+    only has to define `search`.
+
+    Attributes:
+        supports_terms: whether `search` writes the terms of a task; a glossary needs that.
     """
+
+    supports_terms: ClassVar[bool] = False
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search one batch.
@@ -49,16 +54,6 @@ class Strategy(Protocol):
     def num_hypotheses(self, n_best: int) -> int:
         """Return how many hypotheses of a sentence `search` returns at most."""
         return n_best
-
-    @property
-    def width(self) -> int:
-        """How many hypotheses of a sentence are alive at a time; more than one in a beam."""
-        return 1
-
-    @property
-    def supports_terms(self) -> bool:
-        """Whether `search` writes the terms of a task; a glossary needs that."""
-        return False
 
     def default_n_best(self, n_best: int) -> int:
         """Return how many hypotheses to return where nothing is asked for, given the bundle's n-best list."""
