@@ -111,7 +111,8 @@ def _row(kind: object, info: ArgumentInfo | OptionInfo, parameter: inspect.Param
     required = parameter.default is inspect.Parameter.empty
     default = "required" if required else _shown(parameter.default)
     if written := DEFAULT.search(text):
-        text, default = text[: written.start()], written[1]
+        text = text[: written.start()]
+        default = default if written[1] == str(parameter.default) else written[1]
     value, repeated = _type(kind)
     if info.metavar and isinstance(info, OptionInfo):
         value = info.metavar.strip("<>")

@@ -21,26 +21,7 @@ _VALUES = {int: "N", float: "X", Path: "PATH", str: "TEXT"}  # what stands for a
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose options are listed under the headings of their `rich_help_panel`.
-
-    Attributes:
-        examples: lines after `Examples:` in the help text, which end it.
-    """
-
-    def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 (typer's)
-        super().__init__(*args, **settings)
-        text, _, examples = (self.help or "").partition("\n\nExamples:\n")
-        self.help, self.examples = text, [line.strip() for line in examples.splitlines() if line.strip()]
-
-    @property
-    def rare(self) -> set[str]:
-        """The names of the options that the short help leaves out."""
-        return getattr(self.callback, "rare", set())
-
-    @property
-    def kinds(self) -> dict[str, Any]:
-        """The type of each option."""
-        return getattr(self.callback, "kinds", {})
+    """A command whose help has options under the headings of their `rich_help_panel`, then examples."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the command line; of an argument too many, say which option takes it.
@@ -64,11 +45,12 @@ class GroupedCommand(TyperCommand):
 
     @override
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the help: of a command with a longer one the short one, unless all is asked for."""
+        """Write the short help if there is a longer one, unless --help-all asks for that."""
         names = {parameter.name for parameter in self.params}
         is_short = HELP_ALL in names and not ctx.meta.get(HELP_ALL)
         self.format_usage(ctx, formatter)
-        paragraphs = (self.help or "").split("\n\n")
+        text, _, examples = (self.help or "").partition("\n\nExamples:\n")
+        paragraphs = text.split("\n\n")
         for paragraph in paragraphs[:1] if is_short else paragraphs:
             formatter.write_paragraph()
             formatter.write_text(f"  {' '.join(paragraph.split())}")
@@ -77,9 +59,11 @@ class GroupedCommand(TyperCommand):
             for heading, rows in _settings():
                 with formatter.section(heading):
                     formatter.write_dl(rows)
-        if self.examples:
+        if examples:
             formatter.write_paragraph()
-            formatter.write("".join(["Examples:\n", *(f"  {line}\n" for line in self.examples)]))
+            formatter.write(
+                "".join(["Examples:\n", *(f"  {line.strip()}\n" for line in examples.splitlines())])
+            )
         if is_short:
             formatter.write_paragraph()
             everything = "options and settings" if "settings" in names else "options"
@@ -87,12 +71,14 @@ class GroupedCommand(TyperCommand):
 
     def _write_options(self, ctx: Context, formatter: HelpFormatter, *, is_short: bool) -> None:
         """Write arguments and options, options without a heading first."""
+        rare: set[str] = getattr(self.callback, "rare", set())
+        kinds: dict[str, Any] = getattr(self.callback, "kinds", {})
         groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _ORDER}
         for parameter in self.get_params(ctx):
             kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
             heading = (not is_short and getattr(parameter, "rich_help_panel", None)) or kind
-            if not (is_short and parameter.name in self.rare):
-                groups.setdefault(heading, []).append(_row(parameter, self.kinds.get(parameter.name)))
+            if not (is_short and parameter.name in rare):
+                groups.setdefault(heading, []).append(_row(parameter, kinds.get(parameter.name)))
         for heading, entries in groups.items():
             if entries:
                 with formatter.section(heading):
@@ -100,20 +86,16 @@ class GroupedCommand(TyperCommand):
 
 
 def _row(parameter: Any, kind: Any) -> tuple[str, str]:  # noqa: ANN401 (as Context)
-    """Return how an option or argument of a type is written, and its help with its default."""
-    text, value = parameter.help or "", parameter.metavar or _value(kind)
+    """Return how an option or argument of a type is written, and its help."""
+    value = parameter.metavar or _value(kind)
     if parameter.param_type_name == "argument":
-        names = value
-    else:
-        names = ", ".join(sorted(parameter.opts, key=len)) + ("" if parameter.is_flag else f" {value}")
-    default = parameter.default
-    if default not in (None, False, "", ()) and not callable(default) and "[default: " not in text:
-        text = f"{text} [default: {default}]"
-    return names, f"{text} [required]" if parameter.required and names.startswith("-") else text
+        return value, parameter.help
+    names = ", ".join(sorted(parameter.opts, key=len)) + ("" if parameter.is_flag else f" {value}")
+    return names, f"{parameter.help} [required]" if parameter.required else parameter.help
 
 
 def _value(kind: Any) -> str:  # noqa: ANN401
-    """Return what stands for a value of a type, of an optional one, or of each in a list."""
+    """Return the placeholder of a value of a type, also of an optional type or a list."""
     if get_origin(kind) is Literal:
         return "|".join(get_args(kind))
     if kind in _VALUES:

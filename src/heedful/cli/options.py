@@ -201,7 +201,9 @@ def _overriding(group: type, name: str) -> tuple[Any, object, Option]:
 
 
 def _parameter(name: str, kind: Any, default: object, option: Option) -> Parameter:  # noqa: ANN401
-    text = f"{option.help} [default: {option.default}]" if option.default is not None else option.help
+    shown_default = default if option.default is None else option.default
+    has_default = shown_default not in (None, False, "", (), Parameter.empty)
+    text = f"{option.help} [default: {shown_default}]" if has_default else option.help
     parser: Callable[[Any], Any] | None = _file if option.is_file else None
     if kind == Settings:
         kind, parser = list[str], _setting

@@ -1,4 +1,4 @@
-"""What commands show on stderr: warnings of searches, bars and lines of progress."""
+"""What commands show: warnings of searches, bars and lines of progress on stderr; tables."""
 
 import logging
 import sys
@@ -171,6 +171,14 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def print_table(rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust) -> None:
+    """Print columns; the first one to the left, the others as `justify` has them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *cells in rows:
+        others = [justify(cell, width) for cell, width in zip(cells, widths[1:], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *others]).rstrip())
 
 
 def suggest_auto_precision(precision: str, seconds: float) -> None:

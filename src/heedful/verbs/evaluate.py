@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import check_stdin_once, suggest_auto_precision, warnings_on_stderr
+from heedful.cli.streams import check_stdin_once, print_table, suggest_auto_precision, warnings_on_stderr
 from heedful.runs.options import EvaluationOptions
 from heedful.settings.options import AsJson
 
@@ -107,9 +107,7 @@ def _print_table(
         [system.name, *(_shown(report, name) for name in names)]
         for system, report in zip(systems, reports, strict=True)
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(rows)
     for name, signature in reports[0].signatures.items():
         print(f"{name}: {signature}")
     if reports[-1].p_values:
