@@ -1,28 +1,13 @@
 """`heedful draw ...`: pictures of parts of the paper, of parallel text, and of a model's heads."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from heedful.cli.streams import bar
-from heedful.settings.options import (
-    DEVICE,
-    OUTPUT,
-    PRESET,
-    Languages,
-    Option,
-    Run,
-    Runtime,
-    Settings,
-    settings_like,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.settings.run import Config
+from heedful.settings.options import DEVICE, OUTPUT, PRESET, Languages, Option, Run, Settings, settings_like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,43 +73,44 @@ class Heads(_Picture):
 
 def draw_smoothing(task: Smoothing) -> None:
     """Draw the targets and the loss of a configuration."""
-    _draw(task, "smoothing", lambda its: its.smoothing_figure(_config(task).train.label_smoothing))
+    _draw("smoothing", task, settings=task.settings)
 
 
 def draw_positions(task: Positions) -> None:
     """Draw the encodings of a configuration, if they need no trained model."""
-    _draw(task, "positions", lambda its: its.positions_figure(_config(task, task.preset).model))
+    _draw("positions", task, settings=task.settings, preset=task.preset)
 
 
 def draw_schedule(task: Schedule) -> None:
     """Draw the schedule of a configuration."""
-    _draw(task, "schedule", lambda its: its.schedule_figure(_config(task, task.preset)))
+    _draw("schedule", task, settings=task.settings, preset=task.preset)
 
 
 def draw_masks(task: Masks) -> None:
     """Draw the masks."""
-    _draw(task, "masks", lambda its: its.masks_figure())
+    _draw("masks", task)
 
 
 def draw_lengths(task: Lengths) -> None:
     """Draw the lengths of parallel text."""
-    files = [task.src, task.tgt]
-    _draw(task, "lengths", lambda its: its.lengths_figure(*its.lengths_of(*files)), files)
+    _draw("lengths", task, text=(task.src, task.tgt))
 
 
 def draw_heads(task: Heads) -> None:
     """Measure the importance of each head on parallel text, draw and print it."""
-    from heedful.analysis.head_importance import importance_figure, importance_on_text
-    from heedful.analysis.plotting import save_figure
-    from heedful.data.files import read_parallel
-    from heedful.runs.loading import load_translator
+    from heedful.runs import pictures
 
-    path = _checked(task, "heads", [task.src, task.tgt], [task.run])
+    path, text = task.output or Path("heads.png"), (task.src, task.tgt)
     with bar() as show:
-        text = read_parallel(task.src, task.tgt)
-        translator = load_translator(task.run, task.languages, Runtime(device=task.device))
-        importance = importance_on_text(translator, text, pairs=task.pairs, on_progress=show)
-    save_figure(importance_figure(importance), path)
+        importance = pictures.draw_heads(
+            path,
+            task.run,
+            text,
+            pairs=task.pairs,
+            languages=task.languages,
+            device=task.device,
+            on_progress=show,
+        )
     for kind, increases in importance.increases.items():
         for layer, row in enumerate(increases, start=1):
             for head, increase in enumerate(row, start=1):
@@ -132,31 +118,15 @@ def draw_heads(task: Heads) -> None:
     print(f"wrote {path}", file=sys.stderr)
 
 
-def _config(task: Smoothing, preset: str = "base") -> "Config":
-    from heedful.settings.loading import load_config
-
-    return load_config(preset=preset, overrides=task.settings)
-
-
-def _draw(task: _Picture, name: str, figure: Callable[[Any], "Figure"], inputs: Sequence[Path] = ()) -> None:
-    """Draw a figure of `analysis.paper_pictures`, which it is given, and print the path of the picture."""
-    from heedful.analysis import paper_pictures
-    from heedful.analysis.plotting import save_figure
-
-    path = _checked(task, name, inputs)
-    save_figure(figure(paper_pictures), path)
-    print(path)
-
-
-def _checked(task: _Picture, name: str, inputs: Sequence[Path], models: Sequence[Path] = ()) -> Path:
-    """Return the path of a picture that can be written."""
-    from heedful.analysis.plotting import check_picture
-    from heedful.runs.output_checks import check_output
+def _draw(
+    name: str, task: _Picture, *, preset: str = "base", settings: Settings = (), text: Sequence[Path] = ()
+) -> None:
+    """Draw a picture, and print its path."""
+    from heedful.runs import pictures
 
     path = task.output or Path(f"{name}.png")
-    check_output(path, inputs=inputs, models=models, makes_folder=True)
-    check_picture(path)
-    return path
+    pictures.draw(name, path, preset=preset, settings=settings, text=text)
+    print(path)
 
 
 _ALL = (draw_positions, draw_masks, draw_schedule, draw_smoothing, draw_lengths, draw_heads)

@@ -1,0 +1,88 @@
+"""Pictures of parts of the paper, of parallel text, and of a model's heads: what `heedful draw` needs."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.analysis import paper_pictures
+from heedful.analysis.head_importance import HeadImportance, importance_figure, importance_on_text
+from heedful.analysis.plotting import check_picture, save_figure
+from heedful.data.files import read_parallel
+from heedful.runs.loading import load_translator
+from heedful.runs.output_checks import check_output
+from heedful.settings.loading import load_config
+from heedful.settings.options import Languages, Runtime, Settings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _check(path: Path, *, inputs: Sequence[Path] = (), models: Sequence[Path] = ()) -> None:
+    """Check, before the work, that a picture can be written and replaces no input or model."""
+    check_output(path, inputs=inputs, models=models, makes_folder=True)
+    check_picture(path)
+
+
+def draw(
+    name: str, path: Path, *, preset: str = "base", settings: Settings = (), text: Sequence[Path] = ()
+) -> None:
+    """Draw a part of the paper, or the lengths of parallel text, into a file.
+
+    Args:
+        name: positions, masks, schedule, smoothing or lengths.
+        path: the picture, .png or .svg.
+        preset: the configuration.
+        settings: changes of the configuration.
+        text: the files of source and target, for lengths.
+
+    Raises:
+        ConfigError: a setting that does not exist or has a wrong value.
+        CorpusError: text that cannot be used.
+        InputError: a file that cannot be written, or positions without a formula.
+        MissingExtraError: matplotlib is not installed.
+    """
+    _check(path, inputs=text)
+    config = load_config(preset=preset, overrides=settings)
+    figures: dict[str, Callable[[], Figure]] = {
+        "positions": lambda: paper_pictures.positions_figure(config.model),
+        "masks": paper_pictures.masks_figure,
+        "schedule": lambda: paper_pictures.schedule_figure(config),
+        "smoothing": lambda: paper_pictures.smoothing_figure(config.train.label_smoothing),
+        "lengths": lambda: paper_pictures.lengths_figure(*paper_pictures.lengths_of(*text)),
+    }
+    save_figure(figures[name](), path)
+
+
+def draw_heads(
+    path: Path,
+    run: Path,
+    text: tuple[Path, Path],
+    *,
+    pairs: int,
+    languages: Languages,
+    device: str,
+    on_progress: Callable[[str, float], None],
+) -> HeadImportance:
+    """Measure the importance of each head on parallel text, draw it into a file, and return it.
+
+    Args:
+        path: the picture, .png or .svg.
+        run: a run, a bundle, or a name on the hub.
+        text: the files of source and target.
+        pairs: the number of pairs to measure on.
+        languages: the languages of a multilingual model.
+        device: the device that computes.
+        on_progress: called with the current phase and its progress, 0 to 1.
+
+    Raises:
+        BundleError: no usable bundle.
+        CorpusError: text that cannot be used.
+        InputError: a file that cannot be written.
+        MissingExtraError: matplotlib or torch is not installed.
+    """
+    _check(path, inputs=text, models=[run])
+    lines = read_parallel(*text)
+    translator = load_translator(run, languages, Runtime(device=device))
+    importance = importance_on_text(translator, lines, pairs=pairs, on_progress=on_progress)
+    save_figure(importance_figure(importance), path)
+    return importance
