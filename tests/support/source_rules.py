@@ -49,7 +49,8 @@ LAZY_PARTS = {"cli/progress.py"}
 # The one import upwards: a method of the model, for its users, calls the searches when it is called.
 UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
 LIGHT = re.compile(
-    r"heedful\.(cli|data\.streams|errors|settings\.options|runs\.options|serving\.(limits|options))\b.*"
+    r"heedful\.(cli|data\.streams|decoding\.strategies\.options|errors|settings\.options|runs\.options"
+    r"|serving\.(limits|options))\b.*"
 )
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
