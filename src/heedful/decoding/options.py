@@ -219,14 +219,12 @@ def settings_of(kind: type) -> dict[str, Sequence[object]]:
 
 
 def _value(name: str, text: str, kinds: Sequence[object]) -> object:
-    """The value of a setting of these types: a number, a truth value, a text, or none."""
+    """Return the value of a setting of these types: a number, a truth value, a text, or none."""
     if isinstance(kinds[0], str):  # the values of a literal type
         return text
     if type(None) in kinds and text == "none":
         return None
-    if bool in kinds:
-        if text not in {"true", "false"}:
-            raise InputError(f"{name}={text!r}: must be true or false")
+    if bool in kinds and text in {"true", "false"}:
         return text == "true"
     for kind in (int, float):
         try:
@@ -236,7 +234,8 @@ def _value(name: str, text: str, kinds: Sequence[object]) -> object:
             continue
     if str in kinds:
         return text
-    raise InputError(f"{name}={text!r}: must be {'a whole number' if int in kinds else 'a number'}")
+    expected = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
+    raise InputError(f"{name}={text!r}: must be {expected}")
 
 
 def longest_output(config: Config) -> int | None:

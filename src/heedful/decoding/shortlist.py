@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,25 +149,26 @@ class Shortlist:
         try:
             with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
                 description = parse_json((file.metadata() or {}).get(_KEY, ""))
-                if not isinstance(description, dict):
-                    raise ValueError("no description")
-                _check_version(path, description.get("format_version"))
-                sizes = _vocab_sizes(description)
-                names = ("always", "candidates", "starts")
-                always, candidates, starts = (_whole_numbers(name, file.get_tensor(name)) for name in names)
-            _check_arrays(always, candidates, starts, sizes)
-            record, multiple = description.get("record"), description.get("multiple", 1)
-            if not is_whole(multiple, least=1, most=sizes[1]):
-                raise ValueError("sizes that cannot be")
-            src = np.repeat(np.arange(sizes[0]), np.diff(starts))
+                version = description.get("format_version") if isinstance(description, dict) else None
+                if is_whole(version, least=FORMAT_VERSION + 1):
+                    raise InputError(
+                        f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; "
+                        "upgrade heedful"
+                    )
+                arrays = [file.get_tensor(name) for name in ("always", "candidates", "starts")]
+            if version != FORMAT_VERSION or not _is_possible(description, *arrays):
+                raise ValueError("impossible numbers")
+            always, candidates, starts = (array.astype(np.int64) for array in arrays)
+            sizes = description["src_vocab_size"], description["tgt_vocab_size"]
+            src, record = np.repeat(np.arange(sizes[0]), np.diff(starts)), description.get("record")
             return cls(
-                always.astype(np.int64),
-                Lexicon(src, candidates.astype(np.int64), np.ones(len(src))),
+                always,
+                Lexicon(src, candidates, np.ones(len(src))),
                 vocab_sizes=sizes,
                 copies=description.get("copies") is True,
                 tokenizers=str(description.get("tokenizers")),
                 record=record if isinstance(record, dict) else {},
-                multiple=multiple,
+                multiple=description.get("multiple", 1),
             )
         except FileNotFoundError:
             raise InputError(f"{path}: no such file; make one with heedful shortlist") from None
@@ -194,50 +195,26 @@ def check_shortlist(shortlist: Shortlist, bundle: Bundle) -> None:
         raise InputError("shortlist: damaged: no output could end; learn one anew with heedful shortlist")
 
 
-def _check_version(path: Path, version: object) -> None:
-    if not is_whole(version, least=1):
-        raise ValueError("no format_version")
-    if version != FORMAT_VERSION:
-        raise InputError(
-            f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
+def _is_possible(
+    description: Mapping[str, Any], always: NDArray[Any], candidates: NDArray[Any], starts: NDArray[Any]
+) -> bool:
+    """Return whether a stored shortlist has whole numbers, and ids of vocabularies of its sizes."""
+    src_size, tgt_size = (cast(int, description.get(f"{role}_vocab_size")) for role in ("src", "tgt"))
+    if not (
+        all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src_size, tgt_size))
+        and is_whole(description.get("multiple", 1), least=1, most=tgt_size)
+        and all(
+            each.ndim == 1 and each.dtype in (np.int32, np.int64) for each in (always, candidates, starts)
         )
-
-
-def _vocab_sizes(description: Mapping[str, Any]) -> tuple[int, int]:
-    src, tgt = (description.get(f"{role}_vocab_size") for role in ("src", "tgt"))
-    if not all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src, tgt)):
-        raise ValueError("impossible sizes")
-    return int(src or 0), int(tgt or 0)
-
-
-def _whole_numbers(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
-    if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
-        raise ValueError(f"{name!r} is not a list of whole numbers")
-    return array
-
-
-def _check_arrays(
-    always: NDArray[np.int64],
-    candidates: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    sizes: tuple[int, int],
-) -> None:
-    """Refuse ids that no vocabulary of these sizes has: nobody else looks.
-
-    Raises:
-        ValueError: there are some.
-    """
-    ids = np.concatenate([always, candidates])
-    if (
-        starts.shape != (sizes[0] + 1,)
-        or (starts[0], starts[-1]) != (0, len(candidates))
-        or (np.diff(starts) < 0).any()
-        or not (0 <= ids.min(initial=0) <= ids.max(initial=0) < sizes[1])
+        and starts.shape == (src_size + 1,)
     ):
-        raise ValueError("impossible numbers")
+        return False
+    ids = np.concatenate([always, candidates])
+    are_starts = (starts[0], starts[-1]) == (0, len(candidates)) and bool((np.diff(starts) >= 0).all())
+    return are_starts and bool(0 <= ids.min(initial=0) <= ids.max(initial=0) < tgt_size)
 
 
 def _special_ids(tokenizers: TokenizerPair, vocab_size: int) -> list[int]:
-    """The target ids that stand for no text."""
+    """Return the target ids that stand for no text."""
     tgt = tokenizers.tgt
     return [i for i in (tgt.pad_id, tgt.unk_id, tgt.bos_id, tgt.eos_id) if i < vocab_size]

@@ -474,13 +474,11 @@ def check_unsplit(name: str, ids: Sequence[int], limit: int | None) -> None:
 
 
 def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
-    if not ids:
-        raise InputError(f"{name}: no ids; an output without text is the end token, {tokenizer.eos_id}")
     if not all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids):
         raise InputError(f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}")
-    if tokenizer.eos_id in ids[:-1]:
+    if not ids or tokenizer.eos_id in ids[:-1]:
         raise InputError(
-            f"{name}: the end token, {tokenizer.eos_id}, before the last position; it ends an output"
+            f"{name}: the end token, {tokenizer.eos_id}, ends an output; an empty text is the end token alone"
         )
 
 
