@@ -149,7 +149,9 @@ class Shortlist:
         try:
             with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
                 description = parse_json((file.metadata() or {}).get(_KEY, ""))
-                version = description.get("format_version") if isinstance(description, dict) else None
+                if not isinstance(description, dict):
+                    raise ValueError("no description")
+                version = description.get("format_version")
                 if is_whole(version, least=FORMAT_VERSION + 1):
                     raise InputError(
                         f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; "
