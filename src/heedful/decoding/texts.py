@@ -38,21 +38,21 @@ Ids = list[list[int]]
 _Item = TypeVar("_Item")
 _Text = TypeVar("_Text", bound=TextHypothesis)
 _log = logging.getLogger("heedful.decoding")
-Target = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
+Target = str | Sequence[int]  # the text of an output, or the ids that the decoder writes
 # Returns the cross-attention (T, S) of each output, given sources and outputs as ids.
 AttentionOf = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
 class EncodedLines:
-    """Lines as they are searched, some of them in segments, since they are too long for the model.
+    """Lines as sources of a search; a line that is too long for the model is split into segments.
 
     Attributes:
         texts: the lines.
-        segments: of all lines, in order; most lines are one.
-        sources: of the segments.
-        gaps: for each line, the space before each of its segments: one, or none.
-        entries: for each line, the entries of a glossary that apply to it; none without a glossary.
+        segments: the segments of all lines, in order; most lines are one segment.
+        sources: the sources of the segments.
+        gaps: for each line, the space before each segment: " " or "".
+        entries: for each line, the glossary entries that apply to it; empty without a glossary.
     """
 
     texts: Sequence[str]
@@ -67,12 +67,12 @@ class TextCodec:
     """Turns texts into the sources and outputs of a model, and its hypotheses into texts.
 
     Attributes:
-        tokenizers: of the model.
-        special_tokens: its special-token template.
-        default: the search where none is asked for.
-        trained_length: the limit of sources where neither search says `max_source_tokens`; None: none.
-        position_limit: the most tokens of a source or an output; None: as many as memory allows.
-        calibration: of the confidence; None: outputs have none.
+        tokenizers: the tokenizers of source and target.
+        special_tokens: the special-token template of the model.
+        default: the search if no options are given.
+        trained_length: the maximum source length if no search sets `max_source_tokens`; None: no limit.
+        position_limit: the number of learned positions for a source or an output; None: no limit.
+        calibration: the calibration of the confidence; None: outputs have no confidence.
     """
 
     tokenizers: TokenizerPair
@@ -84,7 +84,7 @@ class TextCodec:
 
     @classmethod
     def of(cls, bundle: Bundle, ensemble: Sequence[Bundle] = ()) -> Self:
-        """Return the codec of a bundle whose model translates with those of others."""
+        """Return the codec of a bundle, or of an ensemble."""
         configs = [each.config.model for each in (bundle, *ensemble)]
         limits = [each.max_positions for each in configs if each.positions == "learned"]
         return cls(
@@ -97,11 +97,11 @@ class TextCodec:
         )
 
     def resolved(self, options: SearchOptions | None, *, least: int = 0) -> SearchOptions:
-        """Return the options, or the default ones, with the tag and the limit that they leave to the model.
+        """Return the options, or the default ones, with the language tag and the source limit filled in.
 
         Args:
-            options: of the search.
-            least: the limit of sources is no lower, unless the options say so.
+            options: the options of the search.
+            least: the lowest source limit, unless the options set one.
         """
         options, tag = options or self.default, self.special_tokens.tgt_prefix
         limit = options.max_source_tokens or self.default.max_source_tokens
@@ -111,7 +111,7 @@ class TextCodec:
         return replace(options, forced_first_id=first_id, max_source_tokens=limit)
 
     def max_tokens(self, options: SearchOptions) -> int | None:
-        """Return the most tokens of a text that is not split, special ones not counted; None: no limit."""
+        """Return the maximum tokens of a text that is not split, special tokens excluded; None: no limit."""
         if options.max_source_tokens is None:
             return None
         most = min(options.max_source_tokens, self.position_limit or sys.maxsize)
@@ -120,12 +120,13 @@ class TextCodec:
     def encode(
         self, texts: Sequence[str], prefixes: Sequence[str] | None, options: SearchOptions, *, first_line: int
     ) -> EncodedLines:
-        """Tokenise texts, in segments where they are too long, and the beginnings of their translations.
+        """Tokenise texts and prefixes; a text that is too long is split into segments.
 
         Args:
-            texts: one sentence or line each.
-            prefixes: for each text; for the first segment of one that is split; None: nothing.
-            options: of the search; without `max_source_tokens`, no text is split.
+            texts: sentences or lines.
+            prefixes: for each text, the beginning of its translations (of its first segment); None: no
+                prefixes.
+            options: the options of the search; without `max_source_tokens`, no text is split.
             first_line: the number of the first text, for messages.
 
         Raises:
@@ -185,19 +186,19 @@ class TextCodec:
     ) -> list[Translation]:
         """Return the translations of lines: the hypotheses of their segments as text, chosen and joined.
 
-        With `options.replace_unknown`, no unknown token is left. That of a vocabulary of words stands for a
-        word, and becomes the word of the line that was attended to most: a run of tokens up to the next
-        space, whose attention counts together (as in Clark et al., 2019). In other vocabularies it stands for
-        a part of a word, and becomes the text of the one token that was attended to most. (Vocabularies with
-        single bytes have no unknown tokens.) The attention is that of a pass over the whole output.
+        With `options.replace_unknown`, each unknown token is replaced by source text. In a vocabulary of
+        words, it becomes the word of the line with the most attention: the attention of all tokens between
+        two spaces is summed (as in Clark et al., 2019). In a subword vocabulary, it becomes the text of the
+        single token with the most attention. (Byte vocabularies have no unknown tokens.) The attention comes
+        from a pass over the whole output.
 
         Args:
-            lines: that were searched.
+            lines: the lines that were searched.
             n_best_lists: the hypotheses of each segment.
-            options: of the search.
-            attention_of: gives the attention of the model.
-            aligned: whether the words of the hypotheses are aligned with those of the lines.
-            aligner: by which they are; None: by the attention.
+            options: the options of the search.
+            attention_of: returns the attention of the model.
+            aligned: whether to align the words of hypotheses and lines.
+            aligner: the aligner; None: align by the attention.
         """
         tgt = self.tokenizers.tgt
         texts = [[tgt.decode(each.ids) for each in one] for one in n_best_lists]
@@ -228,7 +229,7 @@ class TextCodec:
         ]
 
     def confident(self, hypothesis: _Text) -> _Text:
-        """Return an output with the confidence in it, if the model has a calibration."""
+        """Return an output with its confidence, if the model has a calibration."""
         if self.calibration is None:
             return hypothesis
         text, ids, log_probs = hypothesis.text, hypothesis.ids, hypothesis.token_log_probs
@@ -246,14 +247,14 @@ class TextCodec:
     ) -> tuple[list[Source], Ids, set[int]]:
         """Return pairs as the encoder reads and the decoder writes them.
 
-        A text that is longer than the options or learned positions allow cannot be split: its pair is left
-        out, and the log says so.
+        A pair with a text that is longer than the options or learned positions allow is left out, with a
+        warning in the log.
 
         Args:
-            sources: one sentence or line each.
-            targets: the translation of each, as text, or as ids with the end token unless it is truncated.
-            options: of the search; its `max_source_tokens` is the limit of both texts.
-            prefixes: for each source what a search had to begin with; None: nothing.
+            sources: sentences or lines.
+            targets: their translations, as text, or as ids with the end token unless the output is truncated.
+            options: the options of the search; `max_source_tokens` limits both texts.
+            prefixes: for each source, the prefix of the search; None: no prefixes.
             first_line: the number of the first pair, for messages.
 
         Returns:
@@ -290,7 +291,7 @@ class TextCodec:
         return of_texts, written, left_out
 
     def _is_too_long(self, line: int, src: Sequence[int], tgt: Sequence[int], limit: int | None) -> bool:
-        """Return whether a pair is left out; the log says which text is too long, and what limits it."""
+        """Return whether a pair is left out; the log names the text that is too long, and the limit."""
         limits = {"max_source_tokens": limit, "max_positions": self.position_limit}
         known = {name: most for name, most in limits.items() if most is not None}
         option = min(known, key=known.__getitem__, default="")
@@ -302,7 +303,7 @@ class TextCodec:
         return bool(too_long)
 
     def _prefixes(self, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
-        """Return the ids of what the outputs of texts begin with.
+        """Return the ids of the prefix of each text.
 
         Raises:
             InputError: unequal numbers of them.
@@ -319,10 +320,10 @@ class TextCodec:
         n_best_lists: Sequence[Sequence[Hypothesis]],
         attention_of: AttentionOf,
     ) -> dict[tuple[int, Sequence[int]], list[str]]:
-        """Write those texts of hypotheses anew that have unknown tokens.
+        """Replace the unknown tokens in texts of hypotheses.
 
         Returns:
-            What stands for these tokens, by the number of the segment and the ids of the output.
+            The replacements, by the number of the segment and the ids of the output.
         """
         replaced: dict[tuple[int, Sequence[int]], list[str]] = {}
         src, tgt = self.tokenizers.src, self.tokenizers.tgt
@@ -376,8 +377,8 @@ class TextCodec:
         """Return, for each token of an output, the words that it is a part of.
 
         Args:
-            output: whose ids may be others than those of its text.
-            replaced: what stands for its unknown tokens.
+            output: the output; the tokenizer may split its text into other ids.
+            replaced: the replacements of its unknown tokens.
         """
         tgt = self.tokenizers.tgt
         encoded = tgt.encode(output.text)
@@ -395,16 +396,16 @@ class TextCodec:
 def checked_ids(
     name: str, rows: Sequence[Sequence[int]], *, vocab_size: int, longest: int | None = None
 ) -> Ids:
-    """Return ids given by the caller as lists, before anything looks them up.
+    """Return ids given by the caller as checked lists.
 
     Args:
-        name: of what they are, for messages.
-        rows: for each sentence its ids.
-        vocab_size: they are below it.
-        longest: as many as a sentence may have; None sets no limit.
+        name: the name of the argument, for messages.
+        rows: the ids of each sentence.
+        vocab_size: the size of the vocabulary.
+        longest: the maximum number of ids in a sentence; None: no limit.
 
     Raises:
-        InputError: naming the first sentence with what is no id of the vocabulary, or with too many.
+        InputError: a sentence with an id outside of the vocabulary, or with too many ids.
     """
     checked = []
     for number, row in enumerate(rows, start=1):
@@ -426,27 +427,27 @@ def checked_ids(
 
 
 def check_one_for_each(name: str, values: Sequence[object] | None, to: str, others: Sequence[object]) -> None:
-    """Refuse another number of things than there are others.
+    """Check that two sequences have the same length.
 
     Raises:
-        InputError: it is.
+        InputError: they do not.
     """
     if values is not None and len(values) != len(others):
         raise InputError(f"{name}: {len(values):,} for {len(others):,} {to}; give one for each")
 
 
 def without_line_ends(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a file without what ends them."""
+    """Return the lines of a file without their line ends."""
     return (line.removesuffix("\n").removesuffix("\r") if isinstance(line, str) else line for line in lines)
 
 
 def chunks(
     items: Iterator[_Item], prefixes: Iterable[str] | None, chunk_lines: int, *, first_line: int = 1
 ) -> Iterator[tuple[int, list[_Item], list[str] | None]]:
-    """Groups of a stream with their prefixes, and the number of the first of each.
+    """Yield chunks of a stream: the number of the first line, the lines, and their prefixes.
 
     Raises:
-        InputError: no lines in a chunk, or a line without a prefix.
+        InputError: a chunk size below 1, or a line without a prefix.
     """
     if chunk_lines < 1:
         raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
@@ -462,10 +463,10 @@ def chunks(
 
 
 def check_unsplit(name: str, ids: Sequence[int], limit: int | None) -> None:
-    """Refuse a text that is too long, where it cannot be split.
+    """Check the length of a text that cannot be split.
 
     Raises:
-        InputError: it has more tokens than the limit, if there is one.
+        InputError: it has more tokens than the limit.
     """
     if limit is not None and len(ids) > limit:
         raise InputError(
@@ -483,13 +484,13 @@ def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Ids:
-    """The ids of each text; none for one of spaces."""
+    """Return the ids of each text; none for a text of spaces."""
     encoded = tokenizer.encode_batch(texts)
     return [ids if text.strip() else [] for ids, text in zip(encoded, texts, strict=True)]
 
 
 def _with_forced_first_id(output: list[int], options: SearchOptions) -> list[int]:
-    """An output as a search begins it: its text does not show the token that is forced to be first."""
+    """Return an output with the first id that the search forces, which is not part of its text."""
     first = options.forced_first_id
     return output if first is None or first == output[0] else [first, *output]
 

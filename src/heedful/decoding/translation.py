@@ -20,11 +20,11 @@ _log = logging.getLogger("heedful.decoding")
 
 @dataclass(frozen=True)
 class TextHypothesis:
-    """One output of a search, as text. The numbers are those of `Hypothesis`.
+    """One output of a search, as text, with the numbers of `Hypothesis`.
 
-    `written_ids` are all that the decoder wrote: `ids`, and the end token if it is finished. In the output of
-    a line that was split, each segment has its end token. `alignment` has the words of source and output that
-    belong together, if it was asked for. `confidence` is None where the model has no calibration.
+    `written_ids` are all ids that the decoder wrote: `ids`, and the end token if the output is finished. If a
+    line was split, each segment has its end token. `alignment` links words of source and output; None if it
+    was not asked for. `confidence` is None if the model has no calibration.
     """
 
     text: str
@@ -57,11 +57,11 @@ class TextHypothesis:
         """Return the outputs of the segments of a line as one.
 
         Args:
-            segments: their outputs.
-            src_words: how many words of the line come before each segment.
+            segments: the outputs of the segments.
+            src_words: for each segment, the number of words of the line before it.
             sources: the segments.
             gaps: the space before each segment.
-            score: of the whole.
+            score: the score of the joined output.
         """
         texts: list[str] = []
         starts: list[int] = []
@@ -93,7 +93,7 @@ class TextHypothesis:
 
 @dataclass(frozen=True)
 class ScoredText(TextHypothesis):
-    """A scored output, as text. The numbers are those of `ScoredOutput`, of which it is made."""
+    """A scored output, as text, with the numbers of `ScoredOutput`."""
 
     model_log_probs: tuple[float, ...] = field(kw_only=True, repr=False)
 
@@ -113,17 +113,17 @@ class ScoredText(TextHypothesis):
 
     @property
     def model_log_prob(self) -> float:
-        """The log-probability that the model gives the whole, whatever the options; NaN if not scored."""
+        """The model's own log-probability of the output, independent of the options; NaN if not scored."""
         return math.nan if math.isnan(self.log_prob) else float(sum(self.model_log_probs))
 
 
 @dataclass(frozen=True)
 class MemoryMatch:
-    """The unit of a translation memory that has a text.
+    """A unit of a translation memory with the source text.
 
     Attributes:
-        source: of the unit, normalised.
-        target: its translation.
+        source: the source of the unit, normalised.
+        target: the translation of the unit.
     """
 
     source: str
@@ -141,11 +141,11 @@ class Translation:
     Attributes:
         source: the line.
         text: the best output.
-        score: its score (log-probability over length penalty, plus the coverage penalty).
-        hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
-            whose text is empty and score 0.
-        terms: those of a glossary that apply to the line, and the form of each in the text.
-        match: the unit of a translation memory whose target is the text.
+        score: the score of the best output: log-probability over length penalty, plus coverage penalty.
+        hypotheses: the n-best list, best first, or the samples in the order of drawing. An empty line has no
+            hypotheses, an empty text and score 0.
+        terms: the glossary terms that apply to the line, and their forms in the text.
+        match: the unit of a translation memory that the text comes from; None: the model translated.
     """
 
     source: str
@@ -157,22 +157,22 @@ class Translation:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens of the best output, its end tokens included."""
+        """The number of tokens of the best output, end tokens included."""
         return len(self.hypotheses[0].written_ids) if self.hypotheses else 0
 
     @property
     def finished(self) -> bool:
-        """Whether the best output has its end token, and so is not cut at its length limit."""
+        """Whether the best output has its end token; otherwise its length limit has cut it."""
         return all(each.finished for each in self.hypotheses[:1])
 
     @property
     def confidence(self) -> Confidence | None:
-        """That of the best output; None for an empty line, or where the model has no calibration."""
+        """The confidence of the best output; None for an empty line or a model without calibration."""
         return self.hypotheses[0].confidence if self.hypotheses else None
 
     @classmethod
     def of(cls, source: str, n_best: Sequence[Hypothesis], texts: Sequence[str], *, eos_id: int) -> Self:
-        """Return the translation of a line, from its hypotheses and the text of each."""
+        """Return the translation of a line from its hypotheses and their texts."""
         hypotheses = tuple(
             TextHypothesis.of(each, text, eos_id=eos_id) for each, text in zip(n_best, texts, strict=True)
         )
@@ -182,15 +182,15 @@ class Translation:
 
     @classmethod
     def joined(cls, source: str, segments: Sequence["Translation"], gaps: Sequence[str]) -> Self:
-        """Return the translation of a line from those of its segments.
+        """Return the translation of a line from the translations of its segments.
 
-        Its first hypothesis joins the first ones of all segments, and so on. Log-probabilities are added; a
-        score is the mean of the segments' scores, weighted by the tokens of their best outputs.
+        The first hypothesis joins the first hypotheses of all segments, and so on. Log-probabilities are
+        added. A score is the mean of the segments' scores, weighted by the tokens of their best outputs.
 
         Args:
             source: the line.
-            segments: their translations.
-            gaps: the space before each segment; for what stands between the outputs, see `joint`.
+            segments: the translations of the segments.
+            gaps: the space before each segment; for the text between outputs, see `joint`.
         """
         starts, end = [], 0
         for each in segments:
@@ -217,7 +217,7 @@ class Translation:
 
 
 def warn_of_cut(num_cut: int) -> None:
-    """Log how many translations end at their length limit; the command line adds the numbers up."""
+    """Log the number of translations that end at their length limit; the command line adds these up."""
     message = (
         "translations that end at their length limit, without an end token: %s; see max_length_ratio, "
         "max_length_offset and max_length"
@@ -227,7 +227,7 @@ def warn_of_cut(num_cut: int) -> None:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Inside the block, searches log nothing."""
+    """Silence the log of searches in the block."""
     was, _log.disabled = _log.disabled, True
     try:
         yield
@@ -236,5 +236,5 @@ def without_warnings() -> Iterator[None]:
 
 
 def _one_line(text: str) -> str:
-    """Byte tokens can form line ends, which would break the count of lines."""
+    """Return the text without line ends, which byte tokens can form."""
     return text.replace("\r", " ").replace("\n", " ")

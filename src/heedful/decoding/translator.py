@@ -51,9 +51,9 @@ class Translator:
 
     Attributes:
         bundle: the model and its tokenizers.
-        ensemble: more bundles, whose models translate with that of the first.
-        codec: between texts and ids.
-        generator: of the outputs, as ids.
+        ensemble: the bundles of further models in an ensemble.
+        codec: converts between texts and ids.
+        generator: searches and scores outputs as ids.
     """
 
     @checked
@@ -71,25 +71,23 @@ class Translator:
         """Wrap a bundle.
 
         Args:
-            bundle: model and tokenizers, or where they are stored, as for `load`; a loaded model stays on the
-                device where it is.
-            precision: of matrix multiplications; "int8" only in the native engine, "fp16" only in torch,
-                for GPUs. "auto" is the fastest for the class of the CPU of those that cost hardly any
-                quality: see `choose_backend`.
-            batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
-                are given, lengths are max(src_len, tgt_len).
-            batch_size: sentences of one batch at most; by default the tokens alone decide.
-            ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
-                have the same tokenizers, and are on the same device. The search is the first one's.
-            engine: "native" (`engine.py`), which copies the weights, "torch", or "auto", the native one where
-                it can be used; or a backend of one's own.
-            shortlist: of the model, which leaves each sentence a few target tokens; log-probabilities and
-                scores are then those of a model that knows no others.
+            bundle: model and tokenizers, or their path, as for `load`; a loaded model stays on its device.
+            precision: the precision of matrix multiplications: "float32", "bf16", "int8" (native engine only)
+                or "fp16" (torch only, for GPUs). "auto" is the fastest one for this class of CPU that costs
+                hardly any quality: see `choose_backend`.
+            batch_tokens: the maximum number of source tokens in a batch, padding included; None: the
+                bundle's. If targets are given, a pair has the length max(src_len, tgt_len).
+            batch_size: the maximum number of sentences in a batch; None: no limit but `batch_tokens`.
+            ensemble: the bundles of further models; the probabilities of all models are averaged (see
+                `EnsembleStep`). They need the same tokenizers and device. The first bundle's search is used.
+            engine: "native" (`engine.py`), which copies the weights, "torch", or "auto": native if it
+                supports the model. Or your own backend.
+            shortlist: restricts the output vocabulary per sentence, and renormalises over it.
 
         Raises:
-            InputError: a precision or an engine that does not exist or cannot compute the model here, a
-                budget below 1, models that cannot translate together, or another model's shortlist.
-            MissingExtraError: torch would be needed, and is not installed.
+            InputError: a precision or an engine that does not exist or cannot compute the model here, a batch
+                size below 1, models that cannot be an ensemble, or another model's shortlist.
+            MissingExtraError: torch is needed and not installed.
         """
         for name, size in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if size is not None and size < 1:
@@ -146,9 +144,7 @@ class Translator:
 
     @checked
     def for_languages(self, *, src_lang: str | None = None, tgt_lang: str | None = None) -> Self:
-        """Return a translator of other languages with the same model, where it is one of many languages.
-
-        Both compute with the same weights, packed once.
+        """Return a translator for other languages of a multilingual model; both share the packed weights.
 
         Args:
             src_lang: the language to translate from, as the model's tag for it ("fra_Latn", "fr"); None keeps
@@ -156,7 +152,8 @@ class Translator:
             tgt_lang: the language to translate into.
 
         Raises:
-            InputError: a language that the model does not have, with close ones named, or no choice at all.
+            InputError: a language that the model does not have (the message names close ones), or a model
+                without a choice of languages.
         """
         self._check_weights()
         if src_lang is None and tgt_lang is None:
@@ -184,7 +181,7 @@ class Translator:
         options: SearchOptions | None = None,
         **search: Any,  # noqa: ANN401
     ) -> list[str]:
-        """Return the best translation of each text; an empty one for an empty text. See `translations`.
+        """Return the best translation of each text; an empty text stays empty. See `translations`.
 
         >>> translator.translate(["The house is small."], beam_size=1)
         ['Das Haus ist klein.']
@@ -204,20 +201,20 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
-        A text of more tokens than `options.max_source_tokens` is translated in segments, and the log says so:
-        see `Translation.joined`. The prefix is then that of the first segment.
+        A text with more tokens than `options.max_source_tokens` is translated in segments, with a warning in
+        the log: see `Translation.joined`. The first segment has the prefix.
 
         Args:
-            texts: one sentence or line each.
-            options: the search; by default the bundle's.
-            prefixes: for each text, what its translations begin with: whole words, or nothing.
+            texts: sentences or lines.
+            options: the search; None: the bundle's.
+            prefixes: for each text, the beginning of its translations: whole words, or "".
             first_line: the number of the first text, for messages.
-            aligned: whether the words of each hypothesis are aligned with those of the text, as by `align`.
+            aligned: whether to align the words of each hypothesis with the words of the text, like `align`.
             search: changes of the options: fields of `SearchOptions` and settings of strategies, such as
                 beam_size=1, n_best=4, glossary=..., or sample=True, temperature=0.7.
 
         Raises:
-            InputError: an option that does not exist or cannot be, a prefix that is longer than the
+            InputError: an option that does not exist or has an invalid value, a prefix longer than the
                 translation may be, or no attention to align by.
         """
         self._check_weights()
@@ -249,23 +246,22 @@ class Translator:
         aligned: bool = False,
         **search: Any,  # noqa: ANN401
     ) -> Iterator[Translation]:
-        r"""Translate a stream, in order, holding no more than `chunk_lines` lines at a time.
+        r"""Translate a stream in order; at most `chunk_lines` lines are in memory.
 
-        Nothing comes out before `chunk_lines` lines, or the end, have come in: with 1, each line is answered
-        before the next is read, as somebody at a terminal expects; with more, batches are fuller.
+        A chunk is read before it is translated. With 1, each line is translated before the next one is read,
+        for interactive input; with more, batches are fuller.
 
         Args:
-            lines: as a file yields them; a final newline does not belong to the line.
-            options: the search; by default the bundle's.
-            prefixes: for each line, what its translations begin with; see `translations`.
-            chunk_lines: how many lines to read before translating them.
+            lines: lines with or without their newline.
+            options: the search; None: the bundle's.
+            prefixes: for each line, the beginning of its translations; see `translations`.
+            chunk_lines: the number of lines to read before they are translated.
             first_line: the number of the first line, for messages.
-            aligned: whether words are aligned; see `translations`.
+            aligned: whether to align words; see `translations`.
             search: changes of the options; see `translations`.
 
         Raises:
-            InputError: a line without a prefix, or one whose prefix is too long; those of earlier chunks came
-                out.
+            InputError: a line without a prefix, or with one that is too long; earlier chunks were yielded.
         """
         of_lines = chunks(without_line_ends(lines), prefixes, chunk_lines, first_line=first_line)
         for number, chunk, prefixes_of_chunk in of_lines:
@@ -290,20 +286,19 @@ class Translator:
     ) -> list[ScoredText]:
         """Score given translations: the log-probability of each token, and of each text, and its score.
 
-        They are what a search says of the same tokens: the same options decide what is forced (with
-        log-probability 0), ruled out (-inf) or renormalised; see `score_outputs`. A text is tokenised
-        by the target's tokenizer; a search may have written it in other tokens, which only ids say. Where
-        both texts are empty, the score is 0, as that of a translation of nothing, and there are no tokens;
-        where one is, the model is asked as ever. A pair with a text that is longer than
-        `options.max_source_tokens` or learned positions allow is not scored: its numbers are NaN, it has no
-        tokens, and the log says so.
+        Scores equal those of a search with the same options: a forced token has log-probability 0, a
+        suppressed one -inf, and probabilities are renormalised if the options say so; see `score_outputs`.
+        The tokenizer splits each text; if a search wrote it with other tokens, give the ids. Two empty texts
+        score 0 and have no tokens; one empty text is scored normally. If a text is longer than
+        `options.max_source_tokens` or the learned positions, the numbers of the pair are NaN, it has no
+        tokens, and the log has a warning.
 
         Args:
-            sources: one sentence or line each.
-            targets: the translation of each: its text, or the ids that the decoder writes, with the end token
-                unless the output is truncated.
-            options: of the search; by default the bundle's.
-            prefixes: for each source, what the search had to begin with.
+            sources: sentences or lines.
+            targets: for each source its translation: the text, or the ids that the decoder writes, with the
+                end token unless the output is truncated.
+            options: the search; None: the bundle's.
+            prefixes: for each source, the prefix of the search.
             first_line: the number of the first pair, for messages.
 
         Returns:
@@ -335,10 +330,10 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         chunk_lines: int = 1024,
     ) -> Iterator[ScoredText]:
-        """Score a stream of sources and targets, in order, holding `chunk_lines` pairs at most; see `score`.
+        """Score a stream of sources and targets in order, with at most `chunk_lines` in memory; see `score`.
 
         Raises:
-            InputError: a line without a prefix; those of earlier chunks came out.
+            InputError: a line without a prefix; earlier chunks were yielded.
         """
         for first_line, chunk, prefixes_of_chunk in chunks(iter(pairs), prefixes, chunk_lines):
             sources, targets = zip(*chunk, strict=True)
@@ -359,16 +354,16 @@ class Translator:
     ) -> list[Alignment]:
         """Align the words of given translations by the bundle's aligner, or by the model's cross-attention.
 
-        See `aligner.py` and `alignment.py`. By attention every target word gets at least one link. A pair
-        with an empty text has none, nor has one that is too long, which the log names.
+        See `aligner.py` and `alignment.py`. By attention, every target word has at least one link. A pair
+        with an empty text has no links. A pair that is too long has none either, and the log names it.
 
         Args:
-            sources: one sentence or line each.
-            targets: the translation of each.
-            method: where attention is read; None: by the aligner, or PENULTIMATE if the bundle has none.
-            split: returns the words of a text, as spans of characters; by default what is between spaces.
-            max_source_tokens: of a source or a target, special tokens included; None: by the aligner any
-                number, by attention as many as `score` takes.
+            sources: sentences or lines.
+            targets: their translations.
+            method: the attention to read; None: use the aligner, or PENULTIMATE if the bundle has none.
+            split: returns the words of a text, as spans of characters; by default, words between spaces.
+            max_source_tokens: the maximum length of a source or a target, special tokens included; None: no
+                limit for the aligner, and the limit of `score` for attention.
             first_line: the number of the first pair, for messages.
 
         Raises:
@@ -411,7 +406,7 @@ class Translator:
         return alignments
 
     def _check_weights(self) -> None:
-        """Refuse to compute with a copy of weights that were changed since."""
+        """Check that the weights were not changed since they were copied."""
         is_copy = self.generator.backend.name == "native"
         if is_copy and [each.changes for each in (self.bundle, *self.ensemble)] != self._changes:
             raise InputError(
@@ -430,16 +425,16 @@ class Translator:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Search the outputs of sources given as ids: batches as for texts.
+        """Search the outputs of sources given as ids, in batches like texts.
 
         Args:
-            sources: as the encoder reads them, with their special tokens; an empty one has no output.
+            sources: the ids that the encoder reads, special tokens included; an empty source has no output.
             options: the search.
-            prefixes: for each source the ids that its outputs begin with.
+            prefixes: for each source, the ids at the beginning of its outputs.
 
         Raises:
-            InputError: naming the first sentence with an id that the model does not have, or with more of
-                them than it has positions.
+            InputError: a sentence with an id that the model does not have, or with more ids than the model
+                has positions; the message names the first one.
         """
         return self.generator.search(self._checked_sources(sources, prefixes, options), options)
 
@@ -451,7 +446,7 @@ class Translator:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[ScoredOutput]:
-        """Score outputs given as ids: see `Generator.score`, and `search_ids` for what is refused."""
+        """Score outputs given as ids: see `Generator.score`, and `search_ids` for errors."""
         read = self._checked_sources(sources, prefixes, options)
         check_one_for_each("outputs", outputs, "sources", sources)
         limit, size = self.codec.position_limit, self.generator.vocab_size
@@ -488,7 +483,7 @@ class Translator:
 
     @property
     def batch_tokens(self) -> int:
-        """Source tokens of one batch at most."""
+        """The maximum number of source tokens in a batch."""
         return self.generator.batch_tokens
 
     @property
@@ -498,7 +493,7 @@ class Translator:
 
     @property
     def engine_in_use(self) -> str:
-        """The engine: "native", "torch" or the name of a backend of one's own."""
+        """The engine: "native", "torch" or the name of your own backend."""
         return self.generator.backend.name
 
     @property
