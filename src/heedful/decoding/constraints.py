@@ -24,7 +24,7 @@ from heedful.errors import InputError
 from heedful.text.special_tokens import suppressed_ids
 
 FREE = -1  # instead of an id: the search may choose
-_ANY_END = -2  # instead of an id: the best that ends a word
+_ANY_END = -2  # instead of an id: the best token that ends a word
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Candidates:
     """Tokens that may come next, best first; each array is (rows, C).
 
     Attributes:
-        scores: what the search goes by: log-probabilities, less all penalties; -inf is impossible.
-        log_probs: before penalties: the model's own, renormalised if the options say so; the same array as
-            `scores` where there is no penalty.
+        scores: the scores of the search: log-probabilities minus all penalties; -inf is impossible.
+        log_probs: the log-probabilities before penalties: the model's own, renormalised if the options say
+            so; the same array as `scores` if there is no penalty.
         ids: the tokens.
-        nodes: of the terms of each row after each token, (rows, C, M), where outputs must contain terms.
-        banks: (rows, C), by which a beam is shared then: see `TermAutomata.banks`.
-        estimates: (rows, C), the log-probability of the terms that are missing after each token.
+        nodes: with terms, the automaton node of each term after each token, (rows, C, M).
+        banks: with terms, the bank of each token, (rows, C): see `TermAutomata.banks`.
+        estimates: with terms, the estimated log-probability of the missing ones, (rows, C).
     """
 
     scores: NDArray[np.float64]
@@ -52,16 +52,16 @@ class Candidates:
 class Constraints:
     """Constraints on the next token, from the options of a search and the prefixes of its sentences.
 
-    A suppressed token is impossible, and so is one that would repeat an n-gram, of the output or of the
-    source; the probabilities of the others stay what they are, unless they are to be renormalised. A
-    repetition penalty changes what the search goes by, and no log-probability.
+    A suppressed token is impossible, and so is a token that would repeat an n-gram of the output or the
+    source. The probabilities of the others do not change, unless the options renormalise them. A repetition
+    penalty changes the scores of the search, but no log-probability.
 
-    A forced token is the only one possible, whatever else forbids it; a prefix forces its tokens. A token of
-    a prefix has the model's log-probability; `forced_first_id` and `forced_last_id` have 0, since they are no
-    choice. All of them count in the length.
+    A forced token is the only possible one, even if another option forbids it. A prefix forces its tokens,
+    with the model's log-probability; `forced_first_id` and `forced_last_id` have log-probability 0, because
+    they are no choice. All forced tokens count in the length.
 
-    Where an output must contain terms, the next tokens of missing ones are among the candidates, and what
-    would leave no space for them, such as the end token, is impossible.
+    If an output must contain terms, the candidates include the next tokens of missing terms. A token that
+    leaves no space for them, for example the end token, is impossible.
     """
 
     def __init__(self, task: SearchTask) -> None:
@@ -98,15 +98,15 @@ class Constraints:
         penalties: NDArray[np.float64] | None = None,
         nodes: NDArray[np.int64] | None = None,
     ) -> Candidates:
-        """The `count` best tokens that may come next.
+        """Return the `count` best tokens that may come next.
 
         Args:
             tokens: the model's log-probabilities of each row.
-            count: how many; fewer come back when V is smaller.
+            count: the number of tokens; at most V are returned.
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
-            penalties: (rows, V), what each token costs besides, as far as the search chooses by it.
-            nodes: of the M terms, (rows, M), as the candidates before had them; None: nothing is written yet.
+            penalties: (rows, V), a penalty of each token, subtracted from the scores of the search only.
+            nodes: (rows, M), the nodes of the M terms from the previous candidates; None: at the first token.
 
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
@@ -201,8 +201,8 @@ class Constraints:
     ) -> NDArray[np.float64]:
         """Return the scores, -inf for tokens after which the missing terms no longer fit.
 
-        One position is left for the end token, unless the terms need that one too. Where they do not fit at
-        all, nothing is ruled out.
+        One position is reserved for the end token, unless the terms need it. If the terms do not fit at all,
+        no token is impossible.
         """
         assert self.terms is not None
         needs, scores = self.terms.needs(nodes), candidates.scores
@@ -217,10 +217,10 @@ class Constraints:
     def distribution(
         self, tokens: NextTokens, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
     ) -> tuple[Array, Array]:
-        """All tokens that may come next; the arguments are those of `candidates`.
+        """Return all tokens that may come next; for the arguments, see `candidates`.
 
         Returns:
-            What the search goes by and the model's own log-probabilities, as in `Candidates`, each (rows, V).
+            The scores of the search and the model's log-probabilities, as in `Candidates`, each (rows, V).
 
         Raises:
             InputError: a forced token that does not exist.
@@ -245,7 +245,7 @@ class Constraints:
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The log-probabilities of one token of each row.
+        """Return the log-probabilities of one token of each row.
 
         Args:
             ids: (rows,), the tokens.
@@ -254,8 +254,8 @@ class Constraints:
             sentences: (rows,), the sentence of each row.
 
         Returns:
-            Those that a search gives them, as in `Candidates`, -inf where it could not write them; and those
-            that the model gives them, whatever the options. Each is (rows,).
+            The log-probabilities of a search, as in `Candidates`, -inf for an impossible token; and the
+            model's own, independent of the options. Each is (rows,).
 
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
@@ -281,7 +281,7 @@ class Constraints:
         *,
         penalties: NDArray[np.float64] | None = None,
     ) -> tuple[Array, Array]:
-        """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
+        """Return the scores of the search and the model's log-probabilities, each (rows, V); often equal."""
         own, penalised = self._possible(log_probs, written, sentences), log_probs
         if self._options.repetition_penalty != 1:
             ids = like(np.insert(written, 0, self._start_id, axis=1), log_probs)
@@ -295,7 +295,7 @@ class Constraints:
         return (own if penalised is log_probs else self._possible(penalised, written, sentences)), own
 
     def _possible(self, log_probs: Array, written: NDArray[np.int64], sentences: NDArray[np.int64]) -> Array:
-        """The log-probabilities without what would repeat an n-gram, renormalised where that is asked for."""
+        """Return log-probabilities with -inf for repeated n-grams, renormalised if the options say so."""
         if self._options.encoder_no_repeat_ngram_size:
             rows, ids = self._of_sources(written, sentences, log_probs.shape[-1])
             log_probs = copy_of(log_probs)
@@ -314,7 +314,7 @@ class Constraints:
     def _of_sources(
         self, written: NDArray[np.int64], sentences: NDArray[np.int64], vocab_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return rows, and tokens that would repeat an n-gram of the source there; the start token counts."""
+        """Return rows, and the tokens that would repeat an n-gram of the source; the start token counts."""
         so_far = np.insert(written, 0, self._start_id, axis=1)
         latest = so_far[:, max(so_far.shape[1] + 1 - self._options.encoder_no_repeat_ngram_size, 0) :]
         pairs = [
@@ -327,21 +327,21 @@ class Constraints:
         return rows_and_ids[:, 0], rows_and_ids[:, 1]
 
     def _without_suppressed(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
-        """The log-probabilities (rows, V), -inf for suppressed tokens; those beyond V are never written."""
+        """Return the log-probabilities (rows, V), -inf for suppressed tokens."""
         known = [i for i in self._suppressed(written) if i < log_probs.shape[-1]]
         log_probs = copy_of(log_probs)
         log_probs[:, like(np.asarray(known, dtype=np.int64), log_probs)] = -math.inf
         return log_probs
 
     def _suppressed(self, written: NDArray[np.int64]) -> Sequence[int]:
-        """Tokens that no row may have next."""
+        """Return the tokens that no row may have next."""
         is_too_short = written.shape[1] < self._options.min_length
         return (*self._suppressed_ids, self._eos_id) if is_too_short else self._suppressed_ids
 
     def _forced(
         self, tokens: NextTokens, written: NDArray[np.int64], sentences: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """The rows that have no choice; of each its next token, and the log-probability of that."""
+        """Return the rows with a forced token, the token, and its log-probability."""
         length, options = written.shape[1], self._options
         self._check_forced_ids(tokens.vocab_size)
         ids = np.full(len(sentences), FREE)
@@ -370,7 +370,7 @@ class Constraints:
 
 
 def _next_ids(source: Sequence[int], size: int) -> dict[tuple[int, ...], set[int]]:
-    """Return the tokens that follow size - 1 tokens somewhere in a source, by these.
+    """Return the tokens that follow each sequence of size - 1 tokens in a source.
 
     >>> _next_ids([5, 6, 5, 7], 2)
     {(5,): {6, 7}, (6,): {5}}
@@ -387,7 +387,7 @@ def _added_ids(
 ) -> NDArray[np.int64]:
     """Return the tokens of missing terms that are not among the candidates, (rows, K); NO_TOKEN fills up.
 
-    The last is _ANY_END where a word must end, and none of the candidates would end it.
+    The last is _ANY_END if a word must end and no candidate ends it.
     """
     has_terms = np.flatnonzero(nodes.any(axis=1))
     some, ids = nodes[has_terms], candidates.ids[has_terms]

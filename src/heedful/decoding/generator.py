@@ -20,35 +20,36 @@ from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.task import SearchTask, Source
 from heedful.errors import InputError, NotNumbersError, is_out_of_memory
 
-_BATCHES_PER_THREAD = 4  # with more, it does not matter how long each takes
-_STEP_OVERHEAD = 8  # of a batch, in sentences: a step takes as long as for so many more
+_BATCHES_PER_THREAD = 4  # with more batches, the threads finish at about the same time anyway
+_STEP_OVERHEAD = 8  # the fixed time of a step, in sentences
 
 
 def schedule_batches(
     lengths: Sequence[int], steps: Sequence[int], threads: int, *, tokens: int, size: int | None = None
 ) -> list[list[int]]:
-    """Balance batches over threads, each of which takes the next when it is done, to minimise the makespan.
+    """Plan batches for threads that take the next batch when they are free, to minimise the makespan.
 
-    Batches as large as the limits allow cost least, but one thread may have the longest sentences while the
-    others wait: then there are a few for each thread, with as many steps in sum. Many even out by themselves.
+    The largest batches cost least, but then one thread may have the longest sentences while the others wait.
+    If there are few batches, plans with some smaller ones per thread, of equal numbers of steps, are
+    compared.
 
     Args:
-        lengths: of the sentences.
-        steps: about as many as the output of each will take.
-        threads: how many there are.
-        tokens: of a batch, padding included.
-        size: the maximum number of sentences of a batch.
+        lengths: the lengths of the sentences.
+        steps: for each sentence, the expected number of steps of its output.
+        threads: the number of threads.
+        tokens: the maximum number of tokens in a batch, padding included.
+        size: the maximum number of sentences in a batch.
     """
     plans = [plan_batches(lengths, tokens=tokens, size=size)]
     if threads > 1 and len(plans[0]) <= _BATCHES_PER_THREAD * threads:
         for parts in range(threads, _BATCHES_PER_THREAD * threads + 1, threads):
             plan = plan_batches(lengths, tokens=tokens, size=size, steps=steps, parts=parts)
-            plans += [plan] if len(plan) <= parts else []  # without what is left over by the limits
+            plans += [plan] if len(plan) <= parts else []  # not if the limits split a part
     return min(plans, key=lambda plan: _makespan(plan, steps, threads))
 
 
 def _makespan(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: int) -> int:
-    """Return how long the threads take for all batches, in steps of one sentence."""
+    """Return the time that the threads take for all batches, in steps of one sentence."""
     ends = [0] * threads
     for batch in batches:
         of_batch = [steps[i] for i in batch]
@@ -66,14 +67,15 @@ def plan_batches(
 ) -> list[list[int]]:
     """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
 
-    Lengths of 0 are left out: they need no search.
+    Sentences of length 0 are left out: they need no search.
 
     Args:
-        lengths: of the sentences.
-        tokens: of a group, padding included.
-        size: the maximum number of sentences of a group.
-        steps: of the sentences; without them, as many as they are long.
-        parts: a group stays within one of so many parts that have the same number of steps, or nearly so.
+        lengths: the lengths of the sentences.
+        tokens: the maximum number of tokens in a group, padding included.
+        size: the maximum number of sentences in a group.
+        steps: the steps of each sentence; by default, its length.
+        parts: the sentences are divided into this number of parts with about equal steps; a group lies within
+            one part.
 
     >>> plan_batches([3, 0, 7, 3, 2], tokens=6)
     [[2], [0, 3], [4]]
@@ -86,7 +88,7 @@ def plan_batches(
     total, before, part = sum(steps[i] for i in order), 0, 0
     for i in order:
         latest, part_before = batches[-1] if batches else [], part
-        part = (2 * before + steps[i]) * parts // (2 * total)  # where its middle is
+        part = (2 * before + steps[i]) * parts // (2 * total)  # the part of its middle
         before += steps[i]
         fits = latest and (len(latest) + 1) * lengths[latest[0]] <= tokens and len(latest) != size
         if fits and part == part_before:
@@ -105,15 +107,15 @@ class Generator:
     """Generates the outputs of sources, or scores given ones, all as ids: in batches of similar length.
 
     Attributes:
-        backend: of the steps.
+        backend: computes the steps.
         start_id: the first input of the decoder.
-        eos_id: ends an output.
-        pad_id: never generated.
-        vocab_size: of the outputs.
-        batch_tokens: source tokens of one batch at most, padding included; where outputs are given, of
-            max(src_len, tgt_len).
-        batch_size: sentences of one batch at most; None leaves it to the tokens.
-        shortlist: what the outputs may be written with besides their prefixes; None: all tokens.
+        eos_id: the end token.
+        pad_id: the padding token, which is never generated.
+        vocab_size: the size of the target vocabulary.
+        batch_tokens: the maximum number of source tokens in a batch, padding included; if outputs are given,
+            a pair has the length max(src_len, tgt_len).
+        batch_size: the maximum number of sentences in a batch; None: no limit but `batch_tokens`.
+        shortlist: the tokens that outputs may have besides their prefixes; None: all tokens.
     """
 
     backend: Backend
@@ -156,10 +158,10 @@ class Generator:
         """Score outputs by teacher forcing (see `score_outputs`); the order is kept.
 
         Args:
-            sources: with the prefixes that a search had to begin its outputs with.
-            outputs: for each source what the decoder writes, with its end token unless the output is
-                truncated; where both are empty, that has the score 0.
-            options: of the search.
+            sources: the sources, with the prefixes of the search.
+            outputs: for each source the ids that the decoder writes, with the end token unless the output is
+                truncated. An empty source with an empty output scores 0.
+            options: the options of the search.
         """
 
         def score_batch(batch: list[int], threads: int) -> list[ScoredOutput]:
@@ -191,7 +193,7 @@ class Generator:
         Args:
             sources: ids with the special tokens that the encoder reads.
             outputs: for each source the ids that the decoder writes.
-            layer: of the decoder, from 1; None: the last but one (see `Backend.attention`).
+            layer: the decoder layer, from 1; None: the last but one (see `Backend.attention`).
 
         Raises:
             InputError: the backend records none, or there is no such layer.
@@ -208,7 +210,7 @@ class Generator:
         return weights
 
     def _task(self, sources: Sequence[Source], options: SearchOptions) -> tuple[SearchTask, Allowed]:
-        """Return the task of a batch, and the ids that each output may be written with; None: all."""
+        """Return the task of a batch, and the ids that each output may have; None: all."""
         allowed = None
         if self.shortlist is not None:
             allowed = [self.shortlist.ids(each.ids, besides=each.target_ids) for each in sources]
@@ -236,8 +238,8 @@ class Generator:
     ) -> list[_Result | None]:
         """Return the results for all sentences, in their order; None for one of length 0.
 
-        As many batches as the backend computes in parallel are worked on at the same time, each with one
-        thread; with fewer batches, the threads are divided among them.
+        The backend computes batches in parallel, one thread each; if there are fewer batches than threads,
+        the threads are divided among them.
 
         Raises:
             InputError: the backend has no attention for a coverage penalty, or too little memory for a batch.
@@ -262,7 +264,7 @@ class Generator:
                     raise
                 longest = max(batch, key=lengths.__getitem__)
                 raise InputError(
-                    f"no memory left for {len(batch):,} sentences at a time, of which the longest, sentence "
+                    f"no memory left for {len(batch):,} sentences at a time; the longest, sentence "
                     f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
                 ) from error
 

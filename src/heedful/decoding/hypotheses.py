@@ -1,4 +1,4 @@
-"""Hypotheses and their scores, and how finished outputs become hypotheses."""
+"""Hypotheses and their scores; outputs under construction."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import InputError
 
-_FIRST_POSITIONS = 64  # of an output that is written token by token
+_FIRST_POSITIONS = 64  # the capacity of an output at first
 NO_CONTINUATION = "search: the model gives no possible continuation any probability"
 
 
@@ -19,10 +19,9 @@ class Hypothesis:
     Attributes:
         ids: the output without its start and end tokens.
         log_prob: the sum of `token_log_probs`, in float64.
-        score: `log_prob` divided by the length penalty of the number of token log-probabilities, plus the
-            coverage penalty where there is one.
+        score: `log_prob` divided by the length penalty for the number of tokens, plus the coverage penalty.
         token_log_probs: the log-probability of each token before all penalties: the model's own, renormalised
-            if the options say so, and 0 where they forced it; the last is the end token's if finished.
+            if the options say so, and 0 for a forced token. A finished output has the end token last.
         finished: whether the output has its end token; otherwise the length limit truncated it.
     """
 
@@ -44,11 +43,11 @@ def hypothesis_of(
     """Return a hypothesis with its score: log-probability over length penalty, plus coverage penalty.
 
     Args:
-        tokens: as generated; with the end token as the last of them the output is finished.
-        token_log_probs: of each.
+        tokens: the generated tokens; the output is finished if the last one is the end token.
+        token_log_probs: the log-probability of each token.
         eos_id: the end token.
         penalty: the length penalty.
-        coverage: what the coverage penalty adds.
+        coverage: the coverage penalty.
     """
     assert len(token_log_probs) == len(tokens)
     log_prob = float(sum(token_log_probs))
@@ -58,20 +57,20 @@ def hypothesis_of(
 
 
 class PartialOutputs:
-    """Outputs that are written token by token, each by itself, until its end token or its length limit.
+    """Outputs that grow token by token until their end token or length limit.
 
-    The searches that keep one hypothesis of each output use it; a beam does its own bookkeeping.
+    For searches with one hypothesis for each output; a beam does its own bookkeeping.
     """
 
     def __init__(self, max_lengths: Sequence[int], *, eos_id: int) -> None:
         self._eos_id = eos_id
         self._limits = np.asarray(max_lengths, dtype=np.int64)
-        shape = (len(max_lengths), 0)  # it grows: limits may be far beyond what is written
+        shape = (len(max_lengths), 0)  # it grows: limits may be far higher than lengths
         self._ids_BT: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self._log_probs_BT: NDArray[np.float64] = np.zeros(shape)
         self._lengths = np.zeros(len(max_lengths), dtype=np.int64)
-        self.length = 0  # of the live ones
-        self.live = np.arange(len(max_lengths))  # those that are not at their end, a row each
+        self.length = 0  # of the live outputs
+        self.live = np.arange(len(max_lengths))  # the outputs that have not ended, a row each
 
     @property
     def written(self) -> NDArray[np.int64]:
@@ -79,10 +78,10 @@ class PartialOutputs:
         return self._ids_BT[self.live, : self.length]
 
     def append(self, ids: NDArray[np.int64], log_probs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Add a token to each live output; which rows of them live on, (live afterwards,).
+        """Add a token to each live output; return the rows that live on, (live afterwards,).
 
         Raises:
-            InputError: a token that is impossible.
+            InputError: an impossible token.
         """
         if np.isneginf(log_probs).any():
             raise InputError(NO_CONTINUATION)
@@ -98,7 +97,7 @@ class PartialOutputs:
         return rows
 
     def hypotheses(self, penalty: Callable[[int], float]) -> list[Hypothesis]:
-        """All outputs in their order, with the length penalty of a number of tokens."""
+        """Return all outputs in their order; `penalty` is the length penalty of a number of tokens."""
         rows = zip(self._ids_BT.tolist(), self._log_probs_BT.tolist(), self._lengths.tolist(), strict=True)
         return [
             hypothesis_of(ids[:n], log_probs[:n], eos_id=self._eos_id, penalty=penalty(n))

@@ -35,13 +35,14 @@ class SearchOptions(SharedOptions):
     >>> SearchOptions(strategy=Sampling(), temperature=0.7).strategy.temperature
     0.7
 
-    Fields that are not given are the paper's, not the bundle's. To change the bundle's own search, give the
-    fields to `Translator.translate`, or change `Translator.default_options`:
+    Fields that are not given have the paper's value, not the bundle's. To change the bundle's search, give
+    the fields to `Translator.translate`, or change `Translator.default_options`:
     `replace(translator.default_options, n_best=4)`, with `replace` from `dataclasses`.
 
     Attributes:
-        strategy: the algorithm, with its own settings: a beam of four.
-        glossary: whose terms the outputs must contain, where a text has them; None: no terms.
+        strategy: the algorithm with its own settings; by default, a beam of four.
+        glossary: terms and their translations: if a text has a term, its outputs must contain the
+            translation.
     """
 
     strategy: Strategy = field(default_factory=BeamSearch)
@@ -59,11 +60,11 @@ class SearchOptions(SharedOptions):
 
         Args:
             strategy: the algorithm; None: `BeamSearch`.
-            glossary: whose terms the outputs must contain.
+            glossary: terms and the translations that the outputs must contain.
             settings: fields of `SharedOptions`, and settings of the strategy, such as beam_size=5.
 
         Raises:
-            InputError: an option that does not exist, or that cannot be.
+            InputError: an option that does not exist, or an invalid value.
         """
         strategy = BeamSearch() if strategy is None else strategy
         own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
@@ -78,7 +79,7 @@ class SearchOptions(SharedOptions):
         super().__post_init__()
         self.strategy.check(self)
         if self.glossary is not None and not self.strategy.supports_terms:
-            raise InputError("glossary: only beam search keeps to it; use a beam, which may be of one")
+            raise InputError("glossary: only beam search supports it; use a beam, of one or more hypotheses")
 
     @property
     def beam_size(self) -> int:
@@ -87,37 +88,36 @@ class SearchOptions(SharedOptions):
 
     @classmethod
     def from_config(cls, config: DecodeConfig) -> "SearchOptions":
-        """Return the search that a configuration asks for; its beam holds at least the n-best list."""
+        """Return the search of a configuration; the beam is at least as large as the n-best list."""
         return search_options({}, config)
 
     def source_limit(self, config: Config) -> int:
-        """Return `max_source_tokens`; where it is not set, that of the bundle or of its training."""
+        """Return `max_source_tokens`; if not set, the limit of the bundle or of its training."""
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
 
 
 def check_names(settings: Mapping[str, object], known: set[str]) -> None:
-    """Refuse options that a search does not have.
+    """Check that a search has these options.
 
     Raises:
-        InputError: naming the first, and the closest that there is.
+        InputError: an unknown option; the message names the first one and a close known one.
     """
     for name in sorted(settings.keys() - known):
         raise InputError(f"unknown option {name!r}{suggestion(name, sorted(known))}")
 
 
 def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:
-    """Return the options of a search: the bundle's, and over them those that are set for this one.
+    """Return the options of a search: the bundle's, changed by overrides.
 
-    Where only the n-best list grows, so does the beam.
+    If only the n-best list grows, the beam grows with it.
 
     Args:
-        overrides: values of `SearchOptions` and of strategies, by the names of their settings; and what
-            chooses another strategy than the bundle's beam: `strategy` (it, or its name), `sample` or
-            `samples`.
-        config: of the bundle.
+        overrides: values of `SearchOptions` and of strategies, by the names of the settings. `strategy` (a
+            strategy or its name), `sample` or `samples` replace the bundle's beam search.
+        config: the bundle's search.
 
     Raises:
-        InputError: options that do not exist, or values that cannot be or cannot go together.
+        InputError: options that do not exist, invalid values, or contradictory options.
     """
     try:
         check_names(overrides, SEARCH_NAMES)
@@ -126,7 +126,7 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
             sampling = MinimumBayesRisk if "samples" in overrides else Sampling
             chosen = overrides.get("strategy")
             strategy = with_settings(sampling, overrides) if chosen is None else parse_strategy(chosen)
-            # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
+            # The bundle's n-best list is for a beam; sampling draws the same number by default.
             n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
         else:
             most = options_of(BeamOptions)["beam_size"].maximum or math.inf
@@ -152,10 +152,10 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
 
 
 def parse_strategy(text: str | Strategy) -> Strategy:
-    """Return the strategy that NAME or NAME:KEY=VALUE,... names, with its settings, or one that there is.
+    """Return the strategy of a text NAME or NAME:KEY=VALUE,...; a strategy is returned unchanged.
 
     Raises:
-        InputError: an unknown name or setting, or a value that cannot be.
+        InputError: an unknown name or setting, or an invalid value.
     """
     if not isinstance(text, str):
         if not fits(text, Strategy):
@@ -182,7 +182,7 @@ def parse_strategy(text: str | Strategy) -> Strategy:
 
 
 def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
-    """Return a dataclass of settings with those of the values that are its own, or of a dataclass inside it.
+    """Return a dataclass of settings made from the values that are its fields, or fields of one inside it.
 
     Raises:
         InputError: a setting that has neither a value nor a default.
@@ -210,7 +210,7 @@ def _plugged(plugin: str, name: str) -> type[Strategy]:
 
 
 def settings_of(kind: type) -> dict[str, Sequence[object]]:
-    """Return the types of a strategy's settings, with those of a strategy inside another, as MBR has one."""
+    """Return the types of a strategy's settings, also of a strategy inside it, for example in MBR."""
     settings = dict[str, Sequence[object]]()
     for each in fields(kind) if is_dataclass(kind) else ():
         kinds = kinds_of(kind)[each.name]
@@ -239,9 +239,9 @@ def _value(name: str, text: str, kinds: Sequence[object]) -> object:
 
 
 def longest_output(config: Config) -> int | None:
-    """Return the one limit of all outputs that other programs have: that of the longest source.
+    """Return a length limit for programs with one limit for all outputs: the limit of the longest source.
 
-    None: the bundle states neither a limit nor the ratio of its training text.
+    None: the bundle has neither a limit nor the length ratio of its training text.
     """
     search = SearchOptions.from_config(config.decode)
     if search.max_length is None and search.max_length_ratio is None:

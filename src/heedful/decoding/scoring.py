@@ -14,12 +14,12 @@ from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions
 
-# In place of a 0, which only rounding makes: its logarithm is finite.
+# Replaces a 0, which only rounding can cause: its logarithm is finite.
 _LEAST = float(np.finfo(np.float32).tiny)
 
 
 class CoverageTracker(StepFunction):
-    """A step function that sums up what its rows attend to, for the coverage penalty."""
+    """A step function that sums the attention of its rows, for the coverage penalty."""
 
     def __init__(self, step: StepFunction, latest: Callable[[], Array], *, lengths: Sequence[int]) -> None:
         """Wrap a step function that has no input ids yet.
@@ -27,12 +27,12 @@ class CoverageTracker(StepFunction):
         Args:
             step: the step function.
             latest: returns the attention (rows, S) of its latest call.
-            lengths: of the sources.
+            lengths: the lengths of the sources.
         """
         self._step = step
         self._latest = latest
         is_padding_BS = np.arange(max(lengths)) >= np.asarray(lengths)[:, None]
-        self._sums_BS: Array = is_padding_BS.astype(np.float32)  # what pads counts as covered
+        self._sums_BS: Array = is_padding_BS.astype(np.float32)  # padding counts as covered
 
     @override
     def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
@@ -49,10 +49,10 @@ class CoverageTracker(StepFunction):
         self._sums_BS = self._sums_BS[like(rows, self._sums_BS)]
 
     def coverage(self) -> NDArray[np.float64]:
-        """Return for each row (rows,) the sum over i of log(min(sum over j of p_ij, 1)), which is 0 at most.
+        """Return for each row (rows,) the sum over i of log(min(sum over j of p_ij, 1)), at most 0.
 
-        p_ij is the attention of the step that says what token j may be, to token i of the source as the
-        encoder reads it; the latest step counts, so the sum is that of each output which its token ends.
+        p_ij is the attention to source token i of the step that predicts token j; the latest step is
+        included.
         """
         sums_BS: NDArray[np.float64] = on_host(self._sums_BS).astype(np.float64)
         covered: NDArray[np.float64] = np.log(np.clip(sums_BS, _LEAST, 1.0)).sum(axis=-1)
@@ -60,14 +60,14 @@ class CoverageTracker(StepFunction):
 
 
 def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int) -> NDArray[np.float64]:
-    """Return the coverage penalty of an output that ends now in each row, (num_rows,); 0 at most.
+    """Return the coverage penalty of an output that ends now in each row, (num_rows,); at most 0.
 
     Raises:
-        InputError: there is a coverage penalty, and the step function knows of no attention.
+        InputError: there is a coverage penalty, and the step function has no attention.
     """
     if not options.coverage_penalty:
         return np.zeros(num_rows)
-    if not hasattr(step, "coverage"):  # of `CoverageTracker`, or of a step function of one's own
+    if not hasattr(step, "coverage"):  # of `CoverageTracker`, or of your own step function
         raise InputError(
             f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; "
             "see CoverageTracker"
@@ -78,11 +78,11 @@ def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int
 
 @dataclass(frozen=True)
 class ScoredOutput(Hypothesis):
-    """A reference output with the scores of a search, and those of the model alone.
+    """A reference output with the scores of a search, and the scores of the model alone.
 
     Attributes:
-        model_log_probs: the log-probability that the model gives each token, whatever the options suppress,
-            force or renormalise; `token_log_probs` differ from it there and nowhere else.
+        model_log_probs: the model's own log-probability of each token. `token_log_probs` differ from it only
+            if the options suppress, force or renormalise.
     """
 
     model_log_probs: tuple[float, ...]
@@ -93,20 +93,20 @@ def score_outputs(
 ) -> list[ScoredOutput]:
     """Score one output of each sentence by teacher forcing, as a search scores its hypotheses.
 
-    With the options, limits and prefixes of a search, each hypothesis of that search has the numbers that it
-    came with. So a token that the options force has the log-probability 0, and one that the search may not
-    write there -inf; the length limit alone rules nothing out: an output that is longer has none. What only
-    changes which output is found changes no number: repetition penalty, diversity, sampling.
+    With the options, limits and prefixes of a search, each hypothesis of that search gets the same numbers. A
+    forced token has log-probability 0, and an impossible one -inf. The length limit makes nothing impossible:
+    a longer output is scored without a limit. Options that only change which output is found (repetition
+    penalty, diversity, sampling) change no number.
 
     Args:
-        step: has one row for each sentence, and no input ids yet.
-        outputs: for each sentence the ids that the decoder writes, at least one: with a tag where the model
-            writes one, and with the end token unless the output is truncated.
-        task: of the search; of its options, the length and coverage penalties (of the score) and what is
-            suppressed, forced or renormalised.
+        step: a step function with one row for each sentence, and no input ids yet.
+        outputs: for each sentence the ids that the decoder writes, at least one: with a language tag if the
+            model writes one, and with the end token unless the output is truncated.
+        task: the task of the search; only its length and coverage penalties and its suppressed, forced and
+            renormalised tokens matter.
 
     Returns:
-        For each sentence its output, with the numbers of a hypothesis.
+        The output of each sentence, with the numbers of a hypothesis.
 
     Raises:
         InputError: log-probabilities that are not numbers, or a forced token that does not exist.

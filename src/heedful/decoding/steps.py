@@ -1,4 +1,4 @@
-"""The step of a search: the next token's log-probabilities for each row, and rows that can be reordered."""
+"""The step of a search: next-token log-probabilities for each row, and rows that can be reordered."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ def softmax(array: Array) -> Array:
     """Return the softmax of each row."""
     if hasattr(array, "softmax"):
         return array.softmax(-1)
-    with np.errstate(invalid="ignore"):  # where all are -inf, NaN
+    with np.errstate(invalid="ignore"):  # NaN if all are -inf
         exponentials = np.exp(array - array.max(axis=-1, keepdims=True))
         return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
@@ -55,7 +55,7 @@ def log_softmax(array: Array) -> Array:
 
 
 def logsumexp(array: Array, *, axis: int = -1) -> Array:
-    """Return log(sum(exp(x))) over an axis, which stays with the size 1; -inf where there is nothing else."""
+    """Return log(sum(exp(x))) over an axis, which is kept with size 1; -inf if all are -inf."""
     xp = array_namespace(array)
     greatest = xp.max(array, axis=axis, keepdims=True)
     greatest = xp.where(xp.isinf(greatest), xp.zeros_like(greatest), greatest)
@@ -63,7 +63,7 @@ def logsumexp(array: Array, *, axis: int = -1) -> Array:
         return greatest + xp.log(xp.sum(xp.exp(array - greatest), axis=axis, keepdims=True))
 
 
-SPARE = 4  # candidates more than are asked for, in case that some tie
+SPARE = 4  # additional candidates, in case of ties
 
 
 def check_numbers(log_probs: Array) -> None:
@@ -77,7 +77,7 @@ def check_numbers(log_probs: Array) -> None:
 
 
 class NextTokens(Protocol):
-    """Next-token log-probabilities of each row, computed only as far as they are asked for.
+    """Next-token log-probabilities of each row, computed on demand.
 
     Attributes:
         vocab_size: the number of tokens, V.
@@ -93,9 +93,9 @@ class NextTokens(Protocol):
         Ties go to the lower id. Suppressed ids come last, with -inf.
 
         Args:
-            count: how many; fewer come back when V is smaller.
+            count: the number of ids; at most V are returned.
             suppressed: ids that may not follow.
-            renormalize: whether the probabilities of all but the suppressed sum to 1.
+            renormalize: whether to scale the probabilities of the other ids to a sum of 1.
 
         Returns:
             Log-probabilities and ids, each (rows, min(count, V)).
@@ -110,19 +110,19 @@ class NextTokens(Protocol):
         ...
 
     def with_log_probs(self, log_probs: Array) -> "NextTokens":
-        """Return the same with other log-probabilities, (rows, V), changed from those of `log_probs`."""
+        """Return the same with changed log-probabilities, (rows, V)."""
         ...
 
     def __getitem__(self, rows: NDArray[np.int64]) -> "NextTokens":
-        """Return the same of some of the rows."""
+        """Return the same for some of the rows."""
         ...
 
 
 class StepFunction(Protocol):
     """One step of generation for a number of rows, each a sequence under construction.
 
-    At first there is one row for each sentence, and each has no input ids. The ids are on the
-    CPU; the log-probabilities may be on a GPU, which neither method waits for.
+    At first there is one row for each sentence, without input ids. The ids are on the CPU; the
+    log-probabilities may be on a GPU, and neither method waits for it.
     """
 
     def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
@@ -130,16 +130,16 @@ class StepFunction(Protocol):
         ...
 
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """Let row i continue as row `rows[i]` was; rows may be repeated, moved, and dropped, all too."""
+        """Let row i continue as row `rows[i]` was; rows may be repeated, moved and dropped."""
         ...
 
 
-# Gives the step function of a batch, from its first position, each time that it is called.
+# Returns a new step function of a batch, at its first position.
 Start = Callable[[], AbstractContextManager[StepFunction]]
 
 
 class ArrayTokens(NextTokens):
-    """Next-token log-probabilities in an array of numpy: see `NextTokens`."""
+    """Next-token log-probabilities in a numpy array: see `NextTokens`."""
 
     def __init__(self, log_probs: NDArray[np.floating]) -> None:
         """Take log-probabilities (rows, V)."""
@@ -163,7 +163,7 @@ class ArrayTokens(NextTokens):
         ids = np.argpartition(-log_probs, num_sorted - 1, axis=-1)[:, :num_sorted].astype(np.int64)
         values = np.take_along_axis(log_probs, ids, axis=-1)
         if num_sorted < vocab_size:
-            # Others may tie with the last of the best: these rows are sorted in full.
+            # If ids outside may tie with the last of the best, the row is sorted in full.
             worst = np.sort(values, axis=-1)
             for row in np.flatnonzero(worst[:, 0] == worst[:, num_sorted - count]):
                 ids[row] = np.argsort(-log_probs[row], kind="stable")[:num_sorted]
@@ -192,10 +192,10 @@ def best_first(
 
 
 class EnsembleStep(StepFunction):
-    """The step function of several: a token has the mean of the probabilities that they give it.
+    """The step function of an ensemble: the probability of a token is the mean over the models.
 
-    The arithmetic mean, as in fairseq and Sockeye (Marian adds log-probabilities: the geometric one), so what
-    one of them rules out is possible if another believes in it. Log-probabilities are those of the mean.
+    It is the arithmetic mean, as in fairseq and Sockeye (Marian adds log-probabilities: the geometric mean).
+    So a token is possible if one model finds it possible.
     """
 
     def __init__(self, steps: Sequence[StepFunction]) -> None:

@@ -1,4 +1,4 @@
-"""A source, and the task that a strategy gets of sources and options."""
+"""A source, and the task of a strategy: sources and options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,12 @@ class Source:
     """A sentence to be translated.
 
     Attributes:
-        ids: as the encoder reads them, with special tokens; none for an empty text, which is not searched.
-        prefix: the ids that its outputs begin with, after `SharedOptions.forced_first_id` where there is one.
-        limit: the most tokens of an output, the end token included.
-        terms: what its outputs must contain.
+        ids: the ids that the encoder reads, special tokens included; none for an empty text, which is not
+            searched.
+        prefix: the ids at the beginning of its outputs, after `SharedOptions.forced_first_id` if there is
+            one.
+        limit: the maximum number of tokens in an output, the end token included.
+        terms: the terms that its outputs must contain.
     """
 
     ids: Sequence[int]
@@ -30,7 +32,7 @@ class Source:
 
     @property
     def target_ids(self) -> list[int]:
-        """The ids that its outputs need: those of the prefix and of all forms of the terms."""
+        """The ids that its outputs need: the prefix, and all forms of the terms."""
         of_terms = (form.ids for term in self.terms for form in term.forms)
         return [*self.prefix, *chain.from_iterable(of_terms)]
 
@@ -49,11 +51,11 @@ class Source:
         Section 6.1 limits outputs to the length of their inputs + 50.
 
         Args:
-            ids: as the encoder reads them.
-            options: of the search.
-            prefix: of its outputs.
-            longest: what the positions of the model allow; None sets no limit.
-            terms: what its outputs must contain.
+            ids: the ids that the encoder reads.
+            options: the options of the search.
+            prefix: the ids at the beginning of its outputs.
+            longest: the number of learned positions; None: no limit.
+            terms: the terms that its outputs must contain.
         """
         limit = options.length_limit(len(ids))
         return cls(ids, prefix, limit if longest is None else min(limit, longest), terms)
@@ -61,22 +63,21 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTask:
-    """The sentences of a batch, B of them, and how their outputs are searched.
+    """The B sentences of a batch, and the options of their search.
 
     Attributes:
-        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        start_id: the first input id; never generated, unless the options say otherwise or it is the end
-            token.
-        eos_id: ends an output; waits for the minimal length of the options.
-        pad_id: never generated, like `start_id`.
-        options: of the search; its algorithm is that of the strategy.
-        sources: for each sentence its ids, which sampling hashes into its seeds, and whose n-grams the
-            options may forbid; no other search asks for them.
-        prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
-            there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
-        vocab_size: of the outputs, by which sampling bounds its memory; None: unknown.
-        terms: for each sentence what its outputs must contain, as far as their length limits allow it; None:
-            nothing.
+        max_lengths: for each sentence, the maximum number of tokens, the end token included; at least 1.
+        start_id: the first input id; never generated, unless the options allow it or it is the end token.
+        eos_id: the end token; impossible below the minimum length of the options.
+        pad_id: the padding token; never generated, like `start_id`.
+        options: the options that all strategies share.
+        sources: the ids of each sentence: sampling hashes them into its seeds, and the options may forbid
+            their n-grams.
+        prefixes: for each sentence the ids at the beginning of its outputs, after `options.forced_first_id`
+            if there is one, and up to its length limit. None: no prefixes.
+        vocab_size: the size of the target vocabulary, by which sampling bounds its memory; None: unknown.
+        terms: for each sentence the terms that its outputs must contain, if its length limit allows; None:
+            no terms.
     """
 
     max_lengths: Sequence[int]

@@ -24,19 +24,19 @@ from heedful.settings.options import BeamOptions, SharedOptions
 class BeamSearch(BeamOptions, Strategy):
     """Beam search with `BeamOptions`; a beam of one is greedy search.
 
-    Of the extensions of its live hypotheses by one token, a sentence looks at the 2 * beam_size most
-    probable. Those by the end token are finished, if they are among the first beam_size; the best beam_size
-    of the others live on. At the length limit none lives on: the first beam_size extensions all end there,
-    finished or truncated. Live hypotheses are compared by log-probability, ended ones by score. Equal
-    log-probabilities go to the better parent, then to the lower id.
+    At each step, a sentence considers the 2 * beam_size most probable one-token extensions of its live
+    hypotheses. An extension by the end token is finished if it is among the first beam_size. The best
+    beam_size of the others stay live. At the length limit, the first beam_size extensions all end, finished
+    or truncated. Live hypotheses are compared by log-probability, ended ones by score. Of equal
+    log-probabilities, the better parent and then the lower id come first.
 
-    What "optimal" ends is decided: for alpha >= 0 nothing that begins with a hypothesis of log-probability p
-    can score more than p / penalty(limit). A coverage penalty, 0 at most, is added when a hypothesis ends, so
-    that bound holds with it too. A beam of one always ends with its first finished hypothesis. Sentences that
-    ended leave the batch.
+    "optimal" is exact: for alpha >= 0, a continuation of a hypothesis of log-probability p scores at most
+    p / penalty(limit). A coverage penalty, at most 0, is added when a hypothesis ends, so the bound still
+    holds. A beam of one ends with its first finished hypothesis. Sentences that ended leave the batch.
 
-    A sentence with terms has the best extension of each bank first, then the second of each (see
-    `TermAutomata.banks`), and at least as many live hypotheses as banks. None ends without its terms.
+    With terms, the best extension of each bank comes first, then the second of each (see
+    `TermAutomata.banks`). The beam has at least one slot for each bank, and no hypothesis ends without its
+    terms.
     """
 
     supports_terms: ClassVar[bool] = True
@@ -49,8 +49,7 @@ class BeamSearch(BeamOptions, Strategy):
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search the best outputs of each sentence: see `Strategy`.
 
-        The hypotheses' numbers are the model's own; with a repetition penalty, their order is that of the
-        search.
+        The hypotheses have the model's own numbers; with a repetition penalty, the order of the search.
         """
         if self.beam_size == 1 and not task.options.coverage_penalty and task.terms is None:
             return Greedy().search(start, task)
@@ -58,13 +57,13 @@ class BeamSearch(BeamOptions, Strategy):
             return self.search_beam(step, task)
 
     def search_beam(self, step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
-        """Search as `search` does, with the algorithm of a wider beam for a beam of one too."""
+        """Search with the algorithm of a wide beam, also for a beam of one."""
         constraints = Constraints(task)
         beam = Beam(task, self, constraints.terms)
         last_ids = task.start_ids()
         while len(beam.sentences):
             task.options.check_cancelled()
-            # A row has one extension by the end token: with one more, beam_size others are always among them.
+            # One candidate of a row may be the end token: with one more, beam_size others are left.
             candidates = constraints.candidates(
                 step(last_ids), self.beam_size + 1, written=beam.written,
                 sentences=beam.sentences_of_rows(), nodes=beam.nodes,
@@ -77,10 +76,10 @@ class BeamSearch(BeamOptions, Strategy):
 
 
 def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
-    """Return the n-best list of each sentence: the first of its ended hypotheses, which come best first.
+    """Return the n-best list of each sentence from its ended hypotheses, best first.
 
     Raises:
-        InputError: a sentence has none.
+        InputError: a sentence without an ended hypothesis.
     """
     if not all(finished):
         raise InputError(NO_CONTINUATION)
@@ -95,28 +94,28 @@ def by_search_score(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[in
 
 @dataclass(frozen=True)
 class _Extensions:
-    """The best hypotheses longer by one token of each sentence, best first; each array is (B, E)."""
+    """The best one-token extensions of each sentence's hypotheses, best first; each array is (B, E)."""
 
-    totals: NDArray[np.float64]  # what the search goes by, of the whole
+    totals: NDArray[np.float64]  # the search score of the whole hypothesis
     ids: NDArray[np.int64]  # the last token
-    indices: NDArray[np.int64]  # of the last token in the candidates, flat
-    expected: NDArray[np.float64]  # the totals with the estimates for missing terms
+    indices: NDArray[np.int64]  # the flat index of the last token in the candidates
+    expected: NDArray[np.float64]  # the totals plus the estimates for missing terms
 
 
 class Beam:
-    """The hypotheses of all sentences, on the host; B live sentences, W live hypotheses at most in each.
+    """The hypotheses of all sentences, on the host: B live sentences with at most W live hypotheses.
 
-    Row b * W + w of the step function is hypothesis w of live sentence b. A hypothesis has a total: the sum
-    of the scores of its tokens (see `Candidates`), which is its log-probability where nothing is penalised.
-    An empty slot has the total -inf. Of the ended hypotheses of a sentence the best are kept, as many as
-    decide its end and its n-best list, each with its search score, the total over the length penalty plus the
-    coverage penalty; once there are that many, the score of the last is the threshold for others.
+    Row b * W + w of the step function is hypothesis w of live sentence b. The total of a hypothesis is the
+    sum of the scores of its tokens (see `Candidates`): its log-probability, if nothing is penalised. An empty
+    slot has the total -inf. The search score of an ended hypothesis is the total over the length penalty,
+    plus the coverage penalty. Keep the n best ended hypotheses of a sentence; the worst is the pruning
+    threshold.
     """
 
     def __init__(self, task: SearchTask, strategy: BeamSearch, terms: TermAutomata | None) -> None:
         options, num_sentences = task.options, len(task.max_lengths)
         self.nodes: NDArray[np.int64] | None = None  # (B * W, M), of the terms of each row
-        self._widths = np.full(num_sentences, strategy.beam_size)  # the slots of each sentence
+        self._widths = np.full(num_sentences, strategy.beam_size)  # the number of slots of each sentence
         if terms is not None:
             self._widths = terms.widths(strategy.beam_size)
         self.written = np.zeros((num_sentences, 0), dtype=np.int64)  # (B * W, T), of each row
@@ -132,11 +131,11 @@ class Beam:
         self.finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
 
     def sentences_of_rows(self) -> NDArray[np.int64]:
-        """The sentence of each row, (B * W,)."""
+        """Return the sentence of each row, (B * W,)."""
         return np.repeat(self.sentences, self._totals_BW.shape[1])
 
     def is_live(self) -> NDArray[np.bool_]:
-        """Which rows (B * W,) hold a hypothesis; the others are empty slots."""
+        """Return which rows (B * W,) have a hypothesis; the others are empty slots."""
         return self._totals_BW.ravel() > -np.inf
 
     def advance(
@@ -146,7 +145,7 @@ class Beam:
 
         Args:
             candidates: the best next tokens of each row, (B * W, C).
-            coverage: the penalty of each row, (B * W,), should it end with them.
+            coverage: the coverage penalty of each row if it ends now, (B * W,).
 
         Returns:
             For each row of the next step, its row in this one and its input id.
@@ -163,7 +162,7 @@ class Beam:
         best_missing_B = best.expected.max(axis=1, initial=-np.inf, where=is_live_BE & is_missing_BE)
         is_going_on_B = self._is_going_on(best_live_B, best_missing_B, length)
         self.sentences = self.sentences[is_going_on_B]
-        # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
+        # Live hypotheses to the left, in their order; the fullest sentence decides the number of columns.
         lives_on_BE = is_live_BE[is_going_on_B]
         width = int(lives_on_BE.sum(axis=1).max(initial=0))
         columns_BW = (~lives_on_BE).argsort(axis=1, kind="stable")[:, :width]
@@ -180,7 +179,7 @@ class Beam:
         return rows, next_ids
 
     def _best_extensions(self, candidates: Candidates) -> _Extensions:
-        """The best 2 * beam_size of all extensions of each sentence, best first; with terms, bank by bank."""
+        """Return the best 2 * beam_size extensions of each sentence, best first; with terms, by banks."""
         num_sentences, width = self._totals_BW.shape
         num_each = width * candidates.ids.shape[1]
         totals_BN = (self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(num_sentences, num_each)
@@ -206,7 +205,7 @@ class Beam:
         candidates: Candidates,
         coverage: NDArray[np.float64],
     ) -> None:
-        """Keep those of the first beam_size extensions that end here above the threshold; raise it."""
+        """Keep the ended ones of the first beam_size extensions above the threshold; raise the threshold."""
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         penalty = self._options.penalty(self.written.shape[1] + 1)
         scores_BE = best.totals / penalty
@@ -235,12 +234,12 @@ class Beam:
     def _is_going_on(
         self, best_B: NDArray[np.float64], best_missing_B: NDArray[np.float64], length: int
     ) -> NDArray[np.bool_]:
-        """Which live sentences are worth another step.
+        """Return which live sentences need another step.
 
         Args:
-            best_B: the best live total of each among those with all terms.
-            best_missing_B: the best among the others, with its estimate; it is scored at its present length.
-            length: of all of them.
+            best_B: the best total of each sentence's live hypotheses with all terms.
+            best_missing_B: the best total of the others, plus its estimate, scored at its present length.
+            length: the length of all live hypotheses.
         """
         thresholds_B = self._thresholds[self.sentences]
         present_B = np.maximum(best_B, best_missing_B) / self._options.penalty(length)
@@ -256,11 +255,10 @@ class Beam:
 class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
     """Diverse beam search: outputs that differ, from groups (Vijayakumar et al., 2016, algorithm 1).
 
-    Each group is a beam of its own. At each position the groups choose one after the other, and a token costs
-    `diversity_penalty` for each hypothesis of an earlier group that goes on with it at this position
-    (Hamming diversity). The first group is beam search with its share of `beam_size`. A group ends as a beam
-    does, by `early_stopping`. The hypotheses are those of all groups, best first by their scores. These are
-    the model's own, without what diversity costs.
+    Each group is a beam with an equal share of `beam_size`. At each position the groups choose in turn, and a
+    token costs `diversity_penalty` for each hypothesis of an earlier group with that token at this position
+    (Hamming diversity). A group ends like a beam, by `early_stopping`. The results are the hypotheses of all
+    groups, best first by score; scores do not include the diversity penalty.
 
     Attributes:
         num_groups: the number of groups; they share the beam equally, and one group is beam search.
@@ -285,7 +283,7 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
             tokens = step(last_ids)
             coverage = coverage_penalties(step, options, len(last_ids))
             costs = np.zeros((len(task.max_lengths), tokens.vocab_size))  # of each next token
-            moves = []  # of each group, for each row of the next step, its row in this one and its input id
+            moves = []  # for each group: the rows of the next step in this one, and their input ids
             for group, first in zip(groups, starts, strict=True):
                 sentences = group.sentences_of_rows()
                 candidates = constraints.candidates(
@@ -307,7 +305,7 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
 def _merged(
     groups: Sequence[Sequence[Sequence[tuple[float, Hypothesis]]]],
 ) -> list[list[tuple[float, Hypothesis]]]:
-    """Of each sentence the ended hypotheses of all groups, best first by their scores, each output once."""
+    """Return each sentence's ended hypotheses of all groups, best first by score, each output once."""
     merged = []
     for of_groups in zip(*groups, strict=True):
         best = {(each.ids, each.finished): each for group in of_groups for _, each in group}

@@ -31,42 +31,42 @@ class Strategy(Protocol):
         """Search one batch.
 
         Args:
-            start: gives, each time that it is called, a step function with one row for each sentence and no
-                input ids yet, to be used inside the block.
-            task: what to search, and the options that all strategies share.
+            start: returns a new step function at each call, with one row for each sentence and no input ids
+                yet, to be used inside the block.
+            task: the sentences, and the options that all strategies share.
 
         Returns:
-            For each sentence at most `num_hypotheses` hypotheses, best first, or as they were drawn.
+            For each sentence at most `num_hypotheses` hypotheses, best first, or in the order of drawing.
 
         Raises:
-            InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
+            InputError: log-probabilities that are not numbers, or a sentence without a possible next token.
             SearchCancelledError: the outputs are no longer needed: see `SharedOptions.check_cancelled`.
         """
         ...
 
     def check(self, options: SharedOptions) -> None:
-        """Check that the options that all strategies share can be met; by default, all can.
+        """Check that this strategy supports the options that all strategies share; by default, it does.
 
         Raises:
-            InputError: an option that this strategy cannot meet.
+            InputError: an option that this strategy does not support.
         """
 
     def num_hypotheses(self, n_best: int) -> int:
-        """Return how many hypotheses of a sentence `search` returns at most."""
+        """Return the maximum number of hypotheses of a sentence that `search` returns."""
         return n_best
 
     def default_n_best(self, n_best: int) -> int:
-        """Return how many hypotheses to return where nothing is asked for, given the bundle's n-best list."""
+        """Return the default number of hypotheses to return; `n_best` is the bundle's."""
         del n_best
         return 1
 
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
-        """Return the most sentences of a batch; None leaves it to the number of tokens."""
+        """Return the maximum number of sentences in a batch; None: no limit."""
         del n_best, vocab_size
         return None
 
     def choose(self, translation: Translation, n_best: int) -> Translation:
-        """Return the translation with the `n_best` of its hypotheses, chosen by their texts."""
+        """Return the translation with `n_best` hypotheses, chosen by their texts."""
         del n_best
         return translation
 
@@ -88,8 +88,7 @@ class Greedy(Strategy):
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search one output for each sentence: see `Strategy`.
 
-        Of the options, the length penalty is for the score; constraints are suppressed, penalised or forced
-        tokens.
+        The length penalty only changes the score; the constraints suppress, penalise and force tokens.
         """
         with start() as step:
             outputs = PartialOutputs(task.max_lengths, eos_id=task.eos_id)

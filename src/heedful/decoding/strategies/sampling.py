@@ -1,4 +1,4 @@
-"""Sampling: each next token is drawn; and minimum Bayes risk, the sample that the others agree with most."""
+"""Sampling: each next token is drawn. Minimum Bayes risk: the sample most similar to the others."""
 
 import hashlib
 import math
@@ -31,20 +31,20 @@ from heedful.decoding.translation import Translation
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions
 
-_ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its positions
-_LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
-_NUMBERS_AT_ONCE = 1 << 20  # of a distribution, 8 MiB in float64, unless one row has more
-_POSITIONS_AT_ONCE = 64  # for which there are random numbers; a multiple of 4
+_ROWS_AT_ONCE = 1024  # of a step: each row has keys and values for all of its positions
+_LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, or one row
+_NUMBERS_AT_ONCE = 1 << 20  # of a distribution, 8 MiB in float64, or one row
+_POSITIONS_AT_ONCE = 64  # positions of random numbers; a multiple of 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(SamplingOptions, Strategy):
     """Sampling: draw `n_best` outputs of each sentence, each independent of the others.
 
-    The defaults sample from the model's distribution. What is drawn for a sentence depends on the model, the
-    options and its source alone, not on the sentences beside it, the size of the batch or the order: the
-    random numbers come from the source (see `random_numbers`). The first k outputs are the same for every
-    `n_best` of at least k. The same sentence has the same outputs each time; another seed gives others.
+    The defaults sample from the model's distribution. The samples of a sentence depend on the model, the
+    options and the source only, not on other sentences, the batch size or the order, because the random
+    numbers come from the source (see `random_numbers`). The first k outputs are the same for every `n_best`
+    of at least k. The same sentence has the same outputs each time; another seed gives other outputs.
 
     Attributes:
         temperature: the divisor of log-probabilities; below 1, probable tokens become more probable.
@@ -63,20 +63,20 @@ class Sampling(SamplingOptions, Strategy):
             )
 
     def default_n_best(self, n_best: int) -> int:
-        """Return as many as the bundle's list has."""
+        """Return the size of the bundle's n-best list."""
         return n_best
 
     @override
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
-        """As many sentences as have all of their samples drawn at once."""
+        """Return the number of sentences with all samples drawn at once."""
         return max(1, samples_at_once(vocab_size) // n_best)
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Draw the outputs of each sentence: see `Strategy`.
 
-        No more are drawn at once than `samples_at_once`, or one of each sentence. They are in the order in
-        which they were drawn. Their log-probabilities are the model's own, as in every search: those at
-        temperature 1, whatever was cut off or penalised.
+        At most `samples_at_once` are drawn at once, or one for each sentence. Outputs are in the order of
+        drawing. Their log-probabilities are the model's own, at temperature 1 and before cut-offs and
+        penalties.
         """
         num_samples, drawn = task.options.n_best, [list[Hypothesis]() for _ in task.max_lengths]
         max_samples = max(1, samples_at_once(task.vocab_size or 1) // max(1, len(drawn)))
@@ -89,7 +89,7 @@ class Sampling(SamplingOptions, Strategy):
         return drawn
 
     def _draw(self, step: StepFunction, task: SearchTask, first: int) -> list[list[Hypothesis]]:
-        """Draw `n_best` outputs of each sentence, of which the first has the number `first`."""
+        """Draw `n_best` outputs of each sentence; the first one has the number `first`."""
         copies = task.options.n_best
         outputs = PartialOutputs(
             [limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id
@@ -124,16 +124,16 @@ class Sampling(SamplingOptions, Strategy):
 
 
 def samples_at_once(vocab_size: int) -> int:
-    """Return how many outputs are drawn at once at most: memory is for so many rows of a step."""
+    """Return the maximum number of outputs to draw at once, by the memory for the rows of a step."""
     return max(1, min(_ROWS_AT_ONCE, _LOG_PROBS_AT_ONCE // vocab_size))
 
 
 def probable(scores: Array, sampling: Sampling) -> Array:
     """Return log-probabilities (rows, V) in float64, -inf for tokens that the cut-offs exclude from sampling.
 
-    The cut-offs follow each other as in transformers: temperature, top-k (Fan et al., 2018), top-p (Holtzman
-    et al., 2020), min-p (Nguyen et al., 2024), epsilon (Hewitt et al., 2022). Each sees the probabilities
-    that the ones before it leave, scaled up to a sum of 1, and keeps at least the best token.
+    The order of the cut-offs is as in transformers: temperature, top-k (Fan et al., 2018), top-p (Holtzman et
+    al., 2020), min-p (Nguyen et al., 2024), epsilon (Hewitt et al., 2022). Each cut-off sees the renormalised
+    probabilities of the previous one, and keeps at least the best token.
     """
     xp = array_namespace(scores)
     scores = xp.astype(scores, xp.float64) / sampling.temperature
@@ -146,7 +146,7 @@ def probable(scores: Array, sampling: Sampling) -> Array:
     if sampling.top_p < 1:
         order = xp.argsort(scores, axis=-1, descending=True, stable=True)
         probabilities = softmax(xp.take_along_axis(scores, order, axis=-1))
-        is_out = xp.zeros_like(order, dtype=xp.bool)  # where those before it are enough
+        is_out = xp.zeros_like(order, dtype=xp.bool)  # if the tokens before it are enough
         is_out[:, 1:] = xp.cumulative_sum(probabilities, axis=-1)[:, :-1] >= sampling.top_p
         scores = without(xp.take_along_axis(is_out, xp.argsort(order, axis=-1), axis=-1))
     if sampling.min_p > 0:
@@ -160,11 +160,11 @@ def probable(scores: Array, sampling: Sampling) -> Array:
 def random_numbers(
     seed: int, source: Sequence[int], sample: int, count: int, *, start: int = 0
 ) -> NDArray[np.float64]:
-    """The random numbers of one output: one in [0, 1) for each of its tokens, the same on every machine.
+    """Return the random numbers of one output: one in [0, 1) per token, the same on every machine.
 
-    They are a function of the arguments alone: Philox, a generator that counts (Salmon et al., 2011), keyed
-    by the hash of seed and source, at a position of its counter for each sample. More numbers begin with
-    fewer. `start` leaves out so many, a multiple of 4: the generator gives four for each count.
+    They come from Philox, a counter-based generator (Salmon et al., 2011), keyed by the hash of seed and
+    source; each sample has its own range of the counter. With a larger `count`, the first numbers stay the
+    same. `start`, a multiple of 4, skips numbers: the generator makes four per count.
     """
     assert start % 4 == 0
     named = " ".join(map(str, (seed, *source))).encode()
@@ -175,15 +175,15 @@ def random_numbers(
 
 
 class _RandomNumbers:
-    """The random numbers of outputs, so many of each sentence, for some positions at a time."""
+    """The random numbers of several outputs of each sentence, computed for some positions at a time."""
 
     def __init__(self, seed: int, task: SearchTask, copies: int, first: int) -> None:
         self._seed, self._sources, self._copies, self._first = seed, task.sources, copies, first
         self._numbers = np.zeros((len(task.sources) * copies, _POSITIONS_AT_ONCE))
-        self._start = -_POSITIONS_AT_ONCE  # the position that they begin with
+        self._start = -_POSITIONS_AT_ONCE  # the first position of the numbers
 
     def of(self, outputs: NDArray[np.int64], position: int) -> NDArray[np.float64]:
-        """Those of some outputs at a position, which is never before an earlier one."""
+        """Return the numbers of some outputs at a position; positions never decrease."""
         if position >= self._start + _POSITIONS_AT_ONCE:
             self._start = position - position % _POSITIONS_AT_ONCE
             for each in outputs.tolist():
@@ -200,32 +200,32 @@ class _RandomNumbers:
 
 
 def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
-    """Blocks of rows: a distribution in float64 takes several times their memory."""
+    """Return blocks of rows, since a distribution in float64 takes several times their memory."""
     max_rows = max(1, _NUMBERS_AT_ONCE // vocab_size)
     return [slice(start, min(start + max_rows, num_rows)) for start in range(0, num_rows, max_rows)]
 
 
 def _rows_of(tokens: NextTokens, input_rows: NDArray[np.int64]) -> NextTokens:
-    """Return some rows of a step, in ascending order, which may be there several times."""
+    """Return some rows of a step, in ascending order, with repetitions."""
     first, end = int(input_rows[0]), int(input_rows[-1]) + 1
     some = tokens[np.arange(first, end)]
-    some = some.with_log_probs(some.log_probs())  # computed once, however many outputs a row has
+    some = some.with_log_probs(some.log_probs())  # computed once for all outputs of a row
     return some[input_rows - first] if len(input_rows) > end - first else some
 
 
 def _draw(
     scores: Array, own: Array, uniform: NDArray[np.float64], sampling: Sampling
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Draw a token of each row by its random number: the first whose cumulative probability is above it.
+    """Draw a token of each row: the first one with a cumulative probability above the random number.
 
     Args:
-        scores: what the search goes by, (rows, V).
+        scores: the scores of the search, (rows, V).
         own: the model's log-probabilities, (rows, V).
         uniform: the random numbers, (rows,).
-        sampling: which tokens may be drawn.
+        sampling: the cut-offs.
 
     Returns:
-        The tokens, and the model's own log-probabilities of them, each (rows,).
+        The tokens and their log-probabilities by the model, each (rows,).
     """
     xp, scores = array_namespace(scores), probable(scores, sampling)
     cumulative = xp.cumulative_sum(softmax(scores), axis=-1)
@@ -243,7 +243,7 @@ def _draw(
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumBayesRisk(MinimumBayesRiskOptions, Strategy):
-    """Minimum Bayes risk: draw samples, and take the text with the best expected utility, sentence chrF.
+    """Minimum Bayes risk: draw samples, and return the text with the best expected utility (sentence chrF).
 
     Attributes:
         samples: the number of outputs to draw for each sentence.
@@ -257,7 +257,7 @@ class MinimumBayesRisk(MinimumBayesRiskOptions, Strategy):
         self.sampling.check(options)
 
     def num_hypotheses(self, n_best: int) -> int:
-        """Return the number of samples, among which `choose` chooses."""
+        """Return the number of samples that `choose` ranks."""
         return self.samples
 
     @override
@@ -271,13 +271,13 @@ class MinimumBayesRisk(MinimumBayesRiskOptions, Strategy):
 
     @override
     def choose(self, translation: Translation, n_best: int) -> Translation:
-        """Scores are expected utilities, from 0 to 100."""
+        """Return the best texts, with their expected utilities, from 0 to 100, as scores."""
         return least_risk(translation, sentence_chrf, n_best=n_best)
 
 
 def sentence_chrf(hypothesis: str, reference: str) -> float:
     """Return sacreBLEU's chrF of a hypothesis against a reference, for this one sentence: 0 to 100."""
-    from sacrebleu.metrics.chrf import CHRF  # for those who need it: it takes a while to import
+    from sacrebleu.metrics.chrf import CHRF  # slow to import
 
     return float(CHRF().sentence_score(hypothesis, [reference]).score)
 
@@ -287,17 +287,17 @@ def least_risk(
 ) -> Translation:
     """Rank the distinct texts of samples by their expected utility (Eikema and Aziz, 2020, section 7).
 
-    The expectation is the mean over all samples as references, the text itself among them; what was drawn
-    more often counts more. It takes as many utilities as the square of the number of distinct texts.
+    The expected utility is the mean over all samples as references, the text itself included. For n distinct
+    texts, n * n utilities are computed.
 
     Args:
-        translation: its hypotheses are samples, drawn by the model's own probabilities.
-        utility: of a text, given a reference; the more, the better.
-        n_best: how many texts to keep.
+        translation: a translation with samples of the model's distribution as hypotheses.
+        utility: returns the utility of a text, given a reference; higher is better.
+        n_best: the number of texts to keep.
 
     Returns:
-        The translation with hypotheses best first, and with their expected utilities for scores; equal ones
-        as they were drawn. An empty line stays as it is.
+        The translation with hypotheses best first, and expected utilities as scores; ties are in the order of
+        drawing. An empty line is unchanged.
     """
     counts = Counter(each.text for each in translation.hypotheses)
     expected = {
