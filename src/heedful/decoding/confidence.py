@@ -1,6 +1,6 @@
-"""How sure a calibrated model is of an output: of the sentence, of each word, of each token.
+"""How sure a calibrated model is of an output: of the sentence, the words and the tokens.
 
-The formulas are those of `storage/calibration.py`. The probability of a word is the product of its tokens'.
+The formulas are in `storage/calibration.py`. The probability of a word is the product over its tokens.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from heedful.decoding.alignment import texts_of_tokens, words_between_spaces
 from heedful.storage.calibration import Calibration, part_features, sentence_features
 from heedful.text.tokenizer import Tokenizer
 
-UNSURE = 0.8  # of a sentence: below it, the model is unsure (docs/confidence.md has what that finds)
+UNSURE = 0.8  # below this confidence of a sentence, the model is unsure (docs/confidence.md)
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Confidence:
     """Probabilities that an output is right, as docs/confidence.md defines it.
 
     Attributes:
-        sentence: that it is no error; of several sentences, the lowest.
-        words: of each word of the text, between spaces.
-        tokens: of each id of the output, without end tokens.
+        sentence: the probability that the sentence is right; of several sentences, the lowest.
+        words: the probability of each word of the text, between spaces.
+        tokens: the probability of each id of the output, without end tokens.
     """
 
     sentence: float
@@ -33,12 +33,12 @@ class Confidence:
 
     @classmethod
     def joined(cls, parts: Sequence[Self | None], texts: Sequence[str]) -> Self | None:
-        """Return the confidence of outputs that are one text; None where that of a part is not known.
+        """Return the confidence of outputs that form one text; None if one of them has none.
 
         Args:
-            parts: of each output.
-            texts: what each adds to the text, with the space before it. Without one, its first word is part
-                of the word before it, which has the lower confidence of both.
+            parts: the confidence of each output.
+            texts: the text that each output adds, with the space before it. Without a space, its first word
+                joins the word before it, and the lower confidence counts.
         """
         known = [each for each in parts if each is not None]
         if not known or len(known) < len(parts):
@@ -58,14 +58,14 @@ class Confidence:
 def confidence_of(
     calibration: Calibration, tokenizer: Tokenizer, text: str, ids: Sequence[int], log_probs: Sequence[float]
 ) -> Confidence | None:
-    """Return the confidence in an output; None where it has no tokens.
+    """Return the confidence in an output; None if it has no tokens.
 
     Args:
-        calibration: of the model.
-        tokenizer: of the target.
-        text: of the output.
-        ids: of the output, without its end token.
-        log_probs: of each of them, and of the end token if there is one.
+        calibration: the calibration of the model.
+        tokenizer: the target tokenizer.
+        text: the text of the output.
+        ids: the ids of the output, without its end token.
+        log_probs: the log-probability of each id, and of the end token if there is one.
     """
     if not log_probs:
         return None
@@ -77,14 +77,14 @@ def confidence_of(
 
 
 def word_log_probs(text: str, texts: Sequence[str], log_probs: Sequence[float]) -> list[float]:
-    """Return the log-probability of each word between spaces: the sum over the tokens that it is made of.
+    """Return the log-probability of each word between spaces: the sum over its tokens.
 
-    A word without tokens, put in the place of an unknown one, has the mean probability of all tokens.
+    A word without tokens, which replaced an unknown token, has the mean probability of all tokens.
 
     Args:
-        text: of the output.
-        texts: the part of it that each token stands for.
-        log_probs: of each of them.
+        text: the text of the output.
+        texts: the part of the text for each token.
+        log_probs: the log-probability of each token.
     """
     words = words_between_spaces(text)
     if not words:

@@ -29,10 +29,10 @@ def generate(
     """Search the outputs of sources: see `Transformer.generate`.
 
     Args:
-        model: on any device, which is that of `src`.
+        model: a model on the same device as `src`.
         src: int64 ids (B, S).
         bos_id: the decoder's first input.
-        eos_id: ends an output.
+        eos_id: the end token.
         search: fields of `SearchOptions`.
     """
     config, options = model.config, SearchOptions(**search)

@@ -1,9 +1,9 @@
-"""The choice of a backend and its precision for given models: as asked for, or by a table.
+"""The choice of a backend and its precision for given models: as requested, or by a table.
 
-Where the table names a precision below float32, what the models lose by it is computed: the mean divergence
-of their next-token probabilities from those of float32, in nats for each token, which is how much the loss
-grows. On Multi30k BLEU falls by 12 to 13 for each nat of validation loss (docs/log.md), so `MAX_LOSS` stands
-for 0.13. Nothing is timed: the same models on the same class of CPU always get the same backend.
+If the table names a precision below float32, the loss that it costs is computed: the mean divergence of
+next-token probabilities from float32, in nats per token. On Multi30k, BLEU falls by 12 to 13 for each nat of
+validation loss (docs/log.md), so `MAX_LOSS` stands for 0.13 BLEU. Nothing is timed: the same models on the
+same class of CPU always get the same backend.
 """
 
 import logging
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from heedful.decoding.backends.torch import TorchBackend
     from heedful.model.transformer import Transformer
 
-_log = logging.getLogger("heedful.model")  # not that of searches: a service shows it
+_log = logging.getLogger("heedful.model")  # not the log of searches: a service shows it
 
 AnyBackend = TypeVar("AnyBackend", bound=Backend)
 PrecisionChoice = Literal["auto", Precision]
 EngineChoice = Literal["auto", "native", "torch"]
 
-# For "auto": the fastest precision of the native engine, by the level of the library, as measured in
-# docs/performance.md; float32 at levels where nothing was measured.
+# For "auto": the fastest precision of the native engine by the level of the library, as measured in
+# docs/performance.md; at other levels, float32.
 FASTEST: dict[str, Precision] = {
     "avx2": "int8",
     "avx_vnni": "int8",
@@ -60,16 +60,17 @@ def choose_backend(
     the part.
 
     Args:
-        models: whose probabilities are averaged, all on one device.
-        precision: of matrix multiplications; "auto" is that of the table `FASTEST` in the native engine, and
-            in torch bf16 on CPUs with instructions for it, unless these models lose too much by it.
-        engine: "native", "torch", or either.
+        models: the models of an ensemble, or one, on one device.
+        precision: the precision of matrix multiplications. "auto": in the native engine, the precision of the
+            table `FASTEST`; in torch, bf16 on CPUs with instructions for it. Both only if these models do not
+            lose too much.
+        engine: "native", "torch", or "auto" for either.
 
     Raises:
         InputError: a precision or an engine that cannot compute these models here.
-        MissingExtraError: torch would be needed, and is not installed.
+        MissingExtraError: torch is needed and not installed.
     """
-    on_or_off(BF16_VARIABLE)  # a mistake in it is reported even where nothing depends on it
+    on_or_off(BF16_VARIABLE)  # a mistake in it is reported even if nothing depends on it
     reason = "engine='torch' is asked for"
     if engine != "torch":
         fastest = FASTEST.get(native().level or "", "float32") if precision == "auto" else precision
@@ -104,7 +105,7 @@ def has_torch() -> bool:
 def _torch_backend(
     models: "Sequence[Transformer | StoredModel]", precision: PrecisionChoice, *, because: str
 ) -> "TorchBackend":
-    """Return the torch backend; stored models are loaded into torch by the first one."""
+    """Return the torch backend, which loads stored models into torch."""
     if not has_torch():
         raise MissingExtraError(f"{because}this needs torch: {install_hint('torch')}")
     from heedful.decoding.backends.torch import TorchBackend
@@ -119,20 +120,20 @@ def _torch_backend(
 def _of_little_loss(
     exact: AnyBackend, fast: AnyBackend, models: "Sequence[Transformer | StoredModel]"
 ) -> AnyBackend:
-    """Return the fast backend, or the exact one where the other loses more than `MAX_LOSS`."""
+    """Return the fast backend, or the exact one if the fast one loses more than `MAX_LOSS`."""
     return fast if loss_of(fast, exact, models) <= MAX_LOSS else exact
 
 
 def loss_of(fast: Backend, exact: Backend, models: "Sequence[Transformer | StoredModel]") -> float:
-    """Return the mean of sum p (log p - log q), in nats for each token; infinite where it is not a number.
+    """Return the mean of sum p (log p - log q), in nats per token; infinite if it is not a number.
 
-    p are the probabilities of the exact backend and q those of the other, after what the exact one finds most
-    probable for random sentences, which are always the same.
+    p are the probabilities of the exact backend, q of the fast one, for the greedy outputs of the exact one
+    on fixed random sentences.
 
     Args:
         fast: a backend of the models.
-        exact: another one, in float32.
-        models: of both.
+        exact: a float32 backend of the models.
+        models: the models.
     """
     limits = [each.config.max_positions for each in models if each.config.positions == "learned"]
     size = min(each.config.src_vocab_size for each in models)
@@ -151,7 +152,7 @@ def loss_of(fast: Backend, exact: Backend, models: "Sequence[Transformer | Store
 def _log_probs(
     backend: Backend, sources: list[list[int]], written: "Sequence[NDArray[np.int64] | None]"
 ) -> list[NDArray[np.float32]]:
-    """Return each step's log-probabilities after the tokens written before; None: its own best."""
+    """Return each step's log-probabilities after the written tokens; None: after its own best token."""
     steps: list[NDArray[np.float32]] = []
     last = np.ones(len(sources), dtype=np.int64)
     with backend.step(sources) as step:

@@ -1,9 +1,8 @@
 """Decoding steps as CUDA graphs: all kernels of a step are launched by one call.
 
-A graph repeats the same kernels with the same addresses. So nothing in it may depend on how many positions
-are written or how many rows are searched, and the caches are static: they have capacity for more positions,
-which a mask hides; the next position is a tensor on the device; the rows of sentences that have ended stay
-until few others are left.
+A graph repeats the same kernels with the same addresses, so nothing in it may depend on the number of
+positions or rows. The caches are static: they have capacity for more positions, hidden by a mask, and the
+next position is a tensor on the device. The rows of ended sentences stay until few others are left.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +20,12 @@ from heedful.model.transformer import Transformer
 
 Compute = Callable[[], Tensor]
 GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"  # `on`; by default off, until a GPU has run them
-_POSITIONS = 64  # the capacity at first
-_SHRINK = 4  # rows move to smaller tensors when these have as many times their number
+_POSITIONS = 64  # the first capacity
+_SHRINK = 4  # rows move to smaller tensors if the present ones have this number of times the rows
 
 
 def record_cuda_graph(compute: Compute) -> Compute:
-    """Return a replay of what a function computes on the GPU, which is recorded, and not computed, now.
+    """Record a computation on the GPU without running it; return a function that replays it.
 
     Each replay writes its result into the same tensor.
     """
@@ -46,7 +45,7 @@ def record_cuda_graph(compute: Compute) -> Compute:
 
 
 class _Replayed:
-    """A computation on static tensors: first done, which allocates workspaces, then recorded and replayed."""
+    """A computation on static tensors: run once, which allocates workspaces, then recorded and replayed."""
 
     def __init__(self, compute: Compute, record: Callable[[Compute], Compute]) -> None:
         self._compute, self._record = compute, record
@@ -64,10 +63,10 @@ class _Replayed:
 
 
 class _StaticKeys(KeyValueCache):
-    """Keys and values of self-attention, with capacity for more; each call writes those of one position."""
+    """Keys and values of self-attention, with spare capacity; each call writes one position."""
 
     def __init__(self, tensors: tuple[Tensor, ...], position: Tensor) -> None:
-        """Take tensors (B, H, capacity, d), and the position that comes next, (1,)."""
+        """Take tensors (B, H, capacity, d), and the next position, (1,)."""
         self.tensors = tensors
         self._position = position
         self._positions = torch.arange(tensors[0].shape[2], device=position.device)
@@ -82,7 +81,7 @@ class _StaticKeys(KeyValueCache):
 
 
 class GraphDecoder:
-    """Decodes as `Transformer.decode_step` does, with graphs for each size of the static tensors."""
+    """Decodes like `Transformer.decode_step`, with graphs for each size of the static tensors."""
 
     def __init__(
         self, model: Transformer, memory: Memory, *, record: Callable[[Compute], Compute] = record_cuda_graph
@@ -90,9 +89,9 @@ class GraphDecoder:
         """Begin with a row for each source of the memory.
 
         Args:
-            model: whose decoder `has_plain_self_attention`.
+            model: a model with a decoder that `has_plain_self_attention`.
             memory: the encoder's output.
-            record: as `record_cuda_graph` does.
+            record: records a computation, like `record_cuda_graph`.
         """
         self._model, self._record = model, record
         self._cache = model.start_cache(memory)
@@ -130,7 +129,7 @@ class GraphDecoder:
         self._reorder_targets = _Replayed(lambda: _reorder(self._targets, self._rows), self._record)
 
     def decode_step(self, ids: Tensor) -> Tensor:
-        """Return the logits (B, V) of the token after the newest id of each row (B,), until the next call.
+        """Return the logits (B, V) of the token after each row's newest id (B,), until the next call.
 
         Raises:
             InputError: there are no more learned positions.

@@ -69,7 +69,7 @@ SINUSOIDS: dict[str, Callable[[int, int], Table]] = {
 
 
 def _zeros(length: int, d_model: int) -> Table:
-    """Return what models with relative positions add to their input."""
+    """Return the position vectors of models with relative positions."""
     return np.zeros((length, d_model), np.float32)
 
 
@@ -78,7 +78,7 @@ def biases_by_distance(weight: Table, *, reach: int, bidirectional: bool) -> Tab
 
     Args:
         weight: (buckets, H), a bias for each bucket of distances.
-        reach: the distance from which all share the last bucket.
+        reach: the distance from which on the last bucket is used.
         bidirectional: whether keys may be to the right of a query.
     """
     distances = np.arange(-reach, reach + 1)
@@ -100,10 +100,10 @@ _PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
 _SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
 _ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3, "gelu_tanh": 4}
 _POSITIONS = (*SINUSOIDS, "learned", "relative")
-_WIDTH_STEP = 32  # widths are multiples of it: of the panels of every level, and of what it packs together
-FIRST_POSITIONS = 64  # of an output, for which tables are made at first
+_WIDTH_STEP = 32  # widths must be multiples of it, for the panels and groups of every level
+FIRST_POSITIONS = 64  # the first size of tables of output positions
 
-_OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # what native functions return
+_OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # results of native functions
 
 
 class Engine:
@@ -191,7 +191,7 @@ class Engine:
         return next((reason for reason, holds in needed.items() if not holds), None)
 
     def positions(self, stack: str, length: int) -> NDArray[np.float32]:
-        """Return the first position vectors of a stack, at least `length` unless there is an end, (L, D).
+        """Return the position vectors of a stack, (L, D): at least `length`, or all learned ones.
 
         Threads may share the engine.
         """
@@ -268,14 +268,14 @@ class Engine:
         return Norm(*(self._pointer(self._weight(f"{name}.{part}")) for part in parts))
 
     def _linear(self, names: Sequence[str], *, bias: str | None = None) -> Linear:
-        """Pack layers of the same inputs as one: panels of outputs, in which inputs follow each other."""
+        """Pack layers with the same inputs as one layer, in panels of outputs."""
         matrix = np.concatenate([self._weight(f"{name}.weight") for name in names])
         biases = [self._weight(each) for name in names if (each := bias or f"{name}.bias") in self._names]
         (num_out, num_in), panel = matrix.shape, self._functions.panel
         filled_up = num_out + -num_out % panel
         matrix = np.pad(matrix, ((0, filled_up - num_out), (0, 0)))
         shift = np.zeros(filled_up, np.float32)
-        if biases:  # those of the first layers, where others have none
+        if biases:  # of the first layers; the others may have none
             shift[: sum(map(len, biases))] = np.concatenate(biases)
         scale = sums = None
         weight: NDArray[np.generic] = matrix
@@ -284,7 +284,7 @@ class Engine:
         elif self._precision == "int8":
             largest = np.maximum(matrix.max(axis=1), -matrix.min(axis=1))
             scale = np.maximum(largest / np.float32(self._functions.weight_limit), np.float32(1e-30))
-            with np.errstate(invalid="ignore"):  # a row with what is no number has no scale either
+            with np.errstate(invalid="ignore"):  # a row with NaN has no scale
                 weight = np.rint(matrix / scale[:, None]).astype(np.int8)
             sums = -128 * weight.sum(axis=1, dtype=np.int32)  # unsigned inputs have 128 added
         group = self._functions.groups[_PRECISIONS[self._precision]]

@@ -24,23 +24,23 @@ from heedful.storage.weights_file import weight_shapes
 if TYPE_CHECKING:
     from heedful.model.transformer import Transformer
 
-_GROUP_SIZE = 8  # sentences of a group: enough rows for a matrix multiplication, and not too many tokens
+_GROUP_SIZE = 8  # sentences: enough rows for a matrix multiplication, and not too many tokens
 
 
 class EngineShortlist:
-    """For each sentence of a batch its tokens, and their weights, packed as an engine packs.
+    """The shortlists of a batch's sentences, with the weights of their tokens packed for an engine.
 
-    A few sentences at a time are a group. What any of them may have is computed for them all, but what a
-    sentence may have is summed and compared apart from the others' tokens, in the order of the ids, so that
-    its log-probabilities have the same bits beside any others.
+    A few sentences form a group. The logits of all tokens of a group are computed for each of its sentences,
+    but the softmax and the best tokens of a sentence only use its own tokens, in the order of the ids. So the
+    log-probabilities have the same bits in any group.
     """
 
     def __init__(self, engine: Engine, allowed: Sequence[NDArray[np.int64]]) -> None:
         """Pack the weights.
 
         Args:
-            engine: whose output layer it is.
-            allowed: for each sentence the ids that may be written, ascending; at least one.
+            engine: the engine with the output layer.
+            allowed: for each sentence the ids that it may have, ascending; at least one.
         """
         groups, indices = [], []
         for first in range(0, len(allowed), _GROUP_SIZE):
@@ -77,7 +77,7 @@ class EngineTokens(NextTokens):
         self._engine = engine
         self._states = states
         self._threads = threads
-        self._referenced = sentences, shortlist  # as long as their addresses
+        self._referenced = sentences, shortlist  # kept as long as their addresses
         # The addresses of the shortlist and of each row's sentence; None: the whole vocabulary.
         self._candidates = (None, None) if shortlist is None else (shortlist.address, sentences.ctypes.data)
 
@@ -119,9 +119,9 @@ class EngineTokens(NextTokens):
 
 
 class EngineStep(StepFunction):
-    """The steps of an engine: they neither copy nor move keys and values of earlier positions.
+    """The steps of an engine, which never copy or move keys and values of earlier positions.
 
-    These stay where they were computed. A table says where that is for each position of each output, and only
+    These stay where they were computed. A table has their address for each position of each output, and only
     the table is reordered.
     """
 
@@ -138,13 +138,13 @@ class EngineStep(StepFunction):
         """Encode sources, one row each.
 
         Args:
-            engine: of the model.
-            sources: ids with the special tokens that the encoder reads.
-            threads: that compute a step together.
-            shortlist: of the sources.
-            attention_layer: whose cross-attention is recorded, from 0; None: none.
-            of_heads: whether the attention of each head is recorded, in `encoder_heads`, and in `self_heads`
-                and `cross_heads` that of the latest call: (rows, layers, H, keys).
+            engine: the engine of the model.
+            sources: the ids that the encoder reads, special tokens included.
+            threads: the number of threads that share a step.
+            shortlist: the shortlist of the sources.
+            attention_layer: the layer whose cross-attention is recorded, from 0; None: none.
+            of_heads: whether to record the attention of each head: in `encoder_heads`, and for the latest
+                call in `self_heads` and `cross_heads`, (rows, layers, H, keys).
         """
         self._engine = engine
         self._attention_layer = attention_layer
@@ -170,9 +170,9 @@ class EngineStep(StepFunction):
         )
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
-        self._end = 0  # of the longest, or beyond
-        self._keys_and_values: list[NDArray[np.float32]] = []  # what the table points to, of each step
-        self._table = np.zeros((len(sources), FIRST_POSITIONS), np.intp)  # where those of each position are
+        self._end = 0  # at least the length of the longest output
+        self._keys_and_values: list[NDArray[np.float32]] = []  # of each step; the table points to them
+        self._table = np.zeros((len(sources), FIRST_POSITIONS), np.intp)  # addresses by position
         self._past = self._pointers()
 
     @override
@@ -183,14 +183,14 @@ class EngineStep(StepFunction):
         return tokens
 
     def decode_all(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> EngineTokens:
-        """Decode several input ids of each row at once; the result does not depend on how many, bit for bit.
+        """Decode several input ids of each row at once, with the same bits as one by one.
 
         Args:
-            ids: (N,) int64, those of the first row, then those of the second.
-            counts: (rows,), how many input ids each row has, at least 1; they sum to N.
+            ids: (N,) int64, the ids of the first row, then of the second, and so on.
+            counts: (rows,), the number of input ids in each row, at least 1; they sum to N.
 
         Returns:
-            What may follow each of the N ids.
+            The next tokens of the N ids.
         """
         firsts = self._lengths - (np.cumsum(counts) - counts)
         at_positions = firsts.repeat(counts) + np.arange(len(ids))
@@ -265,9 +265,9 @@ class ForcedEngineStep(StepFunction):
         shortlist: EngineShortlist | None = None,
         attention_layer: int | None = None,
     ) -> None:
-        """Encode sources, special tokens added, and decode an output of each, of at least one token.
+        """Encode sources with special tokens, and decode an output for each, of at least one token.
 
-        `attention_layer` is as in `EngineStep`.
+        For `attention_layer`, see `EngineStep`.
         """
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
@@ -276,7 +276,7 @@ class ForcedEngineStep(StepFunction):
         )
         self._tokens = step.decode_all(np.asarray(ids, dtype=np.int64), counts)
         self.attention_of_all = step.attention  # (N, S)
-        self._rows = self._latest = np.cumsum(counts) - counts  # of what comes next in each output
+        self._rows = self._latest = np.cumsum(counts) - counts  # of the next token of each output
 
     @property
     def attention(self) -> NDArray[np.float32]:
@@ -286,7 +286,7 @@ class ForcedEngineStep(StepFunction):
 
     @override
     def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
-        """Return what may follow the next token of the reference, whatever `last_ids` are."""
+        """Return what may follow the next token of the reference; `last_ids` are ignored."""
         tokens, self._latest = self._tokens[self._rows], self._rows
         self._rows = self._rows + 1
         return tokens
@@ -306,7 +306,7 @@ class NativeBackend(Backend):
         """Pack copies of the models' weights.
 
         Args:
-            models: whose probabilities are averaged; `why_not` has nothing against them.
+            models: the models of an ensemble, or one; `why_not` has no reason against them.
             precision: "float32", "bf16" or "int8".
         """
         self.precision: Precision = precision
@@ -332,7 +332,7 @@ class NativeBackend(Backend):
 
     @property
     def parallel_batches(self) -> int:
-        """The number of threads: each batch has one of its own."""
+        """The number of threads: each batch has its own."""
         return num_threads()
 
     @contextmanager
@@ -358,7 +358,7 @@ class NativeBackend(Backend):
         allowed: Allowed = None,
         coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """Return the steps of given outputs; they give what a search sees, to the last bit."""
+        """Return the steps of given outputs, with the same bits as in a search."""
         forced = partial(ForcedEngineStep, outputs=outputs, start_id=start_id)
         yield self._steps(forced, sources, threads=threads, allowed=allowed, coverage=coverage)
 
@@ -397,7 +397,7 @@ class NativeBackend(Backend):
         allowed: Allowed,
         coverage: bool,
     ) -> StepFunction:
-        """Return the step function of all engines, each made by `of_engine`."""
+        """Return the step function of all engines; `of_engine` makes the steps of one."""
         steps = [
             of_engine(
                 engine,
@@ -440,9 +440,9 @@ def weight_of(model: "Transformer | StoredModel") -> Callable[[str], NDArray[np.
 
 
 def change_of(model: "Transformer | StoredModel") -> str | None:
-    """Name what is not heedful's own in a model; for a stored one, in the code that would build it.
+    """Return the part of a model that is not heedful's own; for a stored model, of the code that builds it.
 
-    If `heedful.model` is not imported, it cannot have been changed, and torch need not be imported either.
+    If `heedful.model` is not imported, it cannot have been changed, so torch is not imported either.
     """
     for key, value in model.config.plugged.items():
         return f"{key}={value}"

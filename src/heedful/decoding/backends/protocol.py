@@ -11,7 +11,7 @@ from heedful.decoding.steps import StepFunction
 from heedful.errors import InputError
 from heedful.settings.options import Precision
 
-Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that may be written; None: all
+Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids of its shortlist; None: all
 
 
 class HeadWeights(NamedTuple):
@@ -19,8 +19,8 @@ class HeadWeights(NamedTuple):
 
     Attributes:
         encoder: the encoder's self-attention, (H, S, S).
-        decoder: the decoder's, (H, T, T); of the layers that have some.
-        cross: of the decoder on the source, (H, T, S).
+        decoder: the decoder's self-attention, (H, T, T), for the layers that have it.
+        cross: the decoder's attention to the source, (H, T, S).
     """
 
     encoder: list[NDArray[np.float32]]
@@ -29,15 +29,15 @@ class HeadWeights(NamedTuple):
 
 
 class Backend(Protocol):
-    """Makes step functions. It knows ids only: neither text nor how outputs are searched.
+    """Makes step functions. It only knows ids: no text, and no search.
 
-    A class that inherits from this one has to define `name`, `step` and `forced_step` alone.
+    A class that inherits from this one only has to define `name`, `step` and `forced_step`.
 
     Attributes:
-        name: the name that users know it by.
-        precision: of its matrix multiplications.
+        name: the name for users.
+        precision: the precision of its matrix multiplications.
         device: the kind of device that computes, "cpu" or "cuda".
-        records_attention: whether it gives attention weights, and coverage to its step functions.
+        records_attention: whether it has attention weights, and coverage for its step functions.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Backend(Protocol):
 
     @property
     def parallel_batches(self) -> int:
-        """How many batches to search at the same time, each in a thread of its own."""
+        """The number of batches to search at the same time, each in its own thread."""
         return 1
 
     def step(
@@ -61,10 +61,10 @@ class Backend(Protocol):
         """Encode a batch and return its step function, to be used inside the block.
 
         Args:
-            sources: ids with the special tokens that the encoder reads; at least one source.
-            threads: for this batch; they change no result.
-            allowed: for each source the ids that its output may consist of, ascending; None: all.
-            coverage: whether to return a `CoverageTracker`; asked for only where attention is recorded.
+            sources: the ids that the encoder reads, special tokens included; at least one source.
+            threads: the number of threads for this batch; they change no result.
+            allowed: for each source the ids that its output may have, ascending; None: all.
+            coverage: whether to return a `CoverageTracker`; only if the backend records attention.
         """
         ...
 
@@ -80,7 +80,7 @@ class Backend(Protocol):
     ) -> AbstractContextManager[StepFunction]:
         """Return a step function for teacher forcing: its input ids are the reference outputs only.
 
-        It gives what `step` gives, up to rounding, and may compute all positions at once.
+        It equals `step` up to rounding, and may compute all positions at once.
         """
         ...
 
@@ -94,16 +94,15 @@ class Backend(Protocol):
     ) -> list[NDArray[np.float64]]:
         """Return for each output of a batch the cross-attention (T, S) of the steps that predict its tokens.
 
-        It is that of a decoder layer, as a mean over its heads. Where no layer is named, it is the last but
-        one (of a single layer, that one): there, alignments come out best by themselves, better than in the
-        last layer or as a mean over all layers (Garg et al., 2019; our models agree, docs/log.md). Several
-        models have the mean over the models.
+        It is the mean over the heads of one decoder layer, and over the models of an ensemble. The default is
+        the last layer but one (or the only one), because it gives the best alignments: better than the last
+        layer or the mean over all layers (Garg et al., 2019; our models agree, docs/log.md).
 
         Args:
-            sources: ids with the special tokens that the encoder reads; at least one source.
+            sources: the ids that the encoder reads, special tokens included; at least one source.
             outputs: for each source the ids that the decoder writes, at least one.
-            start_id: what the decoder reads first.
-            layer: of the decoder, from 1; None: the last but one.
+            start_id: the first input of the decoder.
+            layer: the decoder layer, from 1; None: the last but one.
 
         Raises:
             InputError: there is no such layer, or the backend records no attention.
@@ -111,11 +110,11 @@ class Backend(Protocol):
         raise InputError(f"engine={self.name!r} records no attention; engine='auto' does")
 
     def head_weights(self, source: Sequence[int], tgt_in: Sequence[int]) -> HeadWeights:
-        """Return the attention weights of each head for one sentence pair; of several models, the first's.
+        """Return the attention weights of each head for one sentence pair; of an ensemble, the first model's.
 
         Args:
-            source: ids with the special tokens that the encoder reads.
-            tgt_in: the ids that the decoder reads, from the start token on.
+            source: the ids that the encoder reads, special tokens included.
+            tgt_in: the ids that the decoder reads, start token included.
 
         Raises:
             InputError: the backend records no attention.
@@ -124,7 +123,7 @@ class Backend(Protocol):
 
 
 def attention_layer(num_layers: int, layer: int | None) -> int:
-    """Return the index of the decoder layer that attention is taken from: see `Backend.attention`.
+    """Return the index of the decoder layer to read attention from: see `Backend.attention`.
 
     Raises:
         InputError: the decoder does not have that layer.

@@ -32,20 +32,20 @@ _ATTENTION_NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_at
 
 
 NO_MAPS = (
-    "the cross-attention of this model is a class of its own that gives no weights; inherit from "
-    "ScaledDotProductAttention and pass them through its dropout, or ask for no coverage and no attention"
+    "the cross-attention of this model is a custom class that records no weights; inherit from "
+    "ScaledDotProductAttention and pass them through its dropout, or use no coverage and no attention"
 )
 
 
 class CrossAttention:
-    """The attention of models to the source, as each of their forward passes goes by."""
+    """The cross-attention of models in each forward pass."""
 
     def __init__(self, recorders: Sequence[AttentionRecorder]) -> None:
-        """Read what is recorded, one recorder for each model."""
+        """Read from recorders, one for each model."""
         self._recorders = recorders
 
     def latest(self) -> Tensor:
-        """Return the weights (B, T, S) of the latest pass, as a mean over the models, and forget them."""
+        """Return the weights (B, T, S) of the latest pass, as a mean over the models, and delete them."""
         of_models = []
         for recorder in self._recorders:
             if not recorder.maps:
@@ -61,7 +61,7 @@ class CrossAttention:
 def record_cross_attention(
     models: Sequence[Transformer], *, layer: int | None = None
 ) -> Iterator[CrossAttention]:
-    """Record the forward passes inside the block, of a layer as `Backend.attention` counts them."""
+    """Record a layer in the forward passes of the block; for the layer, see `Backend.attention`."""
     with ExitStack() as stack:
         yield CrossAttention(
             [stack.enter_context(record_attention(_cross_attention(model, layer))) for model in models]
@@ -74,7 +74,7 @@ def _cross_attention(model: Transformer, layer: int | None) -> MultiHeadAttentio
     return chosen.cross_attention
 
 
-_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, unless one position has more
+_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, or one position
 _ROWS_MULTIPLE = 64
 
 
@@ -90,7 +90,7 @@ class TorchTokens(NextTokens):
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Make one transfer from the device, but for rows where more candidates tie than are to spare.
+        """Make one transfer from the device, and more only for rows with many ties.
 
         Logits in bfloat16 often tie.
         """
@@ -129,10 +129,10 @@ class TorchTokens(NextTokens):
 
 
 class RestrictedStep(StepFunction):
-    """Another step function, of which each sentence may be written with some tokens only.
+    """A step function with a restricted vocabulary for each sentence.
 
-    The others have the log-probability -inf, and the probabilities of those that are left sum to 1. Where all
-    are, nothing changes, to the last bit.
+    Other tokens have log-probability -inf, and the rest is renormalised. If all tokens are allowed, nothing
+    changes, to the last bit.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class RestrictedStep(StepFunction):
         vocab_size: int,
         device: torch.device,
     ) -> None:
-        """Wrap a step function that has no input ids yet; `allowed` has the ids for each sentence."""
+        """Wrap a step function that has no input ids yet; `allowed` has the ids of each sentence."""
         is_out = torch.ones(len(allowed), vocab_size, dtype=torch.bool)
         for row, ids in zip(is_out, allowed, strict=True):
             row[torch.from_numpy(ids)] = False
@@ -171,7 +171,7 @@ class ModelStep(StepFunction):
         Args:
             model: on its device.
             src: on the same device.
-            graphs: replay steps as CUDA graphs, if the model allows it.
+            graphs: whether to replay steps as CUDA graphs, if the model allows it.
         """
         self._device = src.device
         memory = model.encode(src)
@@ -195,7 +195,7 @@ class ModelStep(StepFunction):
 class ForcedStep(StepFunction):
     """The step function of a Transformer in teacher forcing.
 
-    All states are computed at once, and the log-probabilities of a few positions at a time: there never is a
+    All states are computed at once, but log-probabilities for a few positions at a time: there is never a
     tensor (B, T, V).
     """
 
@@ -204,7 +204,7 @@ class ForcedStep(StepFunction):
     ) -> None:
         """Encode `src` (B, S), padded with the model's source pad id, and decode the outputs."""
         longest = max(map(len, outputs))
-        tgt_in = torch.full((len(outputs), longest), start_id)  # what pads it is never looked at
+        tgt_in = torch.full((len(outputs), longest), start_id)  # the padding is never read
         for row, output in zip(tgt_in, outputs, strict=True):
             row[1 : len(output)] = torch.tensor(output[:-1])
         self._model = model
@@ -215,13 +215,13 @@ class ForcedStep(StepFunction):
 
     @override
     def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
-        """Return what may follow the next token of the reference, whatever `last_ids` are."""
+        """Return what may follow the next token of the reference; `last_ids` are ignored."""
         if not self._ready:
             num_rows = len(self._rows)
             num_positions = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
             states_ND = self._states_TBD[:num_positions, self._rows].flatten(0, 1)
             self._states_TBD = self._states_TBD[num_positions:]
-            # Shapes that repeat are prepared once and kept: those of bfloat16 GEMMs are many megabytes.
+            # Repeated shapes are prepared once; for bfloat16 GEMMs, each shape takes many megabytes.
             filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
             log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])
             self._ready = list(log_probs.view(-1, num_rows, log_probs.shape[-1]).unbind())
@@ -235,14 +235,14 @@ class ForcedStep(StepFunction):
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """Log-probabilities (..., V), of a softmax in float32, or float64 for a float64 model."""
+    """Return log-probabilities (..., V), in float32, or in float64 for a float64 model."""
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     return torch.log_softmax(logits, dim=-1)
 
 
 class TorchBackend(Backend):
-    """Steps computed by torch, one batch at a time: it shares each operation out over its threads."""
+    """Steps computed by torch, one batch at a time: all threads share each operation."""
 
     name = "torch"
     records_attention = True
@@ -251,7 +251,7 @@ class TorchBackend(Backend):
         """Use models that are on one device.
 
         Args:
-            models: whose probabilities are averaged.
+            models: the models of an ensemble, or one.
             precision: "float32", "bf16" or "fp16".
         """
         self.precision: Precision = precision
@@ -270,10 +270,10 @@ class TorchBackend(Backend):
         allowed: Allowed = None,
         coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """Return the steps of a search; the threads are all those of torch."""
+        """Return the steps of a search; torch uses all of its threads."""
         del threads
         recorded = self._models if coverage else []
-        graphs = self._graphs and not coverage  # which is recorded by Python
+        graphs = self._graphs and not coverage  # Python records coverage
         with self._inference(), record_cross_attention(recorded) as attention:
             steps = [ModelStep(model, self._pad(sources, model), graphs=graphs) for model in self._models]
             step = self._restricted(steps, allowed)
@@ -295,8 +295,8 @@ class TorchBackend(Backend):
     ) -> Iterator[StepFunction]:
         """Return the steps of given outputs.
 
-        In float32 all positions are computed at once, which differs from a search by rounding alone. In bf16
-        and fp16 that would be too much: they step as in a search, and so does what has a coverage. Where
+        In float32 all positions are computed at once, which differs from a search by rounding only. In bf16
+        and fp16 the difference would be too large, so they step as in a search, and so does coverage. If
         torch sums in another order for another number of rows or threads, a log-probability may still differ
         by the rounding of its precision: in fp16 by some thousandths.
         """
