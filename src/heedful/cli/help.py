@@ -1,6 +1,6 @@
 """The help of a command: `--help` has the common options and an example, `--help-all` everything.
 
-Help is plain: importing rich would slow it down.
+Help is plain, because importing rich would slow it down.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH
 Context: TypeAlias = Any
 HelpFormatter: TypeAlias = Any
 _ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
-_VALUES = {int: "N", float: "X", Path: "PATH", str: "TEXT"}  # what stands for a value without another name
+_VALUES = {int: "N", float: "X", Path: "PATH", str: "TEXT"}  # placeholders of values
 
 
 class GroupedCommand(TyperCommand):
     """A command whose help has options under the headings of their `rich_help_panel`, then examples."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse the command line; of an argument too many, say which option takes it.
+        """Parse the command line; for an extra argument, suggest the option that takes it.
 
         Raises:
             UsageError: options or arguments that the command does not have.

@@ -38,7 +38,7 @@ VERBS = (
 )  # fmt: skip
 # Verbs defined in another verb's module.
 _MODULES = {"distill": "synthetic", "back-translate": "synthetic"}
-# Modules with several commands, and their help.
+# Modules with several commands, and their help texts.
 GROUPS = {
     "draw": "Draw parts of the paper, lengths of text, or model heads.",
     "bench": "Measure the speed of training or translation.",
@@ -149,7 +149,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     for name, run in commands(names).items():
         *group, verb = name.split()
         parent = groups[group[0]] if group else app
-        # Reported here too, inside of click, which would make an Abort of its own from Ctrl-C.
+        # Reported inside of click too, which would turn Ctrl-C into its own Abort.
         parent.command(verb, cls=GroupedCommand)(
             report_errors()(command_of(run, has_options=names is not every))
         )

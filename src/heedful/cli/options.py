@@ -1,7 +1,4 @@
-"""The command line of a task: the fields of a dataclass and of its groups are arguments and options.
-
-Help is plain: importing rich would slow `--help` down.
-"""
+"""The command line of a task: the fields of a dataclass and of its groups are arguments and options."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +49,7 @@ def sampling_overrides(
     sample: bool = False,
     strategy: str | None = None,
 ) -> dict[str, Any]:
-    """Return the strategy in place of beam search and its settings; nothing where none is asked for.
+    """Return the strategy that replaces beam search, and its settings; nothing if none is chosen.
 
     Raises:
         BadParameter: contradictory options.

@@ -15,9 +15,9 @@ _STDIN = 0
 _SEARCHES = "heedful.decoding"  # the logger of all engines
 _SHOWN = 5
 _SLOW = 10.0  # seconds after which a faster option is suggested
-_BETWEEN_LINES = 60.0  # seconds, where the progress of a translation is printed and not drawn
-_PAIRS_SHOWN = 64  # between two movements of a bar
-_BETWEEN_SHARES = 20.0  # where that of other work is
+_BETWEEN_LINES = 60.0  # seconds between printed lines of a translation's progress
+_BETWEEN_SHARES = 20.0  # seconds between printed lines of other progress
+_PAIRS_SHOWN = 64  # pairs between two movements of a bar
 
 
 def check_stdin_once(**inputs: Path | Sequence[Path] | None) -> None:
@@ -56,9 +56,9 @@ def argument_text(text: str, name: str) -> str:
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """Print the warnings of the search on stderr: the first few, and at the end how many more there were.
+    """Print the first warnings of the search on stderr, and at the end the number of the others.
 
-    How many outputs their length limit has cut is said at the end, once for all.
+    The number of outputs that their length limit has cut is printed once, at the end.
     """
     log, handler = logging.getLogger(_SEARCHES), _Warnings()
     log.addHandler(handler)
@@ -130,12 +130,12 @@ def translation_display(
     """Yield a function that shows the progress of a long translation: on a terminal as a bar, else in lines.
 
     Args:
-        share_read: returns how much of the input was read, 0 to 1; None: not known.
-        items: what is translated.
-        size: what is counted of them.
+        share_read: returns the share of the input that was read, 0 to 1; None: not known.
+        items: the name of the translated items.
+        size: the name of the counted units.
 
     Yields:
-        A function of the lines that are done, and of the tokens that were written since the start.
+        A function of the number of items done, and the number of units written since the start.
     """
     started = latest = time.monotonic()
     share_before = share_read() or 0.0

@@ -1,11 +1,11 @@
-"""A guided aligner: word alignments learned from the links of a statistical model, beside a trained model.
+"""A guided aligner: word alignments learned from the links of a statistical model, for a trained model.
 
 Garg et al. (2019, "Jointly Learning to Align and Translate with Transformer Models") train a head of the
-decoder towards such links. Here it is an attention of its own, from target tokens to source tokens, over the
-model's embeddings of them and of their neighbours. The model itself stays as it is, and so do its
-translations. As both texts are known, no pass of the decoder is needed, and no backend has to record
-attention. Both directions are learned at once, and a link is as probable as both say (Dou and Neubig, 2021,
-"Word Alignment by Fine-tuning Embeddings on Parallel Corpora").
+decoder towards such links. Here a separate attention is trained, from target tokens to source tokens, over
+the model's embeddings of the tokens and their neighbours. The model and its translations do not change.
+Because both texts are known, it needs no decoder pass and no recorded attention. Both directions are learned
+at once, and the probability of a link is their product (Dou and Neubig, 2021, "Word Alignment by Fine-tuning
+Embeddings on Parallel Corpora").
 """
 
 import json
@@ -27,11 +27,11 @@ from heedful.settings.parsing import parse_json
 from heedful.storage.bundle import WEIGHTS_FILE, Bundle, StoredModel, add_file, bundle_file_names
 from heedful.storage.weights_file import embedding_names, utf_8_name
 
-ALIGNER_FILE = "aligner.safetensors"  # of a bundle
+ALIGNER_FILE = "aligner.safetensors"  # in a bundle
 FORMAT_VERSION = 1
-_KEY = "heedful-aligner"  # of the metadata
-_WAVES = 8  # cosines and sines that say where in its sentence a token is
-_LEAST = 0.1  # probability of a link of words
+_KEY = "heedful-aligner"  # in the metadata
+_WAVES = 8  # the number of cosines and of sines for the position of a token
+_LEAST = 0.1  # the lowest probability of a link between words
 
 Floats = NDArray[np.float32]
 
@@ -39,11 +39,11 @@ Floats = NDArray[np.float32]
 def guided_loss(scores: Floats, links: Floats) -> tuple[float, Floats]:
     """Return the loss of guided alignment (Garg et al., 2019, equation 5), and its gradient by the scores.
 
-    It is the cross-entropy between the attention of each target token and its links, each as probable as the
-    others. A target token without links counts for nothing.
+    It is the cross-entropy between the attention of each target token and a uniform distribution over its
+    links. Target tokens without links do not count.
 
     Args:
-        scores: (T, S), of target token t for source token s, before the softmax.
+        scores: (T, S), the score of target token t and source token s before the softmax.
         links: (T, S), 1 for a link, otherwise 0.
     """
     counts = links.sum(axis=1, keepdims=True)
@@ -58,13 +58,13 @@ class Aligner:
     """Attention from target to source tokens, over the embeddings of a model.
 
     Attributes:
-        query: (F, D), of target tokens; F numbers describe a token: its embedding, those of the tokens before
-            and after it, and its position.
-        key: (F, D), of source tokens.
-        slope: how much a score falls with the distance from the diagonal, from 0 to 1.
-        src_embeddings: (V, D), of a mean square of 1.
-        tgt_embeddings: of the target's vocabulary.
-        null_id: the end token of the source, which stands for no link.
+        query: (F, D), for target tokens; the F features of a token are its embedding, the embeddings of the
+            tokens before and after it, and its position.
+        key: (F, D), for source tokens.
+        slope: (1,), the decrease of a score with the distance from the diagonal, which is from 0 to 1.
+        src_embeddings: (V, D), with a mean square of 1.
+        tgt_embeddings: the same for the target vocabulary.
+        null_id: the end token of the source; a link to it means no link.
         record: how it was learned, for people.
     """
 
@@ -83,16 +83,16 @@ class Aligner:
         src_words: Sequence[Sequence[int]],
         tgt_words: Sequence[Sequence[int]],
     ) -> Alignment:
-        """Align words, by the probabilities of links of their tokens.
+        """Align words by the probabilities of links between their tokens.
 
-        A word is linked with its most probable word of the other text, from either side, where that is
-        probable enough.
+        Each word of both texts is linked with its most probable word of the other text, if the probability is
+        high enough.
 
         Args:
-            src: ids of the source, without special tokens.
-            tgt: those of the target.
-            src_words: for each source token the words that it is a part of, mostly one.
-            tgt_words: the same of the target.
+            src: the ids of the source, without special tokens.
+            tgt: the ids of the target, without special tokens.
+            src_words: for each source token, the words that it is a part of (usually one).
+            tgt_words: the same for each target token.
         """
         if not tgt:
             return Alignment(())
@@ -114,7 +114,7 @@ class Aligner:
         return result - self.slope * _distances(len(src), len(tgt))
 
     def add_to(self, bundle: Path) -> Path:
-        """Write it, without the embeddings, to a bundle's directory; return the file's path.
+        """Write the aligner, without the embeddings, to a bundle's directory; return the path of the file.
 
         Raises:
             BundleError: it cannot be written.
@@ -125,10 +125,10 @@ class Aligner:
 
     @classmethod
     def load(cls, bundle: Bundle) -> Self | None:
-        """Return the aligner of a bundle; None where it has none.
+        """Return the aligner of a bundle; None if it has none.
 
         Raises:
-            BundleError: it is damaged, of a newer format, or another model's.
+            BundleError: the aligner is damaged, of a newer format, or of another model.
         """
         stored = None if bundle.path is None else stored_aligner(bundle.path)
         if bundle.path is None or stored is None:
@@ -145,10 +145,10 @@ class Aligner:
 
 
 def stored_aligner(bundle: Path) -> tuple[tuple[Floats, ...], dict[str, Any]] | None:
-    """Return query, key and slope of the aligner in a bundle's directory, and its record; None: it has none.
+    """Return query, key and slope of the aligner in a bundle's directory, and its record; None: no aligner.
 
     Raises:
-        BundleError: it is damaged, or of a newer format.
+        BundleError: the aligner is damaged, or of a newer format.
     """
     if ALIGNER_FILE not in bundle_file_names(bundle):
         return None
@@ -166,7 +166,7 @@ def stored_aligner(bundle: Path) -> tuple[tuple[Floats, ...], dict[str, Any]] | 
 
 
 def stored_embeddings(bundle: Bundle) -> tuple[Floats, Floats]:
-    """Return the embeddings of source and target of a bundle on disk, each (V, D), of a mean square of 1.
+    """Return the source and target embeddings of a bundle on disk, (V, D) each, with a mean square of 1.
 
     Raises:
         BundleError: they cannot be read.
@@ -187,17 +187,17 @@ def learn_aligner(
     pairs: int | None = None,
     seed: int = 1,
 ) -> Aligner:
-    """Learn an aligner by Adam from sentence pairs, towards the links that `mutual_links` finds in them.
+    """Learn an aligner with Adam from sentence pairs, towards the links that `mutual_links` finds.
 
-    A target token without a link is to be linked with the end of the source.
+    A target token without a link is linked with the end token of the source.
 
     Args:
-        src: the ids of each source text, none of them empty and without special tokens.
-        tgt: those of its translation.
-        bundle: of the model, on disk.
+        src: the ids of each source text, not empty and without special tokens.
+        tgt: the ids of each translation.
+        bundle: the bundle of the model, on disk.
         record: how it was learned, for people.
-        pairs: learned from, one after the other; None: each ten times, but 15,000 at most.
-        seed: of the order, of the first weights and of dropout.
+        pairs: the number of pairs to learn from; None: each pair ten times, but at most 15,000.
+        seed: the seed of the order, the first weights and dropout.
     """
     links = mutual_links(src, tgt)
     pairs = min(10 * len(src), 15_000) if pairs is None else pairs
@@ -226,7 +226,7 @@ _SLOPE, _RATE, _WARMUP, _BETAS, _DROPOUT, _BATCH = 4.0, 1e-3, 0.1, (0.9, 0.999),
 
 
 def _batches(lengths: Sequence[int], pairs: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of each batch, until there were as many pairs."""
+    """Yield the indices of each batch, until this number of pairs is reached."""
     done = 0
     while done < pairs:
         order = rng.permutation(len(lengths))[: pairs - done]
@@ -240,7 +240,7 @@ def _gradients(
     pairs: Sequence[tuple[Sequence[int], Sequence[int], set[tuple[int, int]]]],
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the gradients of a batch's mean loss by query, key and slope."""
+    """Return the gradients of a batch's mean loss with respect to query, key and slope."""
     of_query, of_key = np.zeros_like(aligner.query), np.zeros_like(aligner.key)
     of_slope, scale = np.zeros_like(aligner.slope), aligner.query.shape[1] ** -0.5
     src_ids = [[*src, aligner.null_id] for src, _, _ in pairs]
@@ -290,7 +290,7 @@ def _num_features(width: int) -> int:
 
 
 def _features(ids: Sequence[int], embeddings: Floats) -> Floats:
-    """Return what describes each token of a text, (L, F): see `Aligner`."""
+    """Return the features of each token of a text, (L, F): see `Aligner`."""
     own = np.zeros((len(ids) + 2, embeddings.shape[1]), np.float32)
     own[1:-1] = embeddings[np.asarray(ids, np.int64)]
     angles = relative_positions(len(ids))[:, None] * np.arange(_WAVES) * np.pi
@@ -300,7 +300,7 @@ def _features(ids: Sequence[int], embeddings: Floats) -> Floats:
 
 
 def _distances(num_src: int, num_tgt: int) -> Floats:
-    """Return how far each pair of positions is from the diagonal, (T, S), from 0 to 1."""
+    """Return the distance of each pair of positions from the diagonal, (T, S), from 0 to 1."""
     return np.abs(relative_positions(num_tgt)[:, None] - relative_positions(num_src)).astype(np.float32)
 
 

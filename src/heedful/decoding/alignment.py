@@ -1,15 +1,16 @@
 """Word alignments from cross-attention, in Pharaoh form.
 
-A target token is aligned with the source token of the highest weight, by the mean of the heads of one layer
-of the decoder: by default the last but one, at the step that predicts the target token (Garg et al., 2019,
-"Jointly Learning to Align and Translate with Transformer Models"). With `shift`, it is one step later, where
-the target token is the decoder's input: better in the middle layers of deep models, the third of six (Chen et
-al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"), and far worse in shallow ones
-(docs/alignments.md). Two words are aligned if any of their tokens are, as in both papers.
+A target token is aligned with the source token of the highest weight, averaged over the heads of one decoder
+layer: by default the last but one, at the step that predicts the target token (Garg et al., 2019, "Jointly
+Learning to Align and Translate with Transformer Models"). With `shift`, attention is read one step later,
+when the target token is the decoder's input. This is better in the middle layers of deep models, for example
+the third of six (Chen et al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"), and
+far worse in shallow models (docs/alignments.md). Two words are aligned if any of their tokens are, as in both
+papers.
 
-Unlike there, the weights of each source token are first divided by their sum over the target: a token that
-many steps attend to, such as the full stop, says little about any of them. So 8 to 11 more of 100 links are
-found.
+Unlike there, the weights of a source token are first divided by their sum over the target, because a token
+that many steps attend to, such as the full stop, says little about any of them. This finds 8 to 11 more of
+100 links.
 """
 
 import re
@@ -40,7 +41,7 @@ class Alignment:
         return cls(tuple(sorted(links, key=lambda link: link[::-1])))
 
     def moved(self, src: int, tgt: int) -> "Alignment":
-        """Return the links with these numbers of words added: those before a segment in its line."""
+        """Return the links with these numbers of words added, for a segment with words before it."""
         return Alignment(tuple((src + one, tgt + other) for one, other in self.links))
 
     def __str__(self) -> str:
@@ -54,7 +55,7 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentMethod:
-    """Where alignments are read: a decoder layer, from 1 (None: the last but one), and `shift`, see above."""
+    """The attention to read: a decoder layer, from 1 (None: the last but one), and `shift`, see above."""
 
     layer: int | None = None
     shift: bool = False
@@ -82,7 +83,7 @@ def split_words(text: str) -> list[str]:
 
 
 def words_before(text: str, positions: Iterable[int]) -> list[int]:
-    """Return, for each position in a text, how many words end there or before."""
+    """Return, for each position in a text, the number of words that end there or before."""
     ends = [end for _, end in words_between_spaces(text)]
     return [bisect_right(ends, position) for position in positions]
 
@@ -96,11 +97,11 @@ def relative_weights(weights_TS: NDArray[np.float64]) -> NDArray[np.float64]:
 def align_words(
     weights: NDArray[np.floating], src_words: Sequence[Sequence[int]], tgt_words: Sequence[Sequence[int]]
 ) -> Alignment:
-    """Align the words whose tokens attend to each other.
+    """Align words by the attention between their tokens.
 
     Args:
-        weights: (T, S), of target token t on source token s; special tokens are left out.
-        src_words: for each source token the words that it is a part of, mostly one.
+        weights: (T, S), the attention of target token t to source token s, without special tokens.
+        src_words: for each source token, the words that it is a part of (usually one).
         tgt_words: the same for each target token.
     """
     links = {
@@ -115,13 +116,13 @@ def align_words(
 def attended_words(
     weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
 ) -> list[str]:
-    """Return the text of a line that each of U positions attends to most, with the space before it, if any.
+    """Return the source text that U positions attend to most, with the space before it, if any.
 
     Args:
-        weights_US: the attention (U, S) to each token of the line, and perhaps to more behind them.
-        line: the source text, in which there is a word.
-        tokenizer: it has tokenised the line.
-        whole: whether to return whole words, or tokens as they stand in the line.
+        weights_US: the attention (U, S) to each token of the line; columns after these are ignored.
+        line: the source text, with at least one word.
+        tokenizer: the source tokenizer.
+        whole: whether to return whole words, or single tokens.
     """
     runs: list[list[int]] = []  # of tokens that belong together
     spans, last = tokenizer.spans(line), 0
@@ -148,18 +149,18 @@ def words_of_tokens(
 
 
 def _words_of_spans(words: Sequence[Span], spans: Iterable[Span]) -> list[range]:
-    """Return, for each span of a text, the numbers of the words that it has a part of."""
+    """Return, for each span of a text, the numbers of the words that it overlaps."""
     starts, ends = [start for start, _ in words], [end for _, end in words]
     first_and_behind = ((bisect_right(ends, start), bisect_left(starts, end)) for start, end in spans)
     return [range(min(first, behind), behind) for first, behind in first_and_behind]
 
 
 def token_ends(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """Return where each token of an output ends in its text: what it adds to the text of those before it.
+    """Return the position in the text where each token of an output ends.
 
     Args:
-        text: of the output.
-        ids: of its tokens.
+        text: the text of the output.
+        ids: the ids of its tokens.
         decode: returns the text of the first tokens.
     """
     ends = []
@@ -170,12 +171,12 @@ def token_ends(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], 
 
 
 def texts_of_tokens(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[str, ...]:
-    """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
+    """Cut an output into the texts of its tokens: the text that each adds to the tokens before it."""
     return cut(text, token_ends(text, ids, tokenizer.decode))
 
 
 def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
-    """Return the parts of a text that end there; the last that has any has what remains."""
+    """Return the parts of a text with these ends; the last nonempty part also has the rest."""
     parts, at = [], 0
     for end in ends:
         parts.append(text[at : max(at, end)])
@@ -187,7 +188,7 @@ def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
 
 
 def words_of_ends(text: str, ends: Sequence[int]) -> list[list[int]]:
-    """Return, for each token of an output, the words that it is a part of; each begins where one ends."""
+    """Return, for each token of an output, the words that it is a part of, given the tokens' ends."""
     starts = accumulate(ends, max, initial=0)
     return [
         [*parts] for parts in _words_of_spans(words_between_spaces(text), zip(starts, ends, strict=False))
@@ -199,6 +200,6 @@ def _common(a: str, b: str) -> int:
 
 
 def _best_words(row: NDArray[np.floating], src_words: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Return the words of the source token with the highest weight, of those that are part of a word."""
+    """Return the words of the source token with the highest weight; tokens outside words do not count."""
     in_words = [s for s, words in enumerate(src_words) if words]
     return src_words[max(in_words, key=lambda s: row[s])] if in_words else ()

@@ -1,4 +1,4 @@
-"""Glossaries: terms of a source language, and how a translation must write each of them."""
+"""Glossaries: terms of a source language, and their required translations."""
 
 import hashlib
 import re
@@ -35,7 +35,7 @@ class TermText:
 
     Attributes:
         text: one or more words.
-        any_ending: whether the last word may have any ending, none too.
+        any_ending: whether the last word may have any ending, or none.
     """
 
     text: str
@@ -51,9 +51,9 @@ class Entry:
 
     Attributes:
         source: the term.
-        targets: the forms of which a translation must contain one.
-        match_case: whether the source must be written exactly so. Without it, upper and lower case count as
-            the same, except in a term that is all capitals, such as "US".
+        targets: the alternative forms; a translation must contain one.
+        match_case: whether the source must match in case. Otherwise case is ignored, except in a term of
+            capitals only, such as "US".
     """
 
     source: TermText
@@ -67,8 +67,8 @@ class PlacedTerm:
 
     Attributes:
         source: the term, as the glossary has it.
-        target: the first of its forms that is in the translation; None: none is.
-        spans: where the translation has any of its forms, in characters; the end is that behind the last.
+        target: the first form that is in the translation; None: there is none.
+        spans: the characters of each form in the translation, from the first one to the one after the last.
     """
 
     source: str
@@ -78,14 +78,14 @@ class PlacedTerm:
 
 @dataclass(frozen=True, repr=False)
 class Glossary:
-    """Terms and their translations; a search writes those that apply to a sentence.
+    """Terms and their translations; a search writes the terms that apply to a sentence.
 
     >>> glossary = Glossary.of({"fire": "Feuer", "fire truck": ["Feuerwehrauto", "Löschfahrzeug"]})
     >>> [str(entry.source) for entry in glossary.applicable("Fire in a fire truck and no firefly.")]
     ['fire', 'fire truck']
 
     Attributes:
-        entries: the terms, each once.
+        entries: the terms, without repetitions.
     """
 
     entries: tuple[Entry, ...]
@@ -93,7 +93,7 @@ class Glossary:
     @classmethod
     @checked
     def of(cls, terms: Mapping[str, str | Sequence[str]]) -> Self:
-        """Return a glossary of source terms and their target forms, whose signs have no special meaning.
+        """Return a glossary of source terms and their target forms; no sign has a special meaning.
 
         Raises:
             InputError: a term without a text.
@@ -109,12 +109,12 @@ class Glossary:
     def load(cls, path: str | Path) -> Self:
         """Read a file of lines `source<TAB>target`, or `source<TAB>target<TAB>case`.
 
-        Several target forms stand between `|`, and a `*` at the end of a term stands for any ending. A
-        backslash before one of these makes it a sign like others.
+        Target forms are separated by `|`, and `*` at the end of a term means any ending. A backslash before
+        these signs takes their meaning away.
 
         Raises:
-            CorpusError: as `read_lines`.
-            InputError: naming the file and the first bad line.
+            CorpusError: a file that cannot be read.
+            InputError: a bad line; the message names the file and the first one.
         """
         entries: dict[TermText, tuple[int, Entry]] = {}
         for number, line in enumerate(read_lines(Path(path)), start=1):
@@ -138,7 +138,7 @@ class Glossary:
         return hash(self._digest)
 
     def prepared(self) -> Self:
-        """Return the glossary, ready for use: the first lookup in a large one would take seconds."""
+        """Return the glossary, indexed: otherwise the first lookup in a large one takes seconds."""
         _ = self._digest, self._by_first_word
         return self
 
@@ -147,10 +147,10 @@ class Glossary:
         return hashlib.sha256(repr(self.entries).encode("utf-8", "surrogatepass")).hexdigest()
 
     def applicable(self, text: str) -> list[Entry]:
-        """Return the entries whose terms stand in a text, in their order there, each once.
+        """Return the entries with terms in a text, in the order of the text, without repetitions.
 
-        Terms are whole words. Where several begin at a word the longest applies, and what it covers is not
-        part of another term.
+        Terms are whole words. If several begin at a word, the longest one applies, and its words belong to no
+        other term.
         """
         words, at = words_of(text), 0
         folded = [word.casefold() for word in words]
@@ -165,7 +165,7 @@ class Glossary:
 
     @cached_property
     def _by_first_word(self) -> "dict[tuple[bool, str], list[_SourceTerm]]":
-        """The terms by their first word, and whether that is only the beginning of a word."""
+        """The terms by their first word, and whether it is only the beginning of a word."""
         index: dict[tuple[bool, str], list[_SourceTerm]] = {}
         for entry in self.entries:
             term = _SourceTerm(entry)
@@ -181,7 +181,7 @@ class Glossary:
 
 
 def merged(glossaries: Sequence[Glossary]) -> Glossary:
-    """Return one glossary of several; the first that has a term says how to write it."""
+    """Return one glossary of several; for a term in several of them, the first one counts."""
     if len(glossaries) == 1:
         return glossaries[0]
     entries: dict[TermText, Entry] = {}
@@ -191,7 +191,7 @@ def merged(glossaries: Sequence[Glossary]) -> Glossary:
 
 
 class _SourceTerm:
-    """The source of an entry, as it is looked for."""
+    """The source of an entry, prepared for the search in texts."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -209,9 +209,9 @@ class _SourceTerm:
 
 
 def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm, ...]:
-    """Return which of the entries that apply to a text are met in its translation, and where.
+    """Return, for entries that apply to a text, the forms in its translation and their places.
 
-    Forms are whole words, written exactly so. At the beginning the first letter may be a capital.
+    Forms are whole words and match in case. At the beginning, the first letter may be a capital.
     """
     if not entries:
         return ()
@@ -241,7 +241,7 @@ def _composed(text: str) -> str:
 
 
 def _word_spans(text: str) -> list[tuple[int, int]]:
-    """Return where each of `words_of` a text begins and ends in it, in characters."""
+    """Return the first character of each word of a text (see `words_of`), and the one after its last."""
     starts, ends, at = list[int](), list[int](), 0  # in the text, of each character of the composed one
     for cluster in text if unicodedata.is_normalized("NFC", text) else _clusters(text):
         size = len(_composed(cluster))
@@ -321,10 +321,10 @@ def _with_capital(word: str) -> str:
 
 @lru_cache(maxsize=8192)
 def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
-    """Return a term as ids; None: this tokenizer has no tokens for it.
+    """Return a term as ids; None if the tokenizer has no tokens for it.
 
-    Its forms are tokenised as within a sentence, and as at the beginning, where the first letter may be a
-    capital.
+    Its forms are tokenised for the middle of a sentence and for its beginning, where the first letter may be
+    a capital.
     """
     continues = continuing_tokens(tokenizer)
     forms: dict[Form, None] = {}
@@ -345,7 +345,7 @@ def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
 
 
 def _ids_after_a_token(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids of a text that follows a comma; none where the two share a token."""
+    """Return the ids of a text after a comma; none if both share a token."""
     is_unspaced = _IS_UNSPACED.match(text) is not None
     before = "、" if is_unspaced else ","
     first, ids = tokenizer.encode(before), tokenizer.encode(before + " " * (not is_unspaced) + text)
@@ -354,7 +354,7 @@ def _ids_after_a_token(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def continuing_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Return for each token, (V,), whether it goes on with the word before it."""
+    """Return for each token, (V,), whether it continues the word before it."""
     before = tokenizer.encode("a")
     text = tokenizer.decode(before)
     after = (tokenizer.decode([*before, i])[len(text) :] for i in range(tokenizer.vocab_size))
@@ -373,7 +373,7 @@ def _token_texts(tokenizer: Tokenizer) -> list[str]:
 
 
 def _tokens_from(tokenizer: Tokenizer, token: int) -> list[int]:
-    """Return a token and those that begin with its text, as "▁Hunde" does with "▁Hund"."""
+    """Return a token and all tokens that begin with its text; for example "▁Hunde" for "▁Hund"."""
     texts = _token_texts(tokenizer)
     longer = (i for i, text in enumerate(texts) if i != token and text.startswith(texts[token]))
     return [token, *longer][:_MOST_ENDINGS]

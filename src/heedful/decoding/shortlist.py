@@ -1,4 +1,4 @@
-"""Shortlists: for each sentence the few target tokens that its translation may be written with."""
+"""Shortlists: for each sentence, the few target tokens that its translation may have."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ from heedful.storage.weights_file import utf_8_name
 from heedful.text import TokenizerPair
 
 FORMAT_VERSION = 1
-_KEY = "heedful-shortlist"  # of the metadata
+_KEY = "heedful-shortlist"  # in the metadata
 _LARGEST_VOCABULARY = 2**24  # as in settings/run.py
 
 
 class Shortlist:
     """A lexical shortlist: candidate translations of each source token, and tokens allowed in every output.
 
-    A search that has one knows no other tokens: their probability is 0, and those of the shortlist sum to 1.
+    All other tokens have probability 0, and the probabilities of the shortlist sum to 1.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class Shortlist:
         record: Mapping[str, Any],
         multiple: int = 1,
     ) -> None:
-        """Put it together; see `learn`.
+        """Make a shortlist of its parts; see `learn`.
 
         Args:
-            always: target ids, for every sentence.
-            candidates: for each source id the target ids that come with it; probabilities do not matter.
-            vocab_sizes: of the model, source and target.
-            copies: whether each source id may stand in the output: source and target share a vocabulary.
-            tokenizers: the fingerprint of those whose ids they are.
+            always: target ids that every sentence may have.
+            candidates: for each source id the target ids that it allows; probabilities do not matter.
+            vocab_sizes: the sizes of the source and target vocabularies.
+            copies: whether the output may have the source ids, because both share a vocabulary.
+            tokenizers: the fingerprint of the tokenizers.
             record: how it was made, for people.
-            multiple: each shortlist gets the lowest ids beyond those of `always` that it lacks, until its
-                size is a multiple of this one; 8 in Marian's, whose matrices are so.
+            multiple: the size of each shortlist is rounded up to a multiple of this number, with the lowest
+                missing ids after `always`; 8 for Marian's shortlists.
         """
         self.multiple = multiple
         self.src_vocab_size, self.tgt_vocab_size = vocab_sizes
@@ -71,11 +71,10 @@ class Shortlist:
 
         Args:
             src: the ids of source texts, not empty and without the special tokens around a text.
-            tgt: those of their translations.
-            bundle: of the model; its special tokens may always be written.
-            candidates: for each source token so many of its most probable translations, the frequent ones not
-                counted.
-            frequent: so many target tokens, those that the texts have most often, may always be written.
+            tgt: the ids of their translations.
+            bundle: the bundle of the model; its special tokens are always allowed.
+            candidates: the number of most probable translations per source token, frequent tokens excluded.
+            frequent: the number of most frequent target tokens, which are always allowed.
             record: how it was made, for people.
         """
         sizes = bundle.config.model.src_vocab_size, bundle.config.model.tgt_vocab_size
@@ -97,11 +96,11 @@ class Shortlist:
         )
 
     def ids(self, source: Sequence[int], *, besides: Sequence[int] = ()) -> NDArray[np.int64]:
-        """The target ids, ascending, that the translation of a source may be written with.
+        """Return the target ids, ascending, that the translation of a source may have.
 
         Args:
             source: the ids that the encoder reads.
-            besides: more target ids, such as those of a prefix.
+            besides: further target ids, for example of a prefix.
         """
         is_in = self._is_always.copy()
         for token in set(source):
@@ -115,7 +114,7 @@ class Shortlist:
         return np.flatnonzero(is_in)
 
     def save(self, path: Path) -> None:
-        """Write it as a safetensors file, as a whole or not at all.
+        """Write the shortlist as a safetensors file, atomically.
 
         Raises:
             InputError: the file cannot be written.
@@ -141,10 +140,10 @@ class Shortlist:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote.
+        """Read a shortlist.
 
         Raises:
-            InputError: there is no such file, it is damaged, or of a newer format.
+            InputError: there is no such file, or it is damaged, or of a newer format.
         """
         try:
             with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:

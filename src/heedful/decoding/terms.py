@@ -1,9 +1,9 @@
-"""Terms that outputs must contain: how far each is written, followed token by token for all rows at once.
+"""Terms that outputs must contain: automata that follow all rows token by token.
 
-The search is that of Post and Vilar (2018), with alternatives as in Hu et al. (2019): each hypothesis is
-offered the next tokens of its missing terms, and the slots of a beam are shared by how many terms are there.
-A share of the beam compares hypotheses with different terms. So what is missing is estimated, as A* search
-does: a term costs what it cost at its best place in the sentence so far.
+The search is by Post and Vilar (2018), with alternatives as in Hu et al. (2019): the candidates of a
+hypothesis include the next tokens of its missing terms, and the slots of a beam are divided into banks by the
+number of terms that are met. A bank compares hypotheses with different terms. So the cost of missing terms is
+estimated, as in A* search: a term costs what it cost at its best place in the sentence so far.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ class Form(NamedTuple):
     """One way to write a term.
 
     Attributes:
-        ids: at least one.
-        may_continue: whether the last word may go on after it; otherwise a word must end there.
-        is_first: whether it stands only at the beginning of an output.
+        ids: at least one id.
+        may_continue: whether the last word may continue after the form; otherwise a word must end there.
+        is_first: whether the form is only for the beginning of an output.
     """
 
     ids: tuple[int, ...]
@@ -41,7 +41,7 @@ class Term:
 
     Attributes:
         forms: the alternatives, at least one.
-        continues: for each token, (V,), whether a word that it follows goes on with it.
+        continues: for each token, (V,), whether it continues the word before it.
     """
 
     forms: tuple[Form, ...]
@@ -54,15 +54,15 @@ class _Table(NamedTuple):
     Any token ends the word of an open form.
     """
 
-    edges: dict[tuple[int, int], int]  # (node, token): next node; all others lead to the root
-    children: list[list[int]]  # of each node, the tokens that go on with a form
-    needs: list[int]  # of each node, the fewest tokens to the end of a form
+    edges: dict[tuple[int, int], int]  # (node, token): next node; all other tokens lead to the root
+    children: list[list[int]]  # for each node, the tokens that continue a form
+    needs: list[int]  # for each node, the fewest tokens to the end of a form
     is_done: list[bool]  # whether a form ends here, if its word does
-    is_open: list[bool]  # whether the word need not end
-    parents: list[int]  # of each node, the one before it in its form; MET has none
+    is_open: list[bool]  # whether the word may continue
+    parents: list[int]  # for each node, the one before it in its form; MET has none
 
 
-_Path = tuple[bool, tuple[int, ...]]  # whether of forms at the beginning only, and the ids so far
+_Path = tuple[bool, tuple[int, ...]]  # whether only for the beginning of an output, and the ids so far
 _ROOT, _BEGINNING = 1, 2
 
 
@@ -105,9 +105,9 @@ def _table_of(forms: tuple[Form, ...]) -> _Table:
 
 
 class TermAutomata:
-    """The terms of the sentences of a batch, as automata in a few arrays: T terms at most of a sentence.
+    """The terms of a batch's sentences, as automata in a few arrays: at most M terms in a sentence.
 
-    A row has a node for each term of its sentence, (rows, M); a term that is not there is MET.
+    A row has a node for each term of its sentence, (rows, M); for fewer terms, the rest is MET.
 
     Attributes:
         beginnings: the nodes of each sentence before its first token, (B, M).
@@ -152,7 +152,7 @@ class TermAutomata:
         self.estimates = np.zeros(len(roots))  # of each node, the log-probability of the rest of its term
 
     def widths(self, beam_size: int) -> NDArray[np.int64]:
-        """Return the slots of each sentence's beam, (B,): where it has terms, at least one for each bank."""
+        """Return the slots of each sentence's beam, (B,): with terms, at least one for each bank."""
         least = np.minimum(self._num_terms, _MOST_BANKS) + 1
         return np.where(self._num_terms > 0, np.maximum(beam_size, least), beam_size)
 
@@ -165,12 +165,12 @@ class TermAutomata:
         return np.where(is_met, MET, following)
 
     def see(self, before: NDArray[np.int64], after: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
-        """Learn what the next tokens of terms cost, for the estimates.
+        """Update the estimates with the costs of the next tokens of terms.
 
         Args:
             before: the nodes of each row, (N, M).
-            after: the nodes after each of its candidates, (N, C, M).
-            scores: of the candidates, (N, C).
+            after: the nodes after each candidate, (N, C, M).
+            scores: the scores of the candidates, (N, C).
         """
         is_next = (self._parents[after] == self._as_parent[before][:, None]) & (after != MET)
         is_next &= (scores > -np.inf)[..., None]
@@ -189,21 +189,21 @@ class TermAutomata:
         self.estimates = estimates[self._as_parent].clip(_LEAST)
 
     def ends_words(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which tokens end the word before them: all that do not go on with it."""
+        """Return which tokens end the word before them: all tokens that do not continue it."""
         is_known = ids < len(self._continues)
         ends: NDArray[np.bool_] = ~(is_known & self._continues[np.where(is_known, ids, 0)])
         return ends
 
     def is_pending(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows (N,) have a term whose word must end now."""
+        """Return which rows (N,) have a finished form with a word that must end now."""
         pending: NDArray[np.bool_] = (self._is_done[nodes] & ~self._is_open[nodes]).any(axis=1)
         return pending
 
     def needs(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many tokens, (...), are enough to write all missing terms of nodes (..., M).
+        """Return the number of tokens, (...), that is enough to write all missing terms of nodes (..., M).
 
-        They are written one by one, one that is under way first, if that is shorter. It may go on with the
-        word of one that is done, which then is missing again.
+        Terms are written one by one. A form in progress is finished first, if that is shorter; it may
+        continue the word of a finished form, which then is missing again.
         """
         from_root = self._needs[self._roots[nodes]]
         anew: NDArray[np.int64] = np.where(self._is_done[nodes], 0, from_root).sum(axis=-1)
@@ -212,13 +212,13 @@ class TermAutomata:
         return needed
 
     def next_ids(self, nodes: NDArray[np.int64], *, all_terms: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the tokens that go on with missing terms, (N, K); NO_TOKEN fills up.
+        """Return the tokens that continue missing terms, (N, K), padded with NO_TOKEN.
 
-        In the middle of a form it is the only one to go on with, unless all are asked for.
+        In the middle of a form, only that form is continued, unless `all_terms`.
 
         Args:
             nodes: (N, M).
-            all_terms: which rows, (N,), may begin another term in the middle of one.
+            all_terms: (N,), which rows may begin another term in the middle of one.
         """
         is_within = self._is_within[nodes]
         is_missing = (nodes != MET) & ~self._is_done[nodes]
@@ -233,14 +233,14 @@ class TermAutomata:
         return offered[:, int((offered == NO_TOKEN).sum(axis=1).min(initial=offered.shape[1])) :]
 
     def banks(self, nodes: NDArray[np.int64], sentences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bank of each row: a share of the beam is for those with the same number of terms.
+        """Return the bank of each row: rows with the same number of met terms share slots of the beam.
 
         Args:
             nodes: (N, M).
             sentences: (N,), the sentence of each row.
 
         Returns:
-            (N,): from 0, the more terms the higher.
+            (N,): from 0; more met terms have a higher bank.
         """
         num_terms = self._num_terms[sentences]
         num_missing = ((nodes != MET) & ~self._is_done[nodes]).sum(axis=1)
@@ -250,11 +250,11 @@ class TermAutomata:
 
 
 def in_turn(totals: NDArray[np.float64], banks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return an order of each sentence's extensions, (B, N): the best of each bank, then the second of each.
+    """Return an order of each sentence's extensions, (B, N): the best of each bank, then the second best.
 
     Args:
-        totals: (B, N), what the search goes by, estimates included; impossible ones, -inf, come last.
-        banks: (B, N), the bank of each; of those of equal rank, that with more terms comes first.
+        totals: (B, N), the search scores, estimates included; impossible extensions, -inf, come last.
+        banks: (B, N), the bank of each extension; of equal ranks, the higher bank comes first.
     """
     by_total = (-totals).argsort(axis=1, kind="stable")
     banks = np.take_along_axis(banks, by_total, axis=1)

@@ -31,21 +31,21 @@ class DecodingBenchmark:
 
     Attributes:
         sentences: the number of translated sentences.
-        beam_size: of the search.
-        precision: of matrix multiplications; for "auto", the chosen one.
+        beam_size: the beam size of the search.
+        precision: the precision of matrix multiplications; for "auto", the chosen one.
         engine: "native" or "torch".
         native: the level of the native library, and why it is not a higher one.
         shortlist: the file, or None.
-        threads: of the CPU.
+        threads: the number of CPU threads.
         batch_size: the maximum number of sentences in a batch; None: only `batch_tokens` limits it.
         batch_tokens: the maximum number of source tokens in a batch, padding included.
-        output_tokens_per_second: tokens of the best outputs, end tokens included, in batches.
-        sentences_per_second: in batches, tokenisation included, loading excluded.
-        median_latency_ms: of sentences translated one at a time.
-        p99_latency_ms: the 99th percentile of these.
-        peak_memory_mib: in MiB, while all sentences are translated.
+        output_tokens_per_second: the tokens of the best outputs per second, end tokens included, in batches.
+        sentences_per_second: the sentences per second, in batches, with tokenisation and without loading.
+        median_latency_ms: the median time of a sentence, translated alone.
+        p99_latency_ms: the 99th percentile of this time.
+        peak_memory_mib: the peak memory in MiB while all sentences are translated.
         peak_memory_of: what this memory includes.
-        faster: options that are faster here, such as `--precision int8`, and how many times.
+        faster: options that are faster here, such as `--precision int8`, and their speed-up.
     """
 
     sentences: int
@@ -79,13 +79,13 @@ def bench_decoding(
     """Measure the translation of lines, as by `translate`.
 
     Args:
-        run: where the bundle is.
-        lines: to translate.
-        languages: of a model that has many.
-        search: options of the search by name; others are the bundle's.
-        shortlist: where the file is.
-        runtime: how to compute.
-        on_progress: receives the current phase, and the progress from 0 to 1.
+        run: a run, a bundle, or a name on the hub.
+        lines: the lines to translate.
+        languages: the languages of a multilingual model.
+        search: options of the search by name; all others are the bundle's.
+        shortlist: the file of a shortlist.
+        runtime: precision, engine, device, threads and batch sizes.
+        on_progress: called with the current phase and the progress, 0 to 1.
 
     Raises:
         BundleError: no usable bundle.
@@ -144,7 +144,7 @@ def _faster(
     texts: Sequence[str],
     options: SearchOptions,
 ) -> dict[str, float]:
-    """Return how many times as fast other precisions of the native engine are, the fastest first."""
+    """Return the speed-up of other precisions of the native engine, the fastest first."""
     if translator.engine_in_use != "native":
         return {}
     now = min(_seconds(translator, texts, options) for _ in range(2))

@@ -1,4 +1,4 @@
-"""From a path and a request to a translator: what every verb that uses a trained model starts with."""
+"""Load a translator from a path and options: the first step of every verb with a trained model."""
 
 import difflib
 import re
@@ -38,12 +38,12 @@ _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>.+))?", re.
 
 
 def local_bundle(name: Path) -> Path:
-    """Return the path of a bundle or run; one on the hub is downloaded, one of CTranslate2 or Argos imported.
+    """Return the path of a bundle or run: download a model of the hub, import one of CTranslate2 or Argos.
 
-    An existing path is returned unchanged. Otherwise `user/model`, `user/model@revision`, or either after
-    `hf:`, is the id of a model on the hub; without `hf:`, not if there is a directory `user`, or with the
-    suffix of a file. The path need not be a bundle: see `resolve_bundle`. A package of Argos or a directory
-    of CTranslate2 is imported into the user's cache, once for its contents and this version.
+    An existing path is returned unchanged, even if it is no bundle (see `resolve_bundle`). Otherwise
+    `user/model` or `user/model@revision`, with or without `hf:`, is the id of a model on the hub. Without
+    `hf:`, a name in an existing directory or with the suffix of a file is a path. A package of Argos or a
+    directory of CTranslate2 is imported into the user's cache, once for its contents and this version.
 
     Raises:
         HubError: the hub has no such bundle, or cannot be reached.
@@ -62,7 +62,7 @@ def local_bundle(name: Path) -> Path:
 
 
 def local_source(name: Path) -> Path:
-    """Return the path of a model to import; otherwise as `local_bundle`."""
+    """Return the path of a model to import, like `local_bundle`."""
     return _local(name, download_source)
 
 
@@ -125,18 +125,18 @@ def load_translator(
 
     Args:
         run: a run, a bundle, or a name on the hub.
-        languages: the languages to translate from and into, for a model that has many.
-        runtime: how to compute.
+        languages: the languages of a multilingual model.
+        runtime: precision, engine, device, threads and batch sizes.
         shortlist: the file of a shortlist.
-        ensemble: more runs or bundles; all models translate together.
-        notify: called with the precision that "auto" has chosen: outputs may depend on it.
+        ensemble: further runs or bundles of an ensemble.
+        notify: called with the precision that "auto" has chosen, because outputs may depend on it.
 
     Raises:
         BundleError: nothing there, or a bundle that is damaged or too new.
-        HubError: a name that is no path, and that the hub does not know.
-        InputError: a precision or device that does not exist, a language that the model does not have,
-            models that cannot translate together, or a shortlist that cannot be read or is another model's.
-        MissingExtraError: an option that needs torch, and it is not installed.
+        HubError: a name that is neither a path nor a model on the hub.
+        InputError: a precision or device that does not exist, a language that the model does not have, models
+            that cannot be an ensemble, or a shortlist that cannot be read or is for another model.
+        MissingExtraError: an option needs torch, and it is not installed.
     """
     device = _device(runtime.device)
     if runtime.threads is not None:
@@ -159,15 +159,15 @@ def load_translator(
 
 
 def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) -> _Options:  # noqa: ANN401
-    """Return the options of a task from keywords: its own, and those of languages, runtime and search.
+    """Return the options of a task from keywords, which may also be options of languages, runtime and search.
 
     Args:
-        kind: the dataclass of the options, with a field for each of these groups.
-        keywords: by the names that the command has too; paths may be strings.
-        own: the options of the function itself, which are no keywords.
+        kind: the dataclass of the options, with the fields languages, runtime and search.
+        keywords: options by the names of the command; paths may be strings.
+        own: options that the function takes itself.
 
     Raises:
-        InputError: naming an option that does not exist, or that has a value that cannot be.
+        InputError: an option that does not exist, or an invalid value; the message names it.
     """
     values, kinds, make = {**keywords, **own}, kinds_of(cast(type, kind)), cast(Any, kind)
     groups: dict[str, type] = {"languages": Languages, "runtime": Runtime}
@@ -186,17 +186,17 @@ def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) 
 
 
 def refuse_options_of_models(keywords: Mapping[str, Any]) -> None:
-    """Refuse options of loading a model, where it is loaded.
+    """Check that options do not load a model, because it is loaded already.
 
     Raises:
-        InputError: naming the first.
+        InputError: an option of loading; the message names one.
     """
     for name in keywords.keys() & {"ensemble", "shortlist", *options_of(Languages), *options_of(Runtime)}:
         raise InputError(f"{name}: this translator has its own; give it where the model is loaded")
 
 
 def _as_option(value: object, kinds: Sequence[Any]) -> object:
-    """Return a value as the option has it: a path for a string, or the reverse, and a list for one."""
+    """Convert a value to the type of an option: a string to a path or the reverse, one value to a list."""
     if list[Path] in kinds or list[str] in kinds:
         several = [value] if isinstance(value, str | Path) else value
         each = (Path,) if list[Path] in kinds else (str,)

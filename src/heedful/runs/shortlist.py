@@ -20,7 +20,7 @@ from heedful.settings.options import Languages
 from heedful.storage.bundle import load_bundle
 from heedful.text.special_tokens import SpecialTokens
 
-_CHUNK = 128  # lines translated between two calls of the progress
+_CHUNK = 128  # lines translated at a time
 ProgressCallback = Callable[[str, float], None]  # the current phase, and its progress: 0 to 1
 
 
@@ -29,11 +29,11 @@ class ShortlistEffect:
     """Effect of a shortlist on the translations of some sentences.
 
     Attributes:
-        sentences: that were translated, empty ones left out.
-        mean_size: target tokens that a sentence may be written with.
-        tokens: that the search without the shortlist wrote.
-        tokens_outside: of them, those that it could not have written with it.
-        texts_changed: translations that are others.
+        sentences: the number of translated sentences, without empty ones.
+        mean_size: the mean number of target tokens in the shortlist of a sentence.
+        tokens: the number of tokens that the search wrote without the shortlist.
+        tokens_outside: the number of these tokens that are not in the shortlist.
+        texts_changed: the number of translations that differ.
     """
 
     sentences: int
@@ -48,11 +48,11 @@ class ShortlistReport:
     """Results of learning a shortlist.
 
     Attributes:
-        path: of the file.
-        pairs: of lines that it was learned from.
-        seconds: that learning took.
-        vocab_size: target tokens there are.
-        effect: on the sentences that were given for it.
+        path: the file of the shortlist.
+        pairs: the number of pairs that it was learned from.
+        seconds: the time of learning.
+        vocab_size: the size of the target vocabulary.
+        effect: the effect on the given sentences; None: no sentences.
     """
 
     path: str
@@ -65,17 +65,17 @@ class ShortlistReport:
 def learn_shortlist(
     options: ShortlistOptions, *, on_progress: ProgressCallback = lambda what, done: None
 ) -> ShortlistReport:
-    """Learn a shortlist, write it, and translate some sentences with and without it if there are any.
+    """Learn a shortlist and write it; if there are sentences to check, translate them with and without it.
 
     Args:
-        options: of the task.
-        on_progress: called with the current phase and the share (0 to 1) of it that is done.
+        options: the options of the task.
+        on_progress: called with the current phase and its progress, 0 to 1.
 
     Raises:
         BundleError: no usable bundle.
         CorpusError: files that cannot be read or are not parallel.
-        InputError: settings that cannot be, a file that cannot be written, or none is named for a run that
-            is not in a local directory.
+        InputError: invalid settings, a file that cannot be written, or no output for a run outside of local
+            directories.
         RunError: the output exists.
     """
     run, check, output = options.run, options.check, options.output or options.run / SHORTLIST
@@ -112,14 +112,14 @@ def effect_of(
     *,
     on_progress: ProgressCallback = lambda what, done: None,
 ) -> ShortlistEffect:
-    """Translate texts, none of them empty, without a shortlist and with it.
+    """Translate texts without a shortlist and with it, and compare.
 
     Args:
-        shortlist: of the model.
-        translator: without one.
-        texts: one sentence each.
-        options: of the search.
-        on_progress: called with the current phase and the share (0 to 1) of it that is done.
+        shortlist: a shortlist for the model.
+        translator: a translator without a shortlist.
+        texts: sentences that are not empty.
+        options: the options of the search.
+        on_progress: called with the current phase and its progress, 0 to 1.
     """
     bundle = translator.bundle
     restricted = Translator(

@@ -21,12 +21,12 @@ class Align:
 
     Prints a line for each pair, in Pharaoh format: `0-0 2-1` means that the first target word comes from the
     first source word, and the second from the third. Words are separated by ASCII white space; no-break and
-    other spaces are inside words. A pair with an empty line has no link, nor has one that is too long, which
-    a warning names.
+    other spaces are inside words. A pair with an empty line has no links. A pair that is too long has none
+    either, with a warning.
 
-    --learn adds an aligner to the bundle, learned from these pairs, such as the training text. From then on
-    alignments, and the positions of tags in translations, are the aligner's, which are better. Translations
-    stay as they are.
+    --learn adds an aligner to the bundle, learned from these pairs, for example the training text. From then
+    on, the aligner makes alignments and places tags in translations, which is better. Translations do not
+    change.
 
     Without an aligner, or with --layer or --shift, the model's cross-attention is read. Each token of a
     translation is aligned with the source token that it attends to most. The weights are the mean of the
@@ -56,7 +56,7 @@ class Align:
         Option(
             "Maximum length of a source or a target in tokens; longer pairs have no links.",
             minimum=1,
-            default=f"none for an aligner; for attention that of the bundle, else {PAIR_TOKENS:,} or more",
+            default=f"none for an aligner; for attention as in the bundle, else {PAIR_TOKENS:,} or more",
         ),
     ] = None
     learn: Annotated[
@@ -71,7 +71,7 @@ class Align:
 
 
 def command(task: Align) -> None:
-    """Align files; earlier pairs come out where a later line is bad."""
+    """Align files; the pairs before a bad line are written."""
     from heedful.bulk.alignments import align_pairs
     from heedful.data.files import parallel_lines
     from heedful.runs.loading import load_translator

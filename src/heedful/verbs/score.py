@@ -24,8 +24,8 @@ class Score:
 
     Prints a line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The
     log-probability is the model's own: the sum over the target's tokens and the end of the line. The score is
-    that of translate --scores: divided by the length penalty, plus the coverage penalty if there is one. With
-    --length-normalization power --length-penalty 1, it is the mean per token.
+    the same as in translate --scores: the log-probability divided by the length penalty, plus the coverage
+    penalty if there is one. With --length-normalization power --length-penalty 1, it is the mean per token.
 
     The score is the one that a search with the same settings would give this output. Forced tokens cost
     nothing, and suppressed tokens make it -inf. With renormalisation, the probabilities of the remaining
@@ -33,10 +33,10 @@ class Score:
     probability and is not computed here. The tokenizer splits each text into tokens. If a search wrote it
     with other tokens, its score differs; use --tgt-ids.
 
-    With --json, each line is an object with the keys source, target, score, log_prob (that of the score,
-    before the penalties), model_log_prob and tokens (each with piece, log_prob and model_log_prob). It also
-    has confidence, as translate --json does. The logarithm of 0 is null. With --shortlist, all tokens outside
-    the shortlist are impossible.
+    With --json, each line is an object with the keys source, target, score, log_prob (the score before the
+    penalties), model_log_prob and tokens (each with piece, log_prob and model_log_prob). It also has
+    confidence, like translate --json. The logarithm of 0 is null. With --shortlist, all tokens outside the
+    shortlist are impossible.
 
     With --flag, only the pairs to check first are printed, the least confident first, as `line
     number<TAB>confidence<TAB>source<TAB>target`. RUN must be calibrated (docs/confidence.md).
@@ -77,7 +77,7 @@ class Score:
 
 
 def command(task: Score) -> None:
-    """Score files, and print their perplexity; earlier pairs come out where a later line is bad."""
+    """Score files, and print their perplexity; the pairs before a bad line are printed."""
     from heedful.data.files import parallel_lines
     from heedful.decoding.options import search_options
     from heedful.evaluation.scoring import Flagged, Perplexity, score_pairs
@@ -115,7 +115,7 @@ def command(task: Score) -> None:
             prefixes=prefixes,
             name=tgt_name,
         )
-        # Where the lines themselves are to be seen, they show how far it is.
+        # On a terminal, the lines themselves show the progress.
         show = stack.enter_context(bar_of_pairs(None if sys.stdout.isatty() else total))
         for number, pair in enumerate(pairs, start=1):
             perplexity.add(pair)
