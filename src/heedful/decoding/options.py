@@ -79,7 +79,7 @@ class SearchOptions(SharedOptions):
         super().__post_init__()
         self.strategy.check(self)
         if self.glossary is not None and not self.strategy.supports_terms:
-            raise InputError("glossary: only beam search supports it; use a beam, of one or more hypotheses")
+            raise InputError("glossary: only beam search keeps to it; use a beam, of one or more hypotheses")
 
     @property
     def beam_size(self) -> int:
