@@ -23,7 +23,7 @@ from heedful.decoding.alignment import (
 from heedful.decoding.confidence import confidence_of
 from heedful.decoding.glossary import Entry, placed_terms, term_of
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.task import Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
 from heedful.errors import InputError
@@ -90,7 +90,7 @@ class TextCodec:
         return cls(
             tokenizers=bundle.tokenizers,
             special_tokens=SpecialTokens.of(bundle.config, bundle.tokenizers),
-            default=SearchOptions.from_config(bundle.config.decode),
+            default=search_options({}, bundle.config.decode),
             trained_length=bundle.config.data.max_length,
             position_limit=min(limits, default=None),
             calibration=None if ensemble else bundle.calibration_in_use,
