@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from typing_extensions import override
 
-from heedful.cli.streams import clock
+from heedful.cli.streams import clock, print_table
 from heedful.runs.card import shell_command, without_directories
 from heedful.runs.learning_rate import FoundRate
 from heedful.runs.seeds import SeedsResult
@@ -168,7 +168,7 @@ def print_seeds(result: SeedsResult, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.to_json()))
         return
-    _print_table(result.rows())
+    print_table(result.rows())
 
 
 def print_found_rate(found: FoundRate, *, as_json: bool) -> None:
@@ -178,19 +178,11 @@ def print_found_rate(found: FoundRate, *, as_json: bool) -> None:
         return
     test = found.test
     rows = [[f"{each.rate:.1e}", f"{each.nll:.3f}", f"{each.training_nll:.3f}"] for each in test.tested]
-    _print_table([["rate", "nll", "training nll"], *rows])
+    print_table([["rate", "nll", "training nll"], *rows])
     [setting] = (f"--set {key}={value:g}" for key, value in found.settings.items())
     print(
         f"best after {test.num_steps} steps: {test.rate:.1e} (nll before: {test.before:.3f}); write {setting}"
     )
-
-
-def _print_table(rows: list[list[str]]) -> None:
-    """Print columns, the first one to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *cells in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        print("  ".join([first.ljust(widths[0]), *numbers]))
 
 
 def command_line() -> str:

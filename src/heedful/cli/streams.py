@@ -173,6 +173,14 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def print_table(rows: Sequence[Sequence[str]], *, align: Callable[[str, int], str] = str.rjust) -> None:
+    """Print rows as columns: the first to the left, the others by `align`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *cells in rows:
+        aligned = map(align, cells, widths[1:])
+        print("  ".join([first.ljust(widths[0]), *aligned]).rstrip())
+
+
 def suggest_auto_precision(precision: str, seconds: float) -> None:
     """Suggest `--precision auto` on stderr after a slow run in float32."""
     if precision == "float32" and seconds > _SLOW:
