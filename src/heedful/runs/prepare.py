@@ -35,7 +35,7 @@ from heedful.bulk.shards import (
     work_on_shards,
 )
 from heedful.data.cleaning.pair import faulty_by
-from heedful.data.corpora import chunks, open_text, writing_to
+from heedful.data.corpora import open_text, writing_to
 from heedful.data.files import FilledPairs, PairFiles, ParallelText
 from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
@@ -138,7 +138,7 @@ class PairShards:
             left = max(1, pairs * size // total)
             with temporary_directory(directory) as copies, self.files(name, copies) as files:
                 is_faulty = faulty_by(self.filters) if self.filters else None
-                for sources, targets in FilledPairs(chunks(files), files, is_faulty=is_faulty):
+                for sources, targets in FilledPairs(files, is_faulty=is_faulty):
                     src += sources[:left]
                     tgt += targets[:left]
                     left -= len(sources)

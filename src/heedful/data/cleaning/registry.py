@@ -18,7 +18,7 @@ class Filter:
     """A named check of pairs.
 
     Attributes:
-        name: on the command line and in reports.
+        name: the name on the command line and in reports.
         finds: a description of the faults, the first sentence of its docstring.
         build: returns the check for a corpus, or None if the filter cannot be applied to it.
         removes: whether `--fix` removes the pairs by default.

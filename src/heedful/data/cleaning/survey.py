@@ -16,7 +16,7 @@ from heedful.data.cleaning.pair import (
     Pair,
     Sentence,
     alike,
-    known_language,
+    check_language,
     language_of_name,
     main_scripts,
     majority_language,
@@ -164,11 +164,8 @@ def survey(
 
 def _held_out(rows: Iterable[Row]) -> HeldOut:
     pairs = [Pair(row.src, row.tgt) for row in rows]
-    return HeldOut(
-        pairs=np.array([pair_key(pair) for pair in pairs], dtype=np.int64),
-        shapes=np.array([shape_key(pair) for pair in pairs], dtype=np.int64),
-        sources=np.array([hash(pair.src.text) for pair in pairs], dtype=np.int64),
-    )
+    keys = (map(pair_key, pairs), map(shape_key, pairs), (hash(pair.src.text) for pair in pairs))
+    return HeldOut(*(np.fromiter(each, np.int64) for each in keys))
 
 
 def _languages(
@@ -181,7 +178,7 @@ def _languages(
         return None, None
     for name in languages:
         if name is not None:
-            known_language(name, identifier)
+            check_language(name, identifier)
     src, tgt = (
         languages[i]
         or _language_of_text([pair.sentences[i] for pair in sample], identifier, files[i : i + 1])
