@@ -77,7 +77,7 @@ class AddedTokens:
 
     Args:
         tokens: if several begin at one place, the longest is taken.
-        normalize: of tokens that are compared with the normalised text; None: all are taken as they stand.
+        normalize: normalises a text, to compare it with normalised tokens; None: there are no such tokens.
     """
 
     def __init__(self, tokens: Iterable[AddedToken], *, normalize: Normalizer | None = None) -> None:

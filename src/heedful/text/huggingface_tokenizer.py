@@ -25,10 +25,10 @@ class HuggingFaceTokenizer(Tokenizer):
     Args:
         pipeline: the content of a `tokenizer.json`; its settings of truncation, padding and special tokens
             around a text are ignored.
-        ids: of the four special tokens.
-        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, off by default). BPE models ignore it, as in transformers 5.
-        name: for error messages.
+        ids: the ids of the four special tokens.
+        clean_up_spaces: transformers' clean_up_tokenization_spaces: no space before punctuation in decoding.
+            BPE models ignore it, as in transformers 5.
+        name: the name in error messages.
 
     Raises:
         MissingExtraError: the tokenizers library is not installed.
@@ -132,12 +132,7 @@ def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
 
 @contextmanager
 def _library_mistakes(what: str) -> Iterator[None]:
-    """Raise the library's errors as one line: it has no exception classes of its own, and may panic.
-
-    Raises:
-        InputError: text with half of a surrogate pair.
-        TokenizerError: all other errors.
-    """
+    """Raise the library's errors as one line: it has no exception classes of its own, and may panic."""
     try:
         yield
     except (TypeError, UnicodeError) as error:

@@ -13,17 +13,17 @@ from typing import Self
 
 from typing_extensions import override
 
-from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
+from heedful.errors import MissingExtraError, TokenizerError, install_hint
 from heedful.settings.parsing import shown
 from heedful.text.added_tokens import AddedToken, AddedTokens, Part, read_added, write_added
 from heedful.text.tokenizer import (
-    NOT_UNICODE,
     SpecialIds,
     Tokenizer,
     clean_up_tokenization,
     ids_of_tokens,
     read_texts,
     reading,
+    refusing_surrogates,
 )
 
 MOSES = ".moses.json"
@@ -51,13 +51,12 @@ class MosesTokenizer(Tokenizer):
     Args:
         merges: the byte-pair codes, the first ones first; a word's last symbol ends with `</w>`.
         tokens: the token of each id; FSMT's last one of a word ends with `</w>`, Argos's others with `@@`.
-        ids: of the four special tokens.
+        ids: the ids of the four special tokens.
         language: the rules' code of the language, such as "en"; Moses takes English for unknown ones.
         rules: "fsmt", "argos" or "parlai".
         added: tokens of the list that a text is split at, as in transformers.
-        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, off by default).
-        name: for error messages.
+        clean_up_spaces: transformers' clean_up_tokenization_spaces: no space before punctuation in decoding.
+        name: the name in error messages.
 
     Raises:
         MissingExtraError: the sacremoses library is not installed.
@@ -196,10 +195,8 @@ class MosesTokenizer(Tokenizer):
 
     def _parts(self, text: str) -> list[Part]:
         """Split a text at special and added tokens; Argos has none."""
-        try:
+        with refusing_surrogates(text):
             text.encode()
-        except UnicodeEncodeError:
-            raise InputError(NOT_UNICODE) from None
         return self._split.split(text)
 
     def _ids_of(self, part: str) -> list[int]:
@@ -236,7 +233,7 @@ class MosesTokenizer(Tokenizer):
 
 
 def merged(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
-    """Merge neighbours, those of the lowest rank first, as long as there are any.
+    """Merge neighbours as long as there is a merge, the one of the lowest rank first.
 
     >>> merged(["l", "o", "w</w>"], {("l", "o"): 0, ("lo", "w</w>"): 1})
     ['low</w>']

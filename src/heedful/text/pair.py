@@ -62,7 +62,7 @@ class TokenizerPair:
 
     @staticmethod
     def is_among(names: Iterable[str]) -> bool:
-        """Return whether these file names include those of a tokenizer pair."""
+        """Return whether these file names include the names of a tokenizer pair."""
         return not {f"{stem}{suffix}" for stem in (JOINT, SOURCE) for suffix in _KINDS}.isdisjoint(names)
 
     def fingerprint(self) -> str:
@@ -105,13 +105,8 @@ def choose_languages(
     """Return the configuration with other languages; None keeps a language.
 
     The tag of the target language is at the start of the output (M2M100, NLLB, mBART-50), the decoder's first
-    input (mBART), or before the source (Marian, MADLAD-400).
-
-    Args:
-        config: the configuration of the model.
-        tokenizers: its tokenizers.
-        src_lang: the language to translate from, in any form that `Tokenizer.tag_id` accepts.
-        tgt_lang: the language to translate into.
+    input (mBART), or before the source (Marian, MADLAD-400). A language is named in any form that
+    `Tokenizer.tag_id` accepts.
 
     Raises:
         InputError: the language has no tag, or the model has no choice of languages.

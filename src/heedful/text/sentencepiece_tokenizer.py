@@ -3,7 +3,6 @@
 import math
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import Self
 
@@ -11,9 +10,9 @@ import numpy as np
 import sentencepiece
 from typing_extensions import override
 
-from heedful.errors import InputError, TokenizerError
+from heedful.errors import TokenizerError
 from heedful.runtime.threads import num_threads
-from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
+from heedful.text.tokenizer import SpecialIds, Tokenizer, refusing_surrogates
 
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # enum ModelType
 # Paths of field numbers in ModelProto, with all numbers that a step may have: the model's type, its rules of
@@ -26,12 +25,7 @@ _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80  # bytes of a character in UTF-8 
 
 
 def check_model(model: bytes) -> None:
-    """Refuse a model that the library could not read safely.
-
-    Raises:
-        ValueError: it is truncated, of an unknown kind, or its normalisation rules are out of bounds or
-            not UTF-8.
-    """
+    """Raise a ValueError for a model that the library could not read safely: truncated, or with bad rules."""
     read_kind(model)
     for rules in _values(model, *_CHARSMAPS):
         if isinstance(rules, bytes) and rules:
@@ -39,11 +33,7 @@ def check_model(model: bytes) -> None:
 
 
 def read_kind(model: bytes) -> str:
-    """Return the type of a model: "unigram", "bpe", "word" or "char".
-
-    Raises:
-        ValueError: it is truncated, or of another type.
-    """
+    """Return the type of a model: "unigram", "bpe", "word" or "char"; ValueError if it is none of these."""
     number = next((each for each in _values(model, *_MODEL_TYPE) if isinstance(each, int)), 1)
     if number not in _KINDS:
         raise ValueError(f"model type {number} does not exist")
@@ -61,11 +51,7 @@ def _values(message: bytes, *path: Collection[int]) -> Iterator[int | bytes]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Walk the fields of one message: (field number, integer or raw bytes).
-
-    Raises:
-        ValueError: the message is truncated, or no protocol buffer.
-    """
+    """Yield (field number, integer or raw bytes) of a message; ValueError if it is no protocol buffer."""
     position = 0
     while position < len(message):
         tag, position = _varint(message, position)
@@ -168,7 +154,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @override
     def encode(self, text: str) -> list[int]:
-        with _refusing_surrogates([text]):
+        with refusing_surrogates(text):
             ids: list[int] = self._spm.encode(text, out_type=int)
         return ids
 
@@ -176,7 +162,7 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        with _refusing_surrogates(texts):
+        with refusing_surrogates(*texts):
             ids: list[list[int]] = self._spm.encode(list(texts), out_type=int, num_threads=num_threads())
         return ids
 
@@ -225,11 +211,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePieceProcessor:
-    """Load a SentencePiece model from its bytes.
-
-    Raises:
-        TokenizerError: the bytes are not a usable model.
-    """
+    """Load a SentencePiece model from its bytes; TokenizerError if they are no usable model."""
     try:
         if not model:
             raise ValueError("it is empty")
@@ -246,29 +228,10 @@ def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePiec
     return spm
 
 
-@contextmanager
-def _refusing_surrogates(texts: Sequence[str]) -> Iterator[None]:
-    """Turn an error of SentencePiece into an InputError if a text has half of a surrogate pair."""
-    try:
-        yield
-    except (RuntimeError, TypeError, UnicodeError) as error:
-        try:
-            "".join(texts).encode()
-        except UnicodeEncodeError:
-            raise InputError(NOT_UNICODE) from error
-        raise
-
-
 def token_spans(spm: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[int, int]]:
-    """Return the span (start, end) in the text of each of its tokens.
-
-    Raises:
-        InputError: the text has half of a surrogate pair.
-    """
-    try:
+    """Return the span (start, end) of each token in a text; InputError for half of a surrogate pair."""
+    with refusing_surrogates(text):
         data, message = text.encode(), spm.encode(text, out_type="serialized_proto")
-    except UnicodeError as error:
-        raise InputError(NOT_UNICODE) from error
     # How many characters end before each byte: all bytes of one but the first are 10xxxxxx.
     characters = [0, *accumulate(byte & 0xC0 != 0x80 for byte in data)]
     tokens = [dict(fields(value)) for value in _values(message, _PIECES) if isinstance(value, bytes)]

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import TokenizerError
+from heedful.errors import InputError, TokenizerError
 from heedful.settings.parsing import Json, is_whole, parse_json, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
@@ -39,17 +39,13 @@ class SpecialIds:
         """Read the key "ids" of a file; ValueError if these are not four ids."""
         names, ids = [each.name for each in fields(cls)], saved.get("ids")
         if not (isinstance(ids, dict) and all(is_whole(ids.get(name), most=2**31 - 1) for name in names)):
-            raise ValueError(f"'ids' are not those of {', '.join(names)}")
+            raise ValueError(f"'ids' are not whole numbers for {', '.join(names)}")
         return cls(**{name: ids[name] for name in names})
 
 
 @contextmanager
 def reading(content: bytes, name: str) -> Iterator[dict[str, Any]]:
-    """Give the JSON object in a file of a tokenizer; a ValueError of the block names the file too.
-
-    Raises:
-        TokenizerError: the file is not usable.
-    """
+    """Give the JSON object in a file of a tokenizer; a ValueError of the block becomes a TokenizerError."""
     try:
         saved = parse_json(content)
         if not isinstance(saved, dict):
@@ -57,6 +53,19 @@ def reading(content: bytes, name: str) -> Iterator[dict[str, Any]]:
         yield saved
     except ValueError as error:
         raise TokenizerError(f"{name}: not usable ({error}); restore the file") from None
+
+
+@contextmanager
+def refusing_surrogates(*texts: str) -> Iterator[None]:
+    """Turn an error of a tokenizer into an InputError if a text has half of a surrogate pair."""
+    try:
+        yield
+    except (RuntimeError, TypeError, UnicodeError) as error:
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError:
+            raise InputError(NOT_UNICODE) from error
+        raise
 
 
 def read_texts(saved: Mapping[str, Json], key: str) -> list[str]:
@@ -68,11 +77,7 @@ def read_texts(saved: Mapping[str, Json], key: str) -> list[str]:
 
 
 def ids_of_tokens(tokens: Sequence[str], ids: SpecialIds, name: str) -> dict[str, int]:
-    """Return the id of each token, which is its place in the list.
-
-    Raises:
-        TokenizerError: a token is repeated, or a special token has an id beyond the list.
-    """
+    """Return the id of each token, its index; TokenizerError if one is repeated or a special id is beyond."""
     by_token = {token: i for i, token in enumerate(tokens)}
     if len(by_token) < len(tokens):
         twice = next(token for i, token in enumerate(tokens) if by_token[token] != i)
@@ -89,10 +94,7 @@ class Tokenizer(ABC):
     Attributes:
         kind: "bpe", "unigram", "word", "char" or "byte".
         vocab_size: the number of ids.
-        pad_id: the id of padding.
-        unk_id: the id of an unknown token.
-        bos_id: the id of the token before a sentence.
-        eos_id: the id of the token after a sentence.
+        pad_id, unk_id, bos_id, eos_id: the ids of padding, an unknown token, a sentence's start and its end.
     """
 
     def __init__(self, kind: str, vocab_size: int, ids: SpecialIds) -> None:
@@ -105,11 +107,7 @@ class Tokenizer(ABC):
         return type(self).from_files, (self.to_files(),)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos.
-
-        Raises:
-            InputError: the text has half of a surrogate pair.
-        """
+        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
         return self.encode_batch([text])[0]
 
     @abstractmethod
@@ -146,11 +144,7 @@ class Tokenizer(ABC):
         """Return the ids of control tokens and tags, by token."""
 
     def tag_id(self, tag: str) -> int:
-        """Return the id of a tag ("fra_Latn", "fr" for `__fr__`, "fra" for `>>fra<<`) or control token.
-
-        Raises:
-            TokenizerError: no such tag; the message names close ones.
-        """
+        """Return the id of a tag ("fr" for `__fr__`) or control token; TokenizerError if there is none."""
         known = self._special_tokens()
         for form in _TAG_FORMS:
             if (tag_id := known.get(form.format(tag))) is not None:

@@ -32,7 +32,7 @@ class SegmentationSampler:
     """Samples segmentations: `sampler(text, rng)` returns ids and is a pure function of `rng`'s state.
 
     Args:
-        tokenizer: of kind bpe or unigram; char and word models have only one segmentation.
+        tokenizer: a bpe or unigram model; char and word models have only one segmentation.
         rate: for bpe, the probability that a merge is dropped (Provilkov et al. use 0.1); for unigram, the
             exponent of the probabilities (Kudo uses 0.1 to 0.5; the smaller, the more uniform). 0 is off:
             the tokenizer's own segmentation.
@@ -168,7 +168,7 @@ def train_tokenizers(
     """Train one tokenizer for source and target (`config.joint`) or one for each.
 
     Pass the training split only. The result is a pure function of the arguments; `seed` matters only if there
-    are more than MAX_LINES lines, of which a random sample is used. The vocabulary has exactly
+    are more than MAX_LINES lines: then a random sample is used. The vocabulary has exactly
     `config.vocab_size` tokens for the kinds bpe and unigram, at most that many for char and word. The kind
     byte has 384 tokens and needs no training. `tags` are tokens of the source's vocabulary that no text
     contains.

@@ -9,7 +9,7 @@ from typing import Self
 from sentencepiece import SentencePieceNormalizer
 from typing_extensions import override
 
-from heedful.errors import InputError, TokenizerError
+from heedful.errors import TokenizerError
 from heedful.settings.parsing import shown
 from heedful.text.added_tokens import AddedToken, AddedTokens, read_added, write_added
 from heedful.text.sentencepiece_tokenizer import (
@@ -20,13 +20,13 @@ from heedful.text.sentencepiece_tokenizer import (
     token_spans,
 )
 from heedful.text.tokenizer import (
-    NOT_UNICODE,
     SpecialIds,
     Tokenizer,
     clean_up_tokenization,
     ids_of_tokens,
     read_texts,
     reading,
+    refusing_surrogates,
 )
 
 # How vocabularies write the four special tokens, between <> or [], in upper or lower case.
@@ -63,11 +63,11 @@ def tokenizer_from_words(
     Words may contain other white space, such as a no-break space.
 
     Args:
-        words: by id; they must include pad, begin and end tokens in brackets, such as `<pad> <s> </s>` or
+        words: the words by id, with pad, begin and end tokens in brackets, such as `<pad> <s> </s>` or
             `[PAD] [SOS] [EOS]`. If there is none for unknown words (`<unk>`), one is appended.
-        name: for error messages.
+        name: the name in error messages.
         starts_with_pad: whether there is no begin token; padding's id is its id then.
-        ids: of the special tokens, if they are not those with such names; words may have the same names.
+        ids: the ids of the special tokens, if these have other names; words may have such names then.
         tags: words that are special too, such as language tags.
 
     Raises:
@@ -86,11 +86,11 @@ def tokenizer_from_words(
     control = {*special.values(), *(i for i, word in enumerate(words) if word in tags)}
     kinds = {**dict.fromkeys(control, _CONTROL), special["unk"]: _UNKNOWN}
     model = b"".join(_piece(word, kinds.get(i, _NORMAL)) for i, word in enumerate(words))
-    trainer = _number(_MODEL_TYPE, _WORD_MODEL) + _number(_VOCAB_SIZE, len(words))
+    trainer = _field(_MODEL_TYPE, _WORD_MODEL) + _field(_VOCAB_SIZE, len(words))
     for kind, i in special.items():
-        trainer += _number(_SPECIAL_IDS[kind], i) + _bytes(_SPECIAL_TOKENS[kind], words[i].encode())
-    trainer += _bytes(_UNK_SURFACE, " ⁇".encode())  # a word includes the space before it, so ⁇ must too
-    model += _bytes(_TRAINER, trainer) + _bytes(_NORMALIZER, _bytes(_NORMALIZER_NAME, b"identity"))
+        trainer += _field(_SPECIAL_IDS[kind], i) + _field(_SPECIAL_TOKENS[kind], words[i].encode())
+    trainer += _field(_UNK_SURFACE, " ⁇".encode())  # a word includes the space before it, so ⁇ must too
+    model += _field(_TRAINER, trainer) + _field(_NORMALIZER, _field(_NORMALIZER_NAME, b"identity"))
     return SentencePieceTokenizer(model, name=name)
 
 
@@ -118,20 +118,15 @@ def _find(words: Sequence[str], kind: str) -> int | None:
 
 def _piece(word: str, kind: int) -> bytes:
     text = _SPACE + word if kind == _NORMAL else word
-    score = _tag(_PIECE_SCORE, _FIXED32) + bytes(4)
-    return _bytes(_PIECE, _bytes(_PIECE_TEXT, text.encode()) + score + _number(_PIECE_TYPE, kind))
+    score = _varint(_PIECE_SCORE << 3 | _FIXED32) + bytes(4)
+    return _field(_PIECE, _field(_PIECE_TEXT, text.encode()) + score + _field(_PIECE_TYPE, kind))
 
 
-def _bytes(field: int, value: bytes) -> bytes:
-    return _tag(field, _DELIMITED) + _varint(len(value)) + value
-
-
-def _number(field: int, value: int) -> bytes:
-    return _tag(field, _VARINT) + _varint(value)
-
-
-def _tag(field: int, wire: int) -> bytes:
-    return _varint(field << 3 | wire)
+def _field(number: int, value: int | bytes) -> bytes:
+    """Return a field of a message: a whole number, or bytes with their length."""
+    if isinstance(value, int):
+        return _varint(number << 3 | _VARINT) + _varint(value)
+    return _varint(number << 3 | _DELIMITED) + _varint(len(value)) + value
 
 
 def _varint(number: int) -> bytes:
@@ -146,11 +141,11 @@ def _varint(number: int) -> bytes:
 MODEL, TOKENS = ".spm", ".pieces.json"
 
 _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
-_TARGET_TAG = re.compile(r"<2[A-Za-z_]+>")  # of MADLAD-400, whose SentencePiece model has them as symbols
+_TARGET_TAG = re.compile(r"<2[A-Za-z_]+>")  # of MADLAD-400, where they are symbols of the model
 
 
 class VocabularyTokenizer(Tokenizer):
-    """A SentencePiece model and a list of tokens, whose indices are the ids; equal to transformers.
+    """A SentencePiece model and the list of tokens by id; equal to transformers.
 
     A token that is not in the list is unk. A special token inside a text becomes that token, and the text
     around it is tokenised separately. Decoding omits special tokens, unk included.
@@ -161,15 +156,14 @@ class VocabularyTokenizer(Tokenizer):
     Args:
         model: a SentencePiece model; its own ids are not used.
         tokens: the token of each id.
-        ids: of the four special tokens. Marian has no begin token; its decoder starts with pad.
+        ids: the ids of the four special tokens. Marian has no begin token; its decoder starts with pad.
         special: further tokens that a text is split at: special ones, such as `__en__`, which are the tags;
             others, or those with flags, as added tokens.
         leading_tags: whether `>>fra<<` at the start of a text is one token, as in Marian; such tokens are
             tags too.
-        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, off by default).
+        clean_up_spaces: transformers' clean_up_tokenization_spaces: no space before punctuation in decoding.
         underscores: whether decoding turns underscores into spaces, as Argos Translate does.
-        name: for error messages.
+        name: the name in error messages.
 
     Raises:
         TokenizerError: not a SentencePiece model, a repeated token, or an id or special token that is not in
@@ -304,10 +298,8 @@ class VocabularyTokenizer(Tokenizer):
         return parts
 
     def _tokenise(self, texts: Sequence[str]) -> list[list[int]]:
-        try:
+        with refusing_surrogates(*texts):
             tokenised: list[list[str]] = self._spm.encode(list(texts), out_type=str) if texts else []
-        except (RuntimeError, TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
         return [[self._ids.get(token, self.unk_id) for token in tokens] for tokens in tokenised]
 
 
@@ -318,10 +310,8 @@ def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
     )
 
     def normalize(text: str) -> tuple[str, Sequence[int]]:
-        try:
+        with refusing_surrogates(text):
             normalized: tuple[str, Sequence[int]] = rules.normalize(text, with_offsets=True)
-        except (TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
         return normalized
 
     return normalize
@@ -352,7 +342,7 @@ class ByteTokenizer(Tokenizer):
 
     Args:
         added: further tokens, in the order of their ids, which come after the sentinels'.
-        name: for error messages.
+        name: the name in error messages.
 
     Raises:
         TokenizerError: the ids of added tokens do not follow the sentinels.
@@ -425,10 +415,8 @@ class ByteTokenizer(Tokenizer):
             if token is not None:
                 result.append((token.id, (start, end)))
                 continue
-            try:
+            with refusing_surrogates(text):
                 encoded = [character.encode() for character in text[start:end]]
-            except UnicodeEncodeError:
-                raise InputError(NOT_UNICODE) from None
             for at, bytes_of_character in enumerate(encoded, start=start):
                 result += ((_FIRST_BYTE + byte, (at, at + 1)) for byte in bytes_of_character)
         return result
