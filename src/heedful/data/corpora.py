@@ -1,6 +1,6 @@
 """Training text of any size: read once from its files, and kept in a temporary file while it is prepared.
 
-Memory is that of a few thousand pairs, for a text of any size.
+It takes the memory of a few thousand pairs, for a text of any size.
 """
 
 import errno
@@ -49,16 +49,16 @@ class _Lines(Sequence[str]):
 
     @abstractmethod
     def _range(self, start: int, stop: int) -> list[str]:
-        """Return sentences from `start` to `stop`, of which there is at least one."""
+        """Return the sentences from `start` to `stop`, at least one."""
 
 
 class Sentences(_Lines):
-    """A read-only sequence of the sentences in a file, of which one block is in memory.
+    """A read-only sequence of the sentences in a file; one block of it is in memory.
 
     Args:
         path: an Arrow file with blocks of `ROWS` sentences.
-        count: of its sentences.
-        without_every: of so many sentences, the last one is left out; 0: none is.
+        count: the number of its sentences.
+        without_every: the last sentence of each group of this size is left out; 0: none is.
     """
 
     def __init__(self, path: Path, count: int, *, without_every: int = 0) -> None:
@@ -78,7 +78,7 @@ class Sentences(_Lines):
             yield from self[start : start + ROWS]
 
     def without_every(self, number: int) -> "Sentences":
-        """Return the sentences without the last of each so many."""
+        """Return the sentences without the last of each group of this size."""
         return Sentences(self._path, self._count, without_every=number)
 
     @override
@@ -109,8 +109,8 @@ def open_text(
 
     Args:
         files: the text.
-        directory: for the temporary files, which are as large as the text.
-        filters: of plugins; pairs in which one finds a fault are left out.
+        directory: the directory of the temporary files, which are as large as the text.
+        filters: the filters of plugins; pairs in which one finds a fault are left out.
         report: called with the fraction that was read.
 
     Raises:
@@ -165,7 +165,7 @@ def joined(texts: Sequence[ParallelText]) -> ParallelText:
 
 
 def hold_out(text: ParallelText, every: int) -> tuple[ParallelText, ParallelText]:
-    """Return a text without the last of each so many pairs, and these pairs, in memory."""
+    """Return a text without the last pair of each group of this size, and these pairs, in memory."""
     assert isinstance(text.src, Sentences)
     assert isinstance(text.tgt, Sentences)
     rest = replace(text, src=text.src.without_every(every), tgt=text.tgt.without_every(every))
@@ -176,11 +176,7 @@ def hold_out(text: ParallelText, every: int) -> tuple[ParallelText, ParallelText
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """Name the directory of prepared text in the error when it cannot be written.
-
-    Raises:
-        CorpusError: instead of an OSError.
-    """
+    """Turn an OSError into a CorpusError that names the directory of prepared text."""
     try:
         yield
     except OSError as error:

@@ -21,7 +21,7 @@ DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)  # raised for a damaged gzip 
 DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
 _EMPTY = "the file is empty; it must have at least one line"
 _CHUNK = 2**20
-_MAX_RATIO = 200  # of text to its gzip; that of natural language is 3
+_MAX_RATIO = 200  # of text to its gzip; natural language has 3
 _TRUSTED_SIZE = 2**28  # bytes
 _MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
 _JSON_SUFFIXES = (".jsonl", ".json")
@@ -36,12 +36,9 @@ Report = Callable[[float], None]  # called now and then with the fraction that i
 class ParallelText:
     """Sentence pairs: `src[i]` and `tgt[i]` are translations of each other, and neither is empty.
 
-    Attributes:
-        src: the source sentences, in a list or in a file (`heedful.data.corpora.Sentences`).
-        tgt: the target sentences, as many.
-        sources: the names of the files, for messages: two, or one that holds source and target.
-        num_empty: the number of pairs left out because source or target was empty.
-        num_faulty: the number of pairs left out by filters.
+    The sentences are in a list or in a file (`heedful.data.corpora.Sentences`). `sources` are the names of
+    the files, for messages; `num_empty` pairs were left out because one text was empty, `num_faulty` by
+    filters.
     """
 
     src: Sequence[str]
@@ -90,11 +87,7 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
 
 
 def load_text(files: "PairFiles") -> ParallelText:
-    """Read a text of any source into memory.
-
-    Raises:
-        CorpusError: it is not usable.
-    """
+    """Read a text of any source into memory; CorpusError if it is not usable."""
     pairs = FilledPairs(files)
     src, tgt = map(chain.from_iterable, zip(*pairs, strict=True))
     return ParallelText([*src], [*tgt], tuple(map(str, files.paths)), pairs.num_empty)
@@ -204,11 +197,7 @@ class FilledPairs:
 
 
 def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:
-    """Check that source and target have as many lines.
-
-    Raises:
-        CorpusError: they do not; the message names the first unmatched line.
-    """
+    """Raise a CorpusError that names the first unmatched line, if the numbers of lines differ."""
     if len(src) == len(tgt):
         return
     (short_name, short), (long_name, long) = sorted(
@@ -223,11 +212,7 @@ def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None
 def parallel_lines(
     src: Iterable[str], tgt: Iterable[str], *, src_name: str, tgt_name: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of two streams of lines, as they are read.
-
-    Raises:
-        CorpusError: source or target ends before the other, or both are empty; earlier pairs came out.
-    """
+    """Yield the pairs of two streams of lines; CorpusError after them if one has more, or both are empty."""
     number = 0
     for number, (source, target) in enumerate(zip_longest(src, tgt), start=1):
         if source is None or target is None:
@@ -248,7 +233,7 @@ def overlap(train: ParallelText, held_out: ParallelText) -> int:
 
 
 def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
-    """Return the indices of held-out pairs whose source and target are a pair of the training text."""
+    """Return the indices of held-out pairs that are in the training text too, with source and target."""
     pairs = set(zip(held_out.src, held_out.tgt, strict=True))
     seen = pairs.intersection(zip(train.src, train.tgt, strict=True))
     return [i for i, pair in enumerate(zip(held_out.src, held_out.tgt, strict=True)) if pair in seen]
@@ -256,11 +241,7 @@ def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
 
 @contextmanager
 def decompressed(plain: BufferedReader, name: str) -> Iterator[BinaryIO]:
-    """Yield the text of a file, gzipped or not.
-
-    Raises:
-        CorpusError: the name ends in .gz, and the file is none.
-    """
+    """Yield the text of a file, gzipped or not; CorpusError if it is only named .gz."""
     start = plain.peek(len(GZIP))[: len(GZIP)]
     if start and start != GZIP and name.lower().endswith(".gz"):
         raise CorpusError(f"{name}: not a gzip file, although its name ends in .gz; rename or compress it")
@@ -270,25 +251,22 @@ def decompressed(plain: BufferedReader, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BufferedReader, BinaryIO]]:
-    """Open a file of text; gives the file and its text, which are one unless the file is gzipped.
-
-    Raises:
-        CorpusError: it cannot be opened or read to its end, or is named .gz and is not gzip.
-    """
+    """Give a file and its text, which differ if the file is gzipped; CorpusError if it cannot be read."""
     try:
         with path.open("rb") as plain, decompressed(plain, str(path)) as text:
             yield plain, text
-    except FileNotFoundError as error:
-        problem = (
-            "stdin is not read here; give a file" if str(path) == "-" else "no such file; check the path"
-        )
+    except (OSError, *DAMAGES) as error:
+        if isinstance(error, DAMAGES):
+            problem = DAMAGED
+        elif isinstance(error, FileNotFoundError):
+            problem = (
+                "no such file; check the path" if str(path) != "-" else "stdin is not read here; give a file"
+            )
+        elif isinstance(error, IsADirectoryError):
+            problem = "is a directory; give a file"
+        else:
+            problem = f"cannot be read ({error.strerror}); check the path"
         raise CorpusError(f"{path}: {problem}") from error
-    except IsADirectoryError as error:
-        raise CorpusError(f"{path}: is a directory; give a file") from error
-    except DAMAGES as error:
-        raise CorpusError(f"{path}: {DAMAGED}") from error
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
 def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) -> str:
@@ -326,11 +304,7 @@ def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) 
 
 
 def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
-    """Return source and target of a line of a TSV file.
-
-    Raises:
-        CorpusError: it does not have exactly two columns.
-    """
+    """Return source and target of a line of TSV; CorpusError if it does not have exactly two columns."""
     columns = line.split("\t")
     if len(columns) != 2:
         raise CorpusError(
@@ -341,14 +315,7 @@ def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
 
 
 class Row(NamedTuple):
-    """One pair as in the files.
-
-    Attributes:
-        number: the number of its line, from 1.
-        src: the source sentence; it may be empty.
-        tgt: the target sentence; it may be empty.
-        raw: the line of each file in bytes, with its line break.
-    """
+    """A pair as in the files: the number of its line, from 1, and the bytes of each file's line in `raw`."""
 
     number: int
     src: str
@@ -427,11 +394,7 @@ class PairFiles:
                 yield [row.src for row in rows], [row.tgt for row in rows]
 
     def rows(self, report: Report | None = None) -> Iterator[Row]:
-        """Read all pairs of text files in order, empty ones included; `report` and errors are as in `chunks`.
-
-        Raises:
-            CorpusError: a table, or a pipe.
-        """
+        """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe."""
         if self.kind == "table":
             raise CorpusError(
                 f"{self.name}: is a table, not lines of text; write it as .tsv or .jsonl for this"

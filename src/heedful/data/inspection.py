@@ -1,12 +1,12 @@
 """`heedful inspect SRC TGT`: faulty pairs, coverage, and the text without the faulty pairs."""
 
 import os
-import random
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 from heedful.data.cleaning import (
     FILTERS,
@@ -15,6 +15,7 @@ from heedful.data.cleaning import (
     PairChecker,
     Survey,
     TextCounts,
+    draw,
     language_identifier,
     of_pair,
     survey,
@@ -75,15 +76,10 @@ class TextInspection:
     """The report on a text.
 
     Attributes:
-        files: the names of the files.
-        pairs: the number of pairs.
         faulty: the number of pairs that `--fix` removes.
-        findings: of every applied filter, in the order of the registry.
+        findings: the findings of every applied filter, in the order of the registry.
         not_applied: why the others were not applied, by name.
-        src: statistics of the source.
-        tgt: statistics of the target.
-        vocabulary: the number of words that occur at least ten times, rounded: a first guess at a vocabulary
-            size.
+        vocabulary: the number of words that occur at least ten times, rounded: a first guess at its size.
         reading_mib: the memory that training needs to read the text.
         rewritten: the target lines, in a sample, that tokenizer.normalization=nmt_nfkc rewrites.
         written: the files written by `--fix`.
@@ -103,11 +99,7 @@ class TextInspection:
 
 
 def _held_out_files(held_out: HeldOutText) -> dict[str, PairFiles]:
-    """Return the validation and test texts that are given, by name.
-
-    Raises:
-        OptionError: one of two files is missing, or there are too many.
-    """
+    """Return the validation and test texts that are given, by name."""
     files = {}
     for name in ("valid", "test"):
         src, tgt, pairs = (getattr(held_out, f"{name}_{each}") for each in ("src", "tgt", "pairs"))
@@ -128,11 +120,9 @@ def inspect_text(
     """Survey the text, check each pair, and write the text without the faulty pairs if requested.
 
     Raises:
-        OptionError: options that contradict each other.
-        ConfigError: a filter or language is unknown.
+        ConfigError, OptionError: a filter or language is unknown, or options contradict each other.
         CorpusError: the text cannot be read, or no pair would be left.
-        RunError: the output directory exists.
-        InteropError: it cannot be written.
+        InteropError, RunError: the output directory cannot be written, or exists.
     """
     train, others = PairFiles(tuple(paths), held_out.src_key, held_out.tgt_key), _held_out_files(held_out)
     removing, outputs = removed_filters(filtering), [f"train{suffix}" for suffix in train.suffixes]
@@ -148,15 +138,16 @@ def inspect_text(
         findings = {
             each.name: Finding(each.name, each.finds, each.name in removing) for each in checker.applied
         }
-        drawing = random.Random(0)
-        faulty, step = 0, max(1, corpus.num_pairs // SAMPLE)
+        random, faulty, step = Random(0), 0, max(1, corpus.num_pairs // SAMPLE)
         normalized: list[tuple[str, str]] = []  # of some target lines
         rows = train.rows(lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done))
         for index, row in enumerate(rows):
             names = checker.faults(Pair(row.src, row.tgt, index=index))
             normalized += [(row.tgt, nmt_nfkc(row.tgt))] if index % step == 0 else []
-            for name in names:
-                _note(findings[name], row, filtering.examples, drawing)
+            for found in map(findings.__getitem__, names):
+                found.pairs += 1
+                example = Example(row.number, row.src, row.tgt)
+                draw(example, found.examples, size=filtering.examples, seen=found.pairs, random=random)
             reasons = [name for name in names if name in removing]
             faulty += bool(reasons)
             write(row, reasons)
@@ -203,22 +194,13 @@ def _writer(fix: Path | None, names: Sequence[str]) -> Iterator[Callable[[Row, S
 
 
 def _plugged(filtering: Filtering) -> list[Filter]:
-    """Return the filters of plugins that the options name.
-
-    Raises:
-        ConfigError: there is no such filter.
-    """
+    """Return the filters of plugins that the options name; ConfigError if there is none of that name."""
     named = dict.fromkeys((*(filtering.keep or ()), *(filtering.remove or ())))
     return [of_pair(name, part(name, "filter")) for name in named if ":" in name]
 
 
 def removed_filters(filtering: Filtering) -> set[str]:
-    """Return the names of the filters whose pairs `--fix` removes.
-
-    Raises:
-        OptionError: one that is both kept and removed.
-        ConfigError: one that does not exist.
-    """
+    """Return the names of the filters that remove pairs; raises if a name is wrong or contradictory."""
     known = {each.name for each in FILTERS}
     keep, remove = filtering.keep or (), filtering.remove or ()
     if both := sorted({*keep} & {*remove}):
@@ -227,16 +209,6 @@ def removed_filters(filtering: Filtering) -> set[str]:
         if name not in known and ":" not in name:
             raise ConfigError(f"unknown filter {name!r}{suggestion(name, known)}")
     return ({each.name for each in FILTERS if each.removes} | {*remove}) - {*keep}
-
-
-def _note(finding: Finding, row: Row, num_examples: int, drawing: random.Random) -> None:
-    """Count a pair, and sample it as an example (reservoir sampling)."""
-    finding.pairs += 1
-    example = Example(row.number, row.src, row.tgt)
-    if len(finding.examples) < num_examples:
-        finding.examples.append(example)
-    elif (slot := int(drawing.random() * finding.pairs)) < num_examples:
-        finding.examples[slot] = example
 
 
 def _why_not(each: Filter, held_out: Mapping[str, PairFiles], checker: PairChecker) -> str:
@@ -326,7 +298,7 @@ def _finding_lines(finding: Finding, pairs: int) -> Iterator[str]:
 
 
 def _shorten(text: str) -> str:
-    """Truncate a sentence for display, and escape control characters."""
+    """Return the names of the filters with pairs to remove; raises if a name is wrong or contradictory."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: _WIDTH + 1])
     return shown if len(text) <= _WIDTH else shown[: _WIDTH - 1] + "…"
 

@@ -18,11 +18,7 @@ def paths_of_key(key: str) -> tuple[list[str], ...]:
 
 
 def object_of(name: str, number: int, line: str, keys: tuple[str, str]) -> Json:
-    """Return the JSON in a line.
-
-    Raises:
-        CorpusError: it is not JSON.
-    """
+    """Return the JSON in a line; CorpusError if it is not JSON."""
     try:
         return parse_json(line, half_pairs=True)
     except ValueError as error:
@@ -33,11 +29,7 @@ def object_of(name: str, number: int, line: str, keys: tuple[str, str]) -> Json:
 
 
 def pair_of(name: str, number: int, record: Json, keys: tuple[str, str]) -> tuple[str, str]:
-    """Return source and target of a JSON object; null is an empty text.
-
-    Raises:
-        CorpusError: it is not an object, lacks these keys, or their values are not strings.
-    """
+    """Return source and target of a JSON object; null is an empty text. CorpusError if it lacks one."""
     where = f"{name}: line {number:,}"
     if not isinstance(record, dict):
         raise CorpusError(f"{where}: not a JSON object; each line must be one, with {_keys(keys)}")
@@ -52,16 +44,17 @@ def _json_text(where: str, record: dict[str, object], key: str) -> str:
         has = ", ".join(map(shown, [*(inner if isinstance(inner, dict) else record)][:5])) or "none"
         raise CorpusError(f"{where}: no key {key!r} (it has {has}); set data.src_key and data.tgt_key")
     text = "" if values[0] is None else values[0]
+    problem = None
     if not isinstance(text, str):
         remedy = "name a key in it" if isinstance(text, dict) else "it must be one sentence"
-        raise CorpusError(f"{where}: the value of {key!r} is not a string; {remedy}")
-    if "\0" in text:
-        raise CorpusError(f"{where}: NUL character in the value of {key!r}; remove it")
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise CorpusError(
-            f"{where}: half of a surrogate pair in the value of {key!r}; write the whole character"
-        )
-    return " ".join(text.split("\n"))
+        problem = f"the value of {key!r} is not a string; {remedy}"
+    elif "\0" in text:
+        problem = f"NUL character in the value of {key!r}; remove it"
+    elif not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        problem = f"half of a surrogate pair in the value of {key!r}; write the whole character"
+    if problem:
+        raise CorpusError(f"{where}: {problem}")
+    return " ".join(str(text).split("\n"))
 
 
 def _values(value: object, path: Sequence[str]) -> list[object]:
@@ -80,11 +73,7 @@ def _keys(keys: tuple[str, str]) -> str:
 
 
 def listed_objects(name: str, text: str) -> list[Json]:
-    """Return the objects of a list in JSON.
-
-    Raises:
-        CorpusError: it is not JSON, or has no objects.
-    """
+    """Return the objects of a list in JSON; CorpusError if it is not JSON, or has no objects."""
     try:
         objects = parse_json(text, half_pairs=True)
     except ValueError as error:

@@ -118,16 +118,9 @@ _AHEAD = 2  # record batches of each process that wait to be written
 class CorpusReport:
     """The numbers of pairs in a store and of pairs left out. Lengths are in tokens, eos and tags included.
 
-    Attributes:
-        num_read: pairs in the files.
-        num_kept: pairs in the store.
-        num_empty: pairs left out because source or target was empty.
-        num_too_long: pairs left out because source or target was longer than `max_length`.
-        max_length: the longest source or target allowed.
-        longest_src: the length of the longest source sentence read.
-        longest_tgt: the length of the longest target sentence read.
-        num_src_tokens: source tokens in the store.
-        num_tgt_tokens: target tokens in the store.
+    Of the `num_read` pairs in the files, `num_empty` are left out because source or target is empty, and
+    `num_too_long` because one is longer than `max_length`. The longest source and target that were read are
+    `longest_src` and `longest_tgt`; the store has `num_src_tokens` and `num_tgt_tokens`.
     """
 
     num_read: int
@@ -248,7 +241,7 @@ class ParallelStore:
 
 
 def cache_directory(cache_dir: Path | str | None) -> Path:
-    """Return the directory of stores: by default, in that of the user's caches."""
+    """Return the directory of stores, by default in the user's cache directory."""
     return Path(cache_dir) if cache_dir is not None else platformdirs.user_cache_path("heedful")
 
 
@@ -269,12 +262,12 @@ def build_store(
 
     Args:
         text: the sentence pairs.
-        tokenizers: of source and target.
+        tokenizers: the tokenizers of source and target.
         max_length: pairs with a longer source or target, in tokens with eos and tags, are left out.
         template: the special-token template; None: eos only.
         cache_dir: the directory of the files; the user's cache directory by default.
-        keep_text: store the sentences too, for subword sampling.
-        processes: that tokenise a long text; the file does not depend on their number.
+        keep_text: whether to store the sentences too, for subword sampling.
+        processes: the number of processes for a long text; the file does not depend on it.
         report: called now and then with the fraction that is done, 0 to 1.
 
     Raises:
@@ -389,11 +382,7 @@ class _Job:
         return digest.hexdigest()[:40]
 
     def batches(self, first: int, processes: int) -> Iterator[tuple[pa.RecordBatch, CorpusReport]]:
-        """Yield the record batches from number `first` on, with the counts of each.
-
-        Raises:
-            CorpusError: a process has died.
-        """
+        """Yield the record batches from number `first` on, with the counts of each."""
         starts = range(first * self.rows, len(self.text), self.rows)
         if processes == 1 or len(starts) < _FEW_BATCHES:
             yield from map(self.encode, starts)

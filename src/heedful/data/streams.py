@@ -24,7 +24,7 @@ from heedful.data.files import (
 from heedful.errors import CorpusError, HeedfulError, InputError
 from heedful.runtime.durable import descriptor_of, opened_in_place
 
-_LEVEL = 6  # that of gzip itself
+_LEVEL = 6  # as gzip's default
 _STDOUT = 1
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -58,11 +58,7 @@ class Lines:
             self._mistake = CorpusError(f"{self.name}: {DAMAGED}")
 
     def raise_if_bad(self) -> None:
-        """Raise the error that ended the iteration early.
-
-        Raises:
-            CorpusError: a NUL byte, invalid UTF-8, or a truncated gzip file.
-        """
+        """Raise the CorpusError that ended the iteration: NUL, invalid UTF-8, or a truncated gzip file."""
         if self._mistake is not None:
             raise self._mistake
 
@@ -95,11 +91,7 @@ def is_text(path: Path) -> bool:
 
 @contextmanager
 def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
-    """Open a file (gzip too), or stdin for None or `-`; gives the stream and its name for messages.
-
-    Raises:
-        CorpusError: a file that cannot be read.
-    """
+    """Open a file (gzip too), or stdin for None or `-`; gives the stream and its name for messages."""
     if path is None or str(path) == "-":
         if sys.__stdin__ is None:  # whoever started the program has closed it
             raise CorpusError("stdin: is closed; give a file")
@@ -114,11 +106,7 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
 
 
 def count_lines(path: Path) -> int | None:
-    """Return the number of lines of a file (`.gz` too); None for streams.
-
-    Raises:
-        CorpusError: the file cannot be read, or its gzip is truncated.
-    """
+    """Return the number of lines of a file (`.gz` too); None for streams."""
     if str(path) == "-" or (path.exists() and not path.is_file()):
         return None
     with open_input(path) as (stream, name):

@@ -18,11 +18,7 @@ _INFO, _STATE, _SPLITS = "dataset_info.json", "state.json", "dataset_dict.json" 
 
 
 def table_chunks(files: PairFiles, report: Report | None) -> Iterator[Chunk]:
-    """Read the pairs of a table in order, empty ones included, in lists of a few thousand.
-
-    Raises:
-        CorpusError: a table that cannot be read, when its faulty part is reached.
-    """
+    """Read the pairs of a table in chunks, in order; CorpusError when a faulty part is reached."""
     [path], name, keys, number = files.paths, files.name, (files.src_key, files.tgt_key), 0
     if path.is_dir() and not (path / _STATE).exists():
         yield from _chunks_of_folder(files, report)
@@ -34,11 +30,12 @@ def table_chunks(files: PairFiles, report: Report | None) -> Iterator[Chunk]:
             number += batch.num_rows
             if report:
                 report(share)
-    except FileNotFoundError as error:
-        raise CorpusError(f"{error.filename or name}: no such file; check the path") from error
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise CorpusError(f"{name}: cannot be read as a table ({reason}); write it again") from error
+        problem = f"cannot be read as a table ({reason}); write it again"
+        if isinstance(error, FileNotFoundError) and path.suffix == ".parquet":
+            problem = "no such file; check the path"
+        raise CorpusError(f"{name}: {problem}") from error
     if number == 0:
         raise CorpusError(f"{name}: the table has no rows; give one with text")
 

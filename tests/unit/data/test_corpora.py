@@ -1,3 +1,5 @@
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +162,21 @@ FORMS = ["parquet", "dictionary", "directory of parquet", "dataset", "translatio
 def test_tables_are_read_by_columns(tmp_path: Path, form: str) -> None:
     text = load_text(PairFiles((write_table(tmp_path, form),), "en", "de"))
     assert (text.src, text.tgt, text.num_empty) == (*TEXTS, 2)
+
+
+def test_a_directory_of_files_of_pairs_is_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    pairs = [dict(zip(("en", "de"), pair, strict=True)) for pair in zip(EN, DE, strict=True)]
+    (tmp_path / "2.json").write_text(json.dumps(pairs[2:]), encoding="utf-8")
+    (tmp_path / "1.jsonl").write_text("\n".join(map(json.dumps, pairs[:2])), encoding="utf-8")
+    (tmp_path / "3.tsv.gz").write_bytes(gzip.compress(b"five\tf\xc3\xbcnf\n"))
+    (tmp_path / "LICENSE").write_text("what is no file of pairs is left out", encoding="utf-8")
+    shares: list[float] = []
+    chunks = PairFiles((tmp_path,), "en", "de").chunks(shares.append)
+    assert sum(len(src) for src, _ in chunks) == len(EN) + 1
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    text = load_text(PairFiles((tmp_path,), "en", "de"))
+    assert (text.src, text.tgt) == ([*TEXTS[0], "five"], [*TEXTS[1], "fünf"])
 
 
 def test_a_table_that_is_not_one_says_what_to_do(tmp_path: Path) -> None:

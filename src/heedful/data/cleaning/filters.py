@@ -1,6 +1,6 @@
 """Filters that look at one pair, or at each side of it: lengths, characters, content, and encoding.
 
-docs/corpus.md says which other tools have each of them.
+docs/corpus.md says which other tools have which filter.
 """
 
 import re

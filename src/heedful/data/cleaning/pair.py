@@ -86,11 +86,7 @@ class Pair:
 
 
 def faulty_by(filters: Sequence[str]) -> IsFaulty:
-    """Return a function of source and target: whether a filter of a plugin finds a fault in them.
-
-    Raises:
-        ConfigError: there is no such filter.
-    """
+    """Return a function that says whether a filter of a plugin finds a fault in a source and a target."""
     checks: list[Callable[[Pair], bool]] = [part(each, "data.filters") for each in filters]
 
     def is_faulty(src: str, tgt: str) -> bool:
@@ -149,7 +145,7 @@ def language_identifier() -> Identifier | None:
 def majority_language(sentences: Sequence[Sentence], identifier: Identifier) -> str | None:
     """Return the language of a text; None if there is none, or too little text.
 
-    It is that of most lines that are long enough, or else that of nearly all passages of several lines.
+    It is the language of most lines that are long enough, or else of nearly all passages of several lines.
     """
     lines = [sentence.text for sentence in sentences if sentence.num_letters >= MIN_LETTERS]
     return _voted(lines, _MAJORITY, identifier) or _voted(_passages(sentences), _NEARLY_ALL, identifier)
@@ -220,5 +216,5 @@ def main_scripts(characters: Mapping[str, int]) -> frozenset[str]:
 
 
 def foreign_letters(characters: Iterable[str], scripts: frozenset[str]) -> frozenset[str]:
-    """Return those of the characters that are letters of other scripts."""
+    """Return the characters that are letters of other scripts."""
     return frozenset(c for c in characters if (script := script_of(c)) is not None and script not in scripts)
