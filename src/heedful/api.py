@@ -15,7 +15,7 @@ from heedful.evaluation.metrics import EvaluationReport
 from heedful.evaluation.systems import System
 from heedful.runs.card import shell_command, without_directories
 from heedful.runs.directory import check_preset
-from heedful.runs.evaluate import score, translated, translator_for
+from heedful.runs.evaluate import score, translator_for
 from heedful.runs.loading import options_from, refuse_options_of_models
 from heedful.runs.notices import Listener
 from heedful.runs.options import EvaluationOptions
@@ -181,7 +181,7 @@ def evaluate(
         raise InputError("src: the sources are needed, to translate them")
     else:
         check_parallel("src", sources, "ref", references)
-        scored = translated("model", system, sources, options)
+        scored = System.translating("model", system, sources, options.search)
     files = [ref] if isinstance(ref, str | Path) else []
     return score([scored], [references], options, sources=sources, files=files)[0]
 

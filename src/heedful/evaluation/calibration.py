@@ -1,6 +1,6 @@
 """Calibrate the confidence of a model on lines with references, and measure how well it is calibrated.
 
-What is right is decided by the reference. A sentence is right if its chrF is at least `ERROR_BELOW`. A word
+The reference decides what is right. A sentence is right if its chrF is at least `ERROR_BELOW`. A word
 is right if it stands in the reference, at the place that an alignment of least edit distance gives it; so
 Wang et al. (2020), "On the Inference Calibration of Neural Machine Translation", label tokens, with the
 alignment of TER. A good translation with other words than the reference's counts as wrong, here as there.
@@ -118,10 +118,10 @@ def calibrate(
     """Fit the confidence of a model to translations and their references.
 
     Args:
-        translations: of N lines, by the model alone; the best hypothesis of each counts.
+        translations: the translations of N lines by the model alone; the best hypothesis of each counts.
         references: one list of N lines for each reference file.
-        tokenizer: of the target.
-        tags: of the languages, source and target.
+        tokenizer: the tokenizer of the target.
+        tags: the tags of the source and the target language.
 
     Returns:
         The calibration, and a report by cross-validation.
@@ -158,7 +158,7 @@ def measure_calibration(
 ) -> CalibrationReport:
     """Return how well the confidence of translations is calibrated.
 
-    The arguments are as in `calibrate`; `level` is that of the calibration.
+    The arguments are as in `calibrate`; `level` is the level of the calibration.
     """
     return _report(_parts(translations, references, tokenizer, level=level), level=level)
 
@@ -174,7 +174,7 @@ def expected_calibration_error(
     Args:
         confidences: (N,), from 0 to 1.
         is_right: (N,), whether each was right.
-        num_bins: at most N are used.
+        num_bins: the number of bins, at most N.
     """
     order = np.argsort(confidences, kind="stable")
     bounds = np.linspace(0, len(order), min(num_bins, len(order)) + 1).round().astype(int)
@@ -277,7 +277,7 @@ def _fitted(features: NDArray[np.float64], is_right: NDArray[np.bool_]) -> Logis
 
 
 def _cross_validated(parts: _Parts) -> NDArray[np.float64]:
-    """Return the confidences (N,), those of a line by a curve that was fitted without a tenth with it."""
+    """Return the confidences (N,); the confidence of a line is by a curve that was fitted on other lines."""
     numbers, of_parts = np.unique(parts.lines, return_inverse=True)
     folds = np.random.default_rng(_SEED).permutation(len(numbers))[of_parts] % _FOLDS
     confidences = np.empty(len(folds))

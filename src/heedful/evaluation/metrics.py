@@ -75,14 +75,9 @@ class EvaluationReport:
 
 @dataclass(frozen=True)
 class Texts:
-    """The outputs of a system, and what they are compared with.
+    """The outputs of a system, and what they are compared with; `sources` is None if they are not known.
 
-    Attributes:
-        sources: N lines; None if they are not known.
-        hypotheses: N lines.
-        references: one list of N lines for each reference file.
-        lowercase: whether case is ignored.
-        tokenization: how lines are divided into words.
+    Sources and hypotheses have N lines, and so has each list of references.
     """
 
     sources: Sequence[str] | None
@@ -92,11 +87,7 @@ class Texts:
     tokenization: Tokenization
 
     def sources_for(self, metric: str) -> Sequence[str]:
-        """Return the sources, which a metric needs.
-
-        Raises:
-            InputError: they are not known.
-        """
+        """Return the sources, which a metric needs; InputError if they are not known."""
         if self.sources is None:
             raise InputError(f"{metric} needs the sources: give --src")
         return self.sources
@@ -110,7 +101,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A score, and the rows of statistics whose sum it is computed from, so that it can be resampled.
+    """A score, and the rows of statistics that are summed to compute it, so that it can be resampled.
 
     Attributes:
         score: the score of all rows.
@@ -188,24 +179,22 @@ def compare_systems(
     """Score the outputs of one or more systems against references; the first is the baseline of the others.
 
     `bleu`, `chrf`, `chrf++`, `spbleu` and `ter` are sacreBLEU's, on plain text, with its signatures; `ter` is
-    case-sensitive like the others, unlike sacreBLEU's default. `wer` is the word error rate: the edit
-    distance of each line to its closest reference, in words, over the words of these references, summed over
-    the lines, in percent. `cer` is the same in characters, the spaces between words included. `exact` is the
-    percentage of lines that equal one of their references.
+    case-sensitive, unlike sacreBLEU's default. `wer` is the word error rate in percent: the edit distance of
+    each line to its closest reference over its length, in words, both summed over the lines. `cer` is the
+    same in characters, the spaces between words included. `exact` is the percentage of lines that equal one
+    of their references.
 
     In languages that are written without spaces, such as Chinese, `bleu` has sacreBLEU's tokenizer for the
     language, `ter` counts Han characters, or all characters, as words, and `wer` and `per` count characters;
     the signatures say so. All metrics ignore an empty reference if the line has another one.
 
-    `item_error_rate` and `per` are over items, as for a pronunciation dictionary: a source on several lines
-    is one item, with the references of all these lines. `item_error_rate` is the percentage of items whose
-    output is not a reference (in the literature on pronunciation this is called WER); `per`, the token error
-    rate, is the edit distance, in tokens, to the closest reference, over that reference's length, summed over
-    the items. If a source has several different outputs, the worst counts. All but sacreBLEU's normalise
-    white space.
+    `item_error_rate` and `per` are for pronunciation dictionaries: a source on several lines is one item,
+    with the references of all these lines, and the worst of its outputs counts. `item_error_rate` is the
+    percentage of items without a correct output (in the literature on pronunciation: WER); `per`, the token
+    error rate, is as `wer` over items. All but sacreBLEU's normalise white space.
 
-    Intervals and p-values are from bootstrap resamples (Koehn, 2004); sacreBLEU's commands give the same,
-    but for the p-value of equal scores, which is 1 here.
+    Intervals and p-values are from bootstrap resamples (Koehn, 2004), as in sacreBLEU, but equal scores have
+    the p-value 1.
 
     Args:
         sources: N lines; None if no metric needs them.
@@ -213,7 +202,7 @@ def compare_systems(
         references: one list of N lines for each reference file.
         metrics: distinct names.
         lowercase: whether to ignore case.
-        num_resamples: of the bootstrap; 0: no intervals and no p-values.
+        num_resamples: the number of bootstrap resamples; 0: no intervals and no p-values.
         tokenize: sacreBLEU's tokenizer for `bleu`; auto: by the language.
         language: code or tag of the target language; None: by the scripts of the references.
 

@@ -1,10 +1,9 @@
 """The systems that are compared on a test set: outputs of models, with their confidence, and of files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.evaluation.calibration import CalibrationReport, calibrate, measure_calibration
@@ -33,7 +32,7 @@ class System:
 
     @classmethod
     def translating(
-        cls, name: str, translator: Translator, sources: Sequence[str], options: SearchOptions
+        cls, name: str, translator: Translator, sources: Sequence[str], search: Mapping[str, Any]
     ) -> "System":
         """Return the system of a model: it translates each distinct source once.
 
@@ -42,7 +41,7 @@ class System:
         first = {source: i for i, source in reversed([*enumerate(sources)])}
         # Empty lines cost nothing, and the numbers of lines in messages stay right.
         texts = [source if first[source] == i else "" for i, source in enumerate(sources)]
-        distinct = translator.translations(texts, options=options)
+        distinct = translator.translations(texts, **search)
         translations = [distinct[first[source]] for source in sources]
         outputs = [each.text for each in translations]
         return cls(name, outputs, translator.precision_in_use, translator.bundle, translations)

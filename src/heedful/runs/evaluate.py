@@ -6,7 +6,6 @@ from pathlib import Path
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.data.streams import is_text, open_output, stdin_or, write_line
-from heedful.decoding.options import search_options
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.evaluation.calibration import check_scikit_learn
@@ -31,7 +30,7 @@ def evaluate(
         notify: called with the precision that "auto" has chosen for a model.
 
     Returns:
-        The systems, the run first, then those of `hyp`, then those of `compare`; and a report for each.
+        The systems: the run, then `hyp`, then `compare`; and a report for each.
 
     Raises:
         BundleError: no usable bundle.
@@ -60,10 +59,12 @@ def evaluate(
     def system(path: Path) -> System:
         if path in written:
             return System(str(path), written[path])
-        return translated(str(path), translator_for(path, options, notify=notify), lines, options)
+        return System.translating(
+            str(path), translator_for(path, options, notify=notify), lines, options.search
+        )
 
     systems = [] if run is None else [system(run)]
-    if output is not None:  # before scoring, to keep them whatever comes
+    if output is not None:  # before scoring, to keep them if that fails
         with open_output(output) as file:
             for text in systems[0].outputs:
                 write_line(file, text)
@@ -87,11 +88,7 @@ def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
 def translator_for(
     path: Path, options: EvaluationOptions, *, notify: Callable[[str], None] = lambda message: None
 ) -> Translator:
-    """Load a model to evaluate; if it has one target language, `tgt_lang` only chooses how words are counted.
-
-    Raises:
-        HeedfulError: as `load_translator`.
-    """
+    """Load a model to evaluate; if it has one target language, `tgt_lang` only says how words are counted."""
     translator = load_translator(
         path, Languages(), options.runtime, shortlist=options.shortlist, notify=notify
     )
@@ -99,14 +96,6 @@ def translator_for(
     if not has_target_languages(bundle.config, bundle.tokenizers):
         languages = replace(languages, tgt_lang=None)
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
-
-
-def translated(
-    name: str, translator: Translator, sources: Sequence[str], options: EvaluationOptions
-) -> System:
-    """Return the system of a model, which translates the sources."""
-    search = search_options(options.search, translator.bundle.config.decode)
-    return System.translating(name, translator, sources, search)
 
 
 def score(
@@ -117,7 +106,7 @@ def score(
     sources: Sequence[str] | None,
     files: Iterable[Path | str],
 ) -> list[EvaluationReport]:
-    """Score systems in the target language: that of the options, of a model, or of the references' files.
+    """Score systems in the target language, which the options, a model, or the names of the references state.
 
     Args:
         systems: the first is the baseline of the others.
@@ -125,9 +114,6 @@ def score(
         options: the metrics, and how they are computed.
         sources: N lines; None if they are not known.
         files: the names of the reference files.
-
-    Raises:
-        HeedfulError: as `compare_systems`.
     """
     bundles = [each.bundle for each in systems if each.bundle is not None]
     stated = [options.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]

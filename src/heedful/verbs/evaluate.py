@@ -36,8 +36,8 @@ class Evaluate(EvaluationOptions):
     several times is one item with several references. `item_error_rate` is the percentage of sources with no
     correct output, and `per` the token error rate.
 
-    Words are those of the target language: that of --tgt-lang, of RUN, of the name of the first reference
-    file (ref.zh), or else of the scripts in the references. In Chinese, for example, characters count
+    Words are counted as in the target language. --tgt-lang says which it is, or RUN, or the name of the first
+    reference file (ref.zh), or else the scripts in the references. In Chinese, for example, characters count
     (docs/languages.md).
 
     Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
