@@ -5,8 +5,8 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from io import BufferedReader, BytesIO
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -323,6 +323,10 @@ class Row(NamedTuple):
     raw: tuple[bytes, ...]
 
 
+def _report_part(report: Report, number: int, parts: int, fraction: float) -> None:
+    report((number + fraction) / parts)
+
+
 _Each = TypeVar("_Each")
 
 
@@ -386,9 +390,14 @@ class PairFiles:
             blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])
             yield from self._aligned(*((lines for lines, _ in each) for each in blocks))
         elif self.kind == "table":
-            from heedful.data.tables import table_chunks
+            from heedful.data.tables import inner_files, table_chunks
 
-            yield from table_chunks(self, report)
+            inner = inner_files(self.paths[0], holds_pairs)
+            for number, file in enumerate(inner):
+                part = partial(_report_part, report, number, len(inner)) if report else None
+                yield from replace(self, paths=(file,)).chunks(part)
+            if not inner:
+                yield from table_chunks(self.paths[0], (self.src_key, self.tgt_key), report)
         else:
             for rows in self._rows_of_pairs(report):
                 yield [row.src for row in rows], [row.tgt for row in rows]

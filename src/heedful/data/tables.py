@@ -1,14 +1,12 @@
 """Read pairs of sentences from tables: Parquet, and directories of files or of the `datasets` library."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heedful.data.files import Chunk, PairFiles, Report, holds_pairs
 from heedful.data.json_pairs import paths_of_key
 from heedful.errors import CorpusError
 from heedful.settings.parsing import parse_json, shown
@@ -17,12 +15,27 @@ _ROWS = 8192  # that are read at once
 _INFO, _STATE, _SPLITS = "dataset_info.json", "state.json", "dataset_dict.json"  # of the datasets library
 
 
-def table_chunks(files: PairFiles, report: Report | None) -> Iterator[Chunk]:
+def inner_files(path: Path, holds_pairs: Callable[[Path], bool]) -> list[Path]:
+    """Return the Parquet files of a directory, or else its files of pairs; none if it is one table."""
+    if not path.is_dir() or (path / _STATE).exists():
+        return []
+    if (path / _SPLITS).exists():
+        splits = ", ".join(sorted(each.name for each in path.iterdir() if (each / _INFO).exists()))
+        raise CorpusError(f"{path}: has several splits ({splits}); give the directory of one of them")
+    inner = sorted(path.glob("*.parquet")) or sorted(filter(holds_pairs, path.iterdir()))
+    if not inner:
+        raise CorpusError(
+            f"{path}: neither Parquet files nor a directory of Dataset.save_to_disk, nor files of pairs such "
+            "as .tsv; give one of these"
+        )
+    return inner
+
+
+def table_chunks(
+    path: Path, keys: tuple[str, str], report: Callable[[float], None] | None
+) -> Iterator[tuple[list[str], list[str]]]:
     """Read the pairs of a table in chunks, in order; CorpusError when a faulty part is reached."""
-    [path], name, keys, number = files.paths, files.name, (files.src_key, files.tgt_key), 0
-    if path.is_dir() and not (path / _STATE).exists():
-        yield from _chunks_of_folder(files, report)
-        return
+    name, number = str(path), 0
     try:
         for batch, share in _batches_of_dataset(path) if path.is_dir() else _batches_of_parquet(path, keys):
             src, tgt = (_texts(name, number, batch, key) for key in keys)
@@ -38,26 +51,6 @@ def table_chunks(files: PairFiles, report: Report | None) -> Iterator[Chunk]:
         raise CorpusError(f"{name}: {problem}") from error
     if number == 0:
         raise CorpusError(f"{name}: the table has no rows; give one with text")
-
-
-def _chunks_of_folder(files: PairFiles, report: Report | None) -> Iterator[Chunk]:
-    """Read the Parquet files of a directory, or else its files of pairs, in the order of their names."""
-    [path] = files.paths
-    if (path / _SPLITS).exists():
-        splits = ", ".join(sorted(each.name for each in path.iterdir() if (each / _INFO).exists()))
-        raise CorpusError(f"{path}: has several splits ({splits}); give the directory of one of them")
-    inner = sorted(path.glob("*.parquet")) or sorted(filter(holds_pairs, path.iterdir()))
-    if not inner:
-        raise CorpusError(
-            f"{path}: neither Parquet files nor a directory of Dataset.save_to_disk, nor files of pairs such "
-            "as .tsv; give one of these"
-        )
-
-    def report_of(number: int) -> Report | None:
-        return report and (lambda share: report((number + share) / len(inner)))
-
-    for number, file in enumerate(inner):
-        yield from replace(files, paths=(file,)).chunks(report_of(number))
 
 
 def _batches_of_dataset(path: Path) -> Iterator[tuple[pa.RecordBatch, float]]:
