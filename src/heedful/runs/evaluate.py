@@ -93,7 +93,7 @@ def translator_for(
         path, Languages(), options.runtime, shortlist=options.shortlist, notify=notify
     )
     languages, bundle = options.languages, translator.bundle
-    if not has_target_languages(bundle.config, bundle.tokenizers):
+    if languages.tgt_lang and not has_target_languages(bundle.config, bundle.tokenizers):
         languages = replace(languages, tgt_lang=None)
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
 
