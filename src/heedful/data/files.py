@@ -139,10 +139,7 @@ def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[_Lines
             raise CorpusError(f"{path}: {_EMPTY}")
 
 
-_Line = tuple[str, bytes]
-
-
-def _lines(blocks: Iterable[_Lines]) -> Iterator[list[_Line]]:
+def _lines(blocks: Iterable[_Lines]) -> Iterator[list[tuple[str, bytes]]]:
     """Yield each line of some blocks with its bytes in the file."""
     return ([*zip(lines, BytesIO(content), strict=True)] for lines, content in blocks)
 
@@ -404,16 +401,16 @@ class PairFiles:
 
     def rows(self, report: Report | None = None) -> Iterator[Row]:
         """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe."""
-        if self.kind == "table":
-            raise CorpusError(
-                f"{self.name}: is a table, not lines of text; write it as .tsv or .jsonl for this"
-            )
         for path in self.paths:
-            if path.exists() and not (path.is_file() or path.is_dir()):  # opening a FIFO waits for its writer
-                raise CorpusError(
-                    f"{path}: is a pipe or device, and the text is read more than once; write it to a file "
-                    "first"
-                )
+            problem = None
+            if self.kind == "table":
+                problem = "is a table, not lines of text; write it as .tsv or .jsonl for this"
+            elif path.exists() and not (
+                path.is_file() or path.is_dir()
+            ):  # opening a FIFO waits for its writer
+                problem = "is a pipe or device, and the text is read more than once; write it to a file first"
+            if problem:
+                raise CorpusError(f"{path}: {problem}")
         if self.kind != "lines":
             yield from chain.from_iterable(self._rows_of_pairs(report))
             return
@@ -443,28 +440,24 @@ class PairFiles:
         if plain_name(path).suffix == ".json":
             first = next(blocks)
             if "".join(first[0]).lstrip().startswith("["):
-                listed = listed_objects(
-                    name, "\n".join(line for lines, _ in (first, *blocks) for line in lines)
-                )
-                raws = (f"{json.dumps(each, ensure_ascii=False)}\n" for each in listed)
-                yield [
-                    Row(i, *pair_of(name, i, each, keys), (raw.encode("utf-8", "surrogatepass"),))
-                    for i, (each, raw) in enumerate(zip(listed, raws, strict=True), start=1)
-                ]
+                text = "\n".join(chain(first[0], *(lines for lines, _ in blocks)))
+                for number, each in enumerate(listed_objects(name, text), start=1):
+                    raw = f"{json.dumps(each, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
+                    yield [Row(number, *pair_of(name, number, each, keys), (raw,))]
                 return
             blocks = chain([first], blocks)
-        for lines in _lines(blocks):
+
+        def parse(number: int, line: str) -> tuple[str, str]:
             if self.kind == "tsv":
-                yield [
-                    Row(i, *parse_tsv(name, i, line), (raw,))
-                    for i, (line, raw) in enumerate(lines, start=number + 1)
-                ]
-            else:
-                yield [
-                    Row(i, *pair_of(name, i, object_of(name, i, line, keys), keys), (raw,))
-                    for i, (line, raw) in enumerate(lines, start=number + 1)
-                    if line.strip()
-                ]
+                return parse_tsv(name, number, line)
+            return pair_of(name, number, object_of(name, number, line, keys), keys)
+
+        for lines in _lines(blocks):
+            yield [
+                Row(i, *parse(i, line), (raw,))
+                for i, (line, raw) in enumerate(lines, start=number + 1)
+                if self.kind == "tsv" or line.strip()
+            ]
             number += len(lines)
 
 
