@@ -396,8 +396,8 @@ class PairFiles:
             if not inner:
                 yield from table_chunks(self.paths[0], (self.src_key, self.tgt_key), report)
         else:
-            for rows in self._rows_of_pairs(report):
-                yield [row.src for row in rows], [row.tgt for row in rows]
+            for _, pairs, _ in self._parsed(report):
+                yield [src for _, src, _ in pairs], [tgt for _, _, tgt in pairs]
 
     def rows(self, report: Report | None = None) -> Iterator[Row]:
         """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe."""
@@ -412,7 +412,9 @@ class PairFiles:
             if problem:
                 raise CorpusError(f"{path}: {problem}")
         if self.kind != "lines":
-            yield from chain.from_iterable(self._rows_of_pairs(report))
+            for first, parsed, content in self._parsed(report):
+                raw = BytesIO(content).readlines()
+                yield from (Row(i, src, tgt, (raw[i - first],)) for i, src, tgt in parsed)
             return
         blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])
         pairs = chain.from_iterable(zip(*each, strict=True) for each in self._aligned(*map(_lines, blocks)))
@@ -433,31 +435,28 @@ class PairFiles:
         lines = tuple(map(range, rests))
         check_parallel(str(self.paths[0]), lines[0], str(self.paths[1]), lines[1])
 
-    def _rows_of_pairs(self, report: Report | None) -> Iterator[list[Row]]:
-        """Read one file of TSV or JSON."""
+    def _parsed(self, report: Report | None) -> Iterator[tuple[int, list[tuple[int, str, str]], bytes]]:
+        """Read one file of TSV or JSON in blocks: the number of the first line, numbered pairs, and bytes."""
         [path], keys, name = self.paths, (self.src_key, self.tgt_key), self.name
-        blocks, number = _line_blocks(path, report=report), 0
+        blocks, number = _line_blocks(path, report=report), 1
         if plain_name(path).suffix == ".json":
             first = next(blocks)
             if "".join(first[0]).lstrip().startswith("["):
                 text = "\n".join(chain(first[0], *(lines for lines, _ in blocks)))
-                for number, each in enumerate(listed_objects(name, text), start=1):
-                    raw = f"{json.dumps(each, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
-                    yield [Row(number, *pair_of(name, number, each, keys), (raw,))]
+                listed = listed_objects(name, text)
+                pairs = [(i, *pair_of(name, i, each, keys)) for i, each in enumerate(listed, start=1)]
+                content = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in listed)
+                yield 1, pairs, content.encode("utf-8", "surrogatepass")
                 return
             blocks = chain([first], blocks)
-
-        def parse(number: int, line: str) -> tuple[str, str]:
+        for lines, raw in blocks:
+            numbered = enumerate(lines, start=number)
             if self.kind == "tsv":
-                return parse_tsv(name, number, line)
-            return pair_of(name, number, object_of(name, number, line, keys), keys)
-
-        for lines in _lines(blocks):
-            yield [
-                Row(i, *parse(i, line), (raw,))
-                for i, (line, raw) in enumerate(lines, start=number + 1)
-                if self.kind == "tsv" or line.strip()
-            ]
+                pairs = [(i, *parse_tsv(name, i, line)) for i, line in numbered]
+            else:
+                objects = ((i, object_of(name, i, line, keys)) for i, line in numbered if line.strip())
+                pairs = [(i, *pair_of(name, i, each, keys)) for i, each in objects]
+            yield number, pairs, raw
             number += len(lines)
 
 
