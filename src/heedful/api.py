@@ -11,12 +11,12 @@ from typing import Any, Literal, overload
 from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, InputError, suggestion
-from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names
-from heedful.evaluation.systems import translate_distinct
-from heedful.evaluation.tokenization import language_of_files
+from heedful.evaluation.metrics import EvaluationReport
+from heedful.evaluation.systems import System
 from heedful.runs.card import shell_command, without_directories
 from heedful.runs.directory import check_preset
-from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
+from heedful.runs.evaluate import score, translator_for
+from heedful.runs.loading import options_from, refuse_options_of_models
 from heedful.runs.notices import Listener
 from heedful.runs.options import EvaluationOptions
 from heedful.runs.seeds import SeedsResult, config_to_resume, train_seeds
@@ -169,34 +169,21 @@ def evaluate(
     own |= {"run": Path(), "ref": [], "calibrate": False, "metric": metric, "tokenize": tokenize}
     options = options_from(EvaluationOptions, search, lowercase=lowercase, resamples=resamples, **own)
     references, sources = _lines(ref), None if src is None else _lines(src)
-    names = [each for each in (src, ref) if isinstance(each, str | Path)]
-    language = options.languages.tgt_lang
-    if isinstance(system, str | Path):
-        path, shortlist = Path(system), options.shortlist
-        system = load_translator(path, options.languages, options.runtime, shortlist=shortlist)
-    elif isinstance(system, Translator):
-        refuse_options_of_models(search)
     if isinstance(system, Translator):
-        if sources is None:
-            raise InputError("src: the sources are needed, to translate them")
-        check_parallel("src", sources, "ref", references)
-        language = language or system.bundle.config.languages.target
-        outputs = [each.text for each in translate_distinct(system, sources, **options.search)]
+        refuse_options_of_models(search)
+    elif isinstance(system, str | Path):
+        system = translator_for(Path(system), options)
     elif others := [name for name in search if name != "tgt_lang"]:
         raise InputError(f"{others[0]}: is for a model, and these are outputs")
+    if not isinstance(system, Translator):
+        scored = System("outputs", list(system))
+    elif sources is None:
+        raise InputError("src: the sources are needed, to translate them")
     else:
-        outputs = list(system)
-    [report] = compare_systems(
-        sources,
-        [outputs],
-        [references],
-        metric_names(metric),
-        lowercase=lowercase,
-        num_resamples=resamples,
-        tokenize=tokenize,
-        language=language or language_of_files(names, [references]),
-    )
-    return report
+        check_parallel("src", sources, "ref", references)
+        scored = System.translating("model", system, sources, options.search)
+    files = [ref] if isinstance(ref, str | Path) else []
+    return score([scored], [references], options, sources=sources, files=files)[0]
 
 
 def _key(name: str) -> str:

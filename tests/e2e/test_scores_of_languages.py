@@ -13,7 +13,9 @@ from huggingface_hub import ModelCard
 from sacrebleu.metrics.bleu import BLEU
 from tagged_bundle import nllb_like
 from ten_pairs import as_options
+from tiny_bundle import save_untrained
 
+import heedful as package
 from heedful.runs.train import tokenizer_of
 from heedful.settings.run import Config
 from heedful.storage.bundle import save_bundle
@@ -84,6 +86,23 @@ def test_a_bundle_states_its_language(tmp_path: Path, languages: dict[str, str],
     (tmp_path / "ref").write_bytes(text(REFERENCES))  # though its script says Chinese
     found = signature(tmp_path / "bundle", "--src", tmp_path / "src", "--ref", tmp_path / "ref")
     assert f"tok:{tokenizer}" in found or (tokenizer == "ko-mecab" and "tok:char" in found)
+
+
+def test_a_language_can_be_given_for_a_model_of_one_language(tmp_path: Path) -> None:
+    path = save_untrained(tmp_path / "model")
+    (tmp_path / "src").write_bytes(text(["the cat sleeps .", "the dog sleeps ."]))
+    (tmp_path / "ref").write_bytes(text(REFERENCES))
+    files = path, "--src", tmp_path / "src", "--ref", tmp_path / "ref"
+    assert "tok:zh" in signature(*files)
+    assert "tok:char" in signature(*files, "--tgt-lang", "th")
+    assert_one_clear_line(heedful("evaluate", *files, "--src-lang", "de"), 1, "src_lang='de'")
+
+
+def test_the_name_of_the_source_file_does_not_say_the_language_of_the_target(tmp_path: Path) -> None:
+    for name in ("a.zh", "a.ja"):
+        (tmp_path / name).write_bytes(text(KANJI))
+    report = package.evaluate(KANJI, src=tmp_path / "a.zh", ref=tmp_path / "a.ja", metric="bleu")
+    assert "tok:zh" not in report.signatures["bleu"]
 
 
 @pytest.mark.parametrize(

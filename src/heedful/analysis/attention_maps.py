@@ -50,9 +50,9 @@ class MapChoice:
     """The maps to be shown, of all that a model has.
 
     Attributes:
-        kinds: of attention.
-        layers: of each kind, from 1; None: all; empty: the last.
-        heads: of each layer; None: their mean, and each.
+        kinds: the kinds of attention.
+        layers: the layers of each kind, from 1; None: all; empty: the last.
+        heads: the heads of each layer; None: their mean, and each.
     """
 
     kinds: tuple[AttentionKind, ...] = ("cross",)
@@ -119,11 +119,7 @@ class AttentionMaps:
         return [layer for layer in self.layers if layer.kind == kind]
 
     def select(self, choice: MapChoice) -> list[tuple[LayerAttention, tuple[Head, ...]]]:
-        """Return the chosen layers, each with the chosen heads.
-
-        Raises:
-            InputError: the model does not have such a layer or head.
-        """
+        """Return the chosen layers, each with the chosen heads; InputError if the model lacks one of them."""
         selected = []
         for kind in choice.kinds:
             layers, stack = self.of(kind), "encoder" if kind == "encoder" else "decoder"
@@ -179,14 +175,9 @@ def attention_maps(
 
     Args:
         bundle: the model and its tokenizers.
-        source: one sentence.
-        target_ids: the target's ids, without start and end of sentence, with the language tag if the model
-            generates one.
-        backend: of the model; None: the native one, or torch for what it does not support, in float32.
-
-    Raises:
-        InputError: the source is empty, or the backend records no attention.
-        MissingExtraError: torch would be needed, and is not installed.
+        source: one sentence; InputError if it is empty.
+        target_ids: the target's ids, with the language tag if the model generates one, without start and end.
+        backend: the backend of the model; None: the native one, or torch if it does not support the model.
     """
     tokenizers = bundle.tokenizers
     source_ids = tokenizers.src.encode(source)

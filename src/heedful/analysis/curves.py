@@ -2,10 +2,10 @@
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from heedful.analysis.plotting import (
     BLUE,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _TRAINING = ("loss", "nll", "learning_rate", "tokens_per_second", "seconds")
 _VALIDATION = ("nll", "perplexity", "bleu", "chrf", "seconds")
 _MAX_DRAWN = 1e30  # larger and non-finite values leave a gap
+_FLOAT = sys.float_info.max
+_Style = Literal["-", "--", ":", "-."]
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class _Line:
 
     curve: Curve
     colour: str
+    style: _Style = "-"
     label: str = ""
-    style: Literal["-", "--", "-.", ":"] = "-"
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,9 @@ class _Panel:
 
 
 def read_curves(log: Path) -> Curves:
-    """Read the curves of a run from its log.
+    """Read the curves of a run from its log; RunError if there is no log, or a line is not an event.
 
     A truncated last line is ignored, and so are steps that were taken again after a resumption.
-
-    Raises:
-        RunError: there is no log, or a line is not an event.
     """
     events = _read_events(log)
     return Curves(
@@ -90,28 +89,15 @@ def read_curves(log: Path) -> Curves:
 
 
 def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
-    """Write `curves_figure` as PNG or SVG.
-
-    Raises:
-        InputError: the name is not that of a picture.
-        MissingExtraError: matplotlib is not installed.
-        RunError: nothing was logged yet.
-    """
+    """Write `curves_figure` as PNG or SVG; raises also as `check_picture`."""
     check_picture(path)
     save_figure(curves_figure(runs), path)
 
 
 def curves_figure(runs: Mapping[str, Curves]) -> "Figure":
-    """Draw the curves of one run, or of several in the same axes.
+    """Draw the curves of one run, or of several in the same axes; RunError if nothing was logged yet.
 
     There is a panel for each quantity; of several runs, each has a colour of its own.
-
-    Args:
-        runs: their curves by name, at least one.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        RunError: nothing was logged yet.
     """
     only = next(iter(runs.values())) if len(runs) == 1 else None
     panels = [panel for panel in (_panels(only) if only else _compared(runs)) if panel.num_points]
@@ -135,10 +121,9 @@ def curves_figure(runs: Mapping[str, Curves]) -> "Figure":
 def _read_events(log: Path) -> list[dict[str, object]]:
     try:
         lines = log.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        raise RunError(f"{log}: no such file; give a run directory that `heedful train` made") from None
     except OSError as error:
-        raise RunError(f"{log}: cannot be read ({error.strerror})") from None
+        problem = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise RunError(f"{log}: {problem}; give a run directory that `heedful train` made") from None
     events: list[dict[str, object]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -148,7 +133,7 @@ def _read_events(log: Path) -> list[dict[str, object]]:
         except ValueError:
             if number == len(lines):  # truncated: the run was killed while it wrote
                 break
-            raise RunError(f"{log}: line {number:,} is not a JSON object; remove the line") from None
+            event = None
         if not isinstance(event, dict):
             raise RunError(f"{log}: line {number:,} is not a JSON object; remove the line")
         events.append(event)
@@ -164,18 +149,9 @@ def _curve(events: Sequence[Mapping[str, object]], kind: str, name: str) -> Curv
         if event.get("event") == "start":
             points = {known: points[known] for known in points if known <= step}
         elif event.get("event") == kind and isinstance(value, int | float):
-            points[step] = value if isinstance(value, float) else _nearest_float(value)
+            points[step] = value if isinstance(value, float) else float(min(max(value, -_FLOAT), _FLOAT))
     steps = sorted(points)
     return Curve(tuple(steps), tuple(points[step] for step in steps))
-
-
-def _nearest_float(value: int) -> float:
-    return float(min(max(value, -sys.float_info.max), sys.float_info.max))
-
-
-def _drawn(curve: Curve, *, log_scale: bool) -> list[float]:
-    least = sys.float_info.min if log_scale else -_MAX_DRAWN
-    return [value if least <= value <= _MAX_DRAWN else math.nan for value in curve.values]
 
 
 def _panels(curves: Curves) -> list[_Panel]:
@@ -185,15 +161,15 @@ def _panels(curves: Curves) -> list[_Panel]:
         _Panel(
             "loss, nats per target token",
             [
-                _Line(train["loss"], FAINT, "training, smoothed labels"),
-                _Line(train["nll"], BLUE, "training"),
-                _Line(valid["nll"], ORANGE, "validation"),
+                _Line(train["loss"], FAINT, label="training, smoothed labels"),
+                _Line(train["nll"], BLUE, label="training"),
+                _Line(valid["nll"], ORANGE, label="validation"),
             ],
         ),
         _Panel("validation perplexity", [_Line(valid["perplexity"], ORANGE)], log_scale=True, marked=True),
         _Panel(
             "validation score",
-            [_Line(valid["bleu"], BLUE, "BLEU"), _Line(valid["chrf"], GREEN, "chrF")],
+            [_Line(valid["bleu"], BLUE, label="BLEU"), _Line(valid["chrf"], GREEN, label="chrF")],
             marked=True,
         ),
         _Panel("learning rate", [_Line(train["learning_rate"], BLUE)]),
@@ -204,14 +180,11 @@ def _panels(curves: Curves) -> list[_Panel]:
 def _compared(runs: Mapping[str, Curves]) -> list[_Panel]:
     """Return the panels of several runs: one quantity in each, a line for each run."""
 
-    def lines(curves: Iterable[Curve]) -> list[_Line]:
-        return [_Line(curve, _colour(number), style=_style(number)) for number, curve in enumerate(curves)]
-
     def trained(name: str) -> list[_Line]:
-        return lines(curves.training[name] for curves in runs.values())
+        return [_Line(each.training[name], *_look(i)) for i, each in enumerate(runs.values())]
 
     def validated(name: str) -> list[_Line]:
-        return lines(curves.validation[name] for curves in runs.values())
+        return [_Line(each.validation[name], *_look(i)) for i, each in enumerate(runs.values())]
 
     return [
         _Panel("training loss, nats per target token", trained("nll")),
@@ -230,7 +203,8 @@ def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
         steps = line.curve.steps
         if not steps:
             continue
-        values = _drawn(line.curve, log_scale=panel.log_scale)
+        least = sys.float_info.min if panel.log_scale else -_MAX_DRAWN
+        values = [value if least <= value <= _MAX_DRAWN else math.nan for value in line.curve.values]
         is_positive |= any(value > 0 for value in values)
         marker = "o" if (panel.marked and len(steps) <= 60) or len(steps) == 1 else ""
         axes.plot(
@@ -256,20 +230,17 @@ def _set_log_scale(axes: "Axes") -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _colour(number: int) -> str:
-    return LINE_COLOURS[number % len(LINE_COLOURS)]
-
-
-def _style(number: int) -> Literal["-", "--", "-.", ":"]:
-    """Return the style of the line of a run: another one when the colours begin again."""
-    styles: tuple[Literal["-", "--", "-.", ":"], ...] = ("-", "--", ":", "-.")
-    return styles[number // len(LINE_COLOURS) % 4]
+def _look(number: int) -> tuple[str, _Style]:
+    """Return the colour and the style of a run's line; when the colours are used up, the style changes."""
+    styles = get_args(_Style)
+    return LINE_COLOURS[number % len(LINE_COLOURS)], styles[number // len(LINE_COLOURS) % len(styles)]
 
 
 def _add_legend(figure: "Figure", names: Sequence[str], num_columns: int) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=_colour(i), linestyle=_style(i)) for i in range(len(names))]
+    looks = map(_look, range(len(names)))
+    handles = [Line2D([], [], color=colour, linestyle=style) for colour, style in looks]
     legend = figure.legend(
         handles, ["-"] * len(names), loc="outside lower left", ncols=num_columns, frameon=False, fontsize=9,
         labelcolor=INK,

@@ -1,7 +1,7 @@
 """The importance of each attention head: the loss of a model without it (Michel et al., 2019).
 
 Michel, Levy and Neubig ("Are Sixteen Heads Really Better than One?") mask one head at a time and measure the
-change of BLEU; here it is that of the negative log-likelihood, which needs no decoding and resolves more.
+change of BLEU; here it is the change of the negative log-likelihood, which needs no decoding.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,9 +43,8 @@ class HeadImportance:
     """How much the loss of a model rises without each of its heads.
 
     Attributes:
-        nll: of the whole model, in nats per target token.
-        increases: by kind of attention, (layers, H): the nll without that head, less `nll`; below 0 the model
-            is better without it.
+        nll: the loss of the whole model, in nats per target token.
+        increases: by kind of attention, (layers, H): the nll without that head, minus `nll`.
     """
 
     nll: float
@@ -61,7 +60,7 @@ def head_importance(
     """Measure the loss of a model on batches, and that without each head.
 
     Args:
-        model: in evaluation mode; it is as before afterwards.
+        model: the model in evaluation mode; it is as before afterwards.
         batches: on any device; they are read once for each head.
         on_progress: called with what is measured and the share (0 to 1) that is done.
     """
@@ -96,8 +95,8 @@ def importance_on_text(
 
     Args:
         translator: the model.
-        text: to measure on.
-        pairs: how many of its pairs count, from the first on.
+        text: the text to measure on.
+        pairs: the number of its pairs that count, from the first on.
         on_progress: called with the current phase and the share (0 to 1) that is done.
 
     Raises:
@@ -108,11 +107,7 @@ def importance_on_text(
 
 
 def _batches(bundle: Bundle, text: ParallelText, num_pairs: int, batch_tokens: int) -> Iterator[Batch]:
-    """Yield batches of the first pairs that are no longer than learned positions allow, by length.
-
-    Raises:
-        CorpusError: there is none.
-    """
+    """Yield batches of the first pairs that are no longer than learned positions allow, by length."""
     tokenizers, sizes = bundle.tokenizers, bundle.config.model
     special_tokens = SpecialTokens.of(bundle.config, tokenizers)
     encoded = zip(
@@ -156,11 +151,7 @@ def head_masked(attention: MultiHeadAttention, head: int) -> Iterator[None]:
 
 
 def importance_figure(importance: HeadImportance) -> "Figure":
-    """Draw a row for each layer and a column for each head, of each kind of attention.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Draw a row for each layer and a column for each head, of each kind of attention."""
     present = {kind: values for kind, values in importance.increases.items() if values.size}
     top = max(float(np.abs(values).max()) for values in present.values()) or 1.0
     num_layers = max(len(values) for values in present.values())

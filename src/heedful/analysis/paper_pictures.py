@@ -47,11 +47,7 @@ _SENTENCES = (
 
 
 def positions_figure(config: ModelConfig, *, length: int = 100) -> "Figure":
-    """Draw the sinusoids of positions 0 to length - 1 (3.5), and their dot products.
-
-    Raises:
-        InputError: positions that are no sinusoids.
-    """
+    """Draw the sinusoids of positions 0 to length - 1 (3.5) and their dot products; InputError for others."""
     if config.positions not in SINUSOIDS:
         raise InputError(
             f"model.positions={config.positions!r}: only sinusoids can be drawn without a trained model; "
@@ -134,7 +130,7 @@ def smoothing_figure(smoothing: float = 0.1, *, num_tokens: int = 8) -> "Figure"
 
     Args:
         smoothing: ε.
-        num_tokens: of the vocabulary whose target is shown, with padding; the loss is that of the paper's.
+        num_tokens: the size of the vocabulary of the target, with padding; the loss is for the paper's.
     """
     figure = new_figure(9.5, 3.8, title=f"Label smoothing, ε = {smoothing:g}")
     left, right = figure.subplots(1, 2)
@@ -214,11 +210,8 @@ def lengths_figure(src: Sequence[int], tgt: Sequence[int], *, unit: str = "words
 
     Args:
         src: the length of each source sentence, at least one.
-        tgt: of each target sentence.
-        unit: that is counted.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
+        tgt: the length of each target sentence.
+        unit: the unit that is counted.
     """
     top = max(1, *(int(np.ceil(np.percentile(lengths, _SHOWN))) for lengths in (src, tgt)))
     width = max(1, -(-top // 60))  # of a bin

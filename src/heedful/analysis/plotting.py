@@ -1,7 +1,7 @@
 """The style of all pictures: colours, fonts, figures without a display, files in PNG and SVG.
 
-The colours of lines are those of Okabe and Ito (2008, "Color Universal Design"), which people with any kind
-of colour blindness can tell apart; those of weights only become darker, so that their order needs no hue.
+Lines have the colours of Okabe and Ito (2008, "Color Universal Design"), which people with any kind
+of colour blindness can tell apart; the colours of weights only become darker, so their order needs no hue.
 """
 
 import unicodedata
@@ -35,24 +35,20 @@ _DPI = 160
 _FALLBACK_FONTS = ("Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Arial Unicode MS", "PingFang SC")
 
 
-def check_picture(path: Path) -> None:
-    """Check, before the work, that a picture of this name can be drawn.
+def check_picture(path: Path, *, others: tuple[str, ...] = ()) -> None:
+    """Check, before the work, that a picture of this name can be drawn; `others` are formats of no pictures.
 
     Raises:
         InputError: the name ends in neither .png nor .svg.
         MissingExtraError: matplotlib is not installed.
     """
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path}: unknown kind of picture; end the name in {' or '.join(FORMATS)}")
+        raise InputError(f"{path}: unknown kind of file; end the name in {' or '.join(FORMATS + others)}")
     _check_matplotlib()
 
 
 def new_figure(width: float, height: float, *, title: str | None = None) -> "Figure":
-    """Return a blank figure of this size in inches.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Return a blank figure of this size in inches; MissingExtraError if matplotlib is not installed."""
     _check_matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from heedful.bulk.lines import LineTranslation
 from heedful.bulk.shards import BUFFER, Record, ShardJob, ShardWorker
-from heedful.data.streams import Lines, compressed, decompressed, write_line
+from heedful.data.files import decompressed
+from heedful.data.streams import Lines, compressed, write_line
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
 

@@ -168,7 +168,7 @@ def print_seeds(result: SeedsResult, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.to_json()))
         return
-    print_table(result.rows(), str.rjust)
+    print_table(result.rows())
 
 
 def print_found_rate(found: FoundRate, *, as_json: bool) -> None:
@@ -178,7 +178,7 @@ def print_found_rate(found: FoundRate, *, as_json: bool) -> None:
         return
     test = found.test
     rows = [[f"{each.rate:.1e}", f"{each.nll:.3f}", f"{each.training_nll:.3f}"] for each in test.tested]
-    print_table([["rate", "nll", "training nll"], *rows], str.rjust)
+    print_table([["rate", "nll", "training nll"], *rows])
     [setting] = (f"--set {key}={value:g}" for key, value in found.settings.items())
     print(
         f"best after {test.num_steps} steps: {test.rate:.1e} (nll before: {test.before:.3f}); write {setting}"

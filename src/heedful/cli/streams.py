@@ -173,12 +173,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def print_table(rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust) -> None:
-    """Print columns; the first one to the left, the others as `justify` has them."""
+def print_table(rows: Sequence[Sequence[str]], *, align: Callable[[str, int], str] = str.rjust) -> None:
+    """Print rows as columns: the first to the left, the others by `align`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *cells in rows:
-        others = [justify(cell, width) for cell, width in zip(cells, widths[1:], strict=True)]
-        print("  ".join([first.ljust(widths[0]), *others]).rstrip())
+        aligned = map(align, cells, widths[1:])
+        print("  ".join([first.ljust(widths[0]), *aligned]).rstrip())
 
 
 def suggest_auto_precision(precision: str, seconds: float) -> None:

@@ -37,17 +37,12 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on another device; the copy to a GPU goes on while the CPU does."""
-        source = self._pinned() if torch.device(device).type == "cuda" and not self.src.is_cuda else self
-        return Batch(
-            src=source.src.to(device, non_blocking=True),
-            tgt_in=source.tgt_in.to(device, non_blocking=True),
-            tgt_out=source.tgt_out.to(device, non_blocking=True),
-            num_tgt_tokens=self.num_tgt_tokens,
-        )
-
-    def _pinned(self) -> "Batch":
-        """Return a copy in pinned memory: a GPU reads it itself, and only then does the CPU not wait."""
-        src, tgt_in, tgt_out = (each.pin_memory() for each in (self.src, self.tgt_in, self.tgt_out))
+        tensors = [self.src, self.tgt_in, self.tgt_out]
+        if torch.device(device).type == "cuda" and not self.src.is_cuda:
+            tensors = [
+                each.pin_memory() for each in tensors
+            ]  # a GPU reads it itself, so the CPU need not wait
+        src, tgt_in, tgt_out = (each.to(device, non_blocking=True) for each in tensors)
         return Batch(src, tgt_in, tgt_out, self.num_tgt_tokens)
 
 
@@ -155,7 +150,7 @@ class Mixture:
 
     Attributes:
         sizes: the number of pairs of each corpus, in the order of the store.
-        shares: of each in an epoch; they add up to 1.
+        shares: the share of each in an epoch; they add up to 1.
         templates: the special-token template of each.
     """
 
@@ -170,7 +165,7 @@ class Mixture:
         return [end - start for start, end in pairwise([0, *ends])]
 
     def indices(self, seed: int, epoch: int) -> Indices:
-        """Return the indices of an epoch's pairs in the store, those of the first corpus first."""
+        """Return the indices of an epoch's pairs in the store, corpus by corpus."""
         chosen = []
         starts = accumulate(self.sizes, initial=0)
         for number, (size, count, first) in enumerate(zip(self.sizes, self.counts(), starts, strict=False)):
@@ -198,12 +193,12 @@ class BatchSource:
 
     Attributes:
         store: the pairs; with their texts if `sampling` is above 0.
-        tokenizers: for pad ids, and for new segmentations if `sampling` is above 0.
+        tokenizers: the tokenizers, for pad ids, and for new segmentations if `sampling` is above 0.
         tokens: the budget of a batch, rows x max(src_len, tgt_len), padding included. With sampling the plan
             leaves a margin for longer segmentations, and one that does not fit is sampled again.
-        seed: of order and segmentation.
+        seed: the seed of order and segmentation.
         bucket_width: S and T are multiples of it.
-        sampling: rate of the subword sampler; 0 is off.
+        sampling: the rate of the subword sampler; 0 is off.
         template: the special-token template of the store; None: eos only.
         ramp_from: the budget of the first epoch, doubled with each up to `tokens`; None: always `tokens`.
         mixture: how several corpora are mixed; None: each pair of the store once in each epoch.
@@ -238,9 +233,11 @@ class BatchSource:
         """Return the pair indices of each batch of an epoch."""
         src_lengths, tgt_lengths = self._planned_lengths
         mixed = None if self.mixture is None else self.mixture.indices(self.seed, epoch)
+        if mixed is not None:
+            src_lengths, tgt_lengths = src_lengths[mixed], tgt_lengths[mixed]
         plan = self.sampler(
-            src_lengths if mixed is None else src_lengths[mixed],
-            tgt_lengths if mixed is None else tgt_lengths[mixed],
+            src_lengths,
+            tgt_lengths,
             tokens=self.budget(epoch),
             seed=self.seed,
             epoch=epoch,
@@ -276,12 +273,8 @@ class BatchSource:
         length = max(int(lengths[indices].max()) for lengths in self._planned_lengths)
         length = -(-length // self.bucket_width) * self.bucket_width
         # A string is hashed with sha512: the same generator in every process and version of Python.
-        return [
-            self._sample(
-                int(i), random.Random(f"{self.seed} {epoch} {i}"), min(length, self.store.max_length)
-            )
-            for i in indices
-        ]
+        longest = min(length, self.store.max_length)
+        return [self._sample(int(i), random.Random(f"{self.seed} {epoch} {i}"), longest) for i in indices]
 
     def _sample(self, index: int, rng: random.Random, longest: int) -> IdPair:
         """Return a pair with sampled segmentations and special tokens, each at most `longest` tokens."""

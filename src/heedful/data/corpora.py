@@ -1,7 +1,6 @@
 """Training text of any size: read once from its files, and kept in a temporary file while it is prepared.
 
-Sources are text files, Parquet, and directories of the `datasets` library. Memory is that of a few thousand
-pairs, whatever the size of the text.
+It takes the memory of a few thousand pairs, for a text of any size.
 """
 
 import errno
@@ -22,13 +21,9 @@ from typing_extensions import override
 
 from heedful.data.cleaning.pair import faulty_by
 from heedful.data.files import Chunk, FilledPairs, PairFiles, ParallelText, Report
-from heedful.data.json_pairs import paths_of_key
 from heedful.errors import CorpusError
-from heedful.settings.parsing import parse_json, shown
 
 ROWS = 8192  # of one block: read, tokenised and written at once
-_PARQUET = ".parquet"
-_INFO, _STATE, _SPLITS = "dataset_info.json", "state.json", "dataset_dict.json"  # of the datasets library
 _SCHEMA = pa.schema([pa.field("text", pa.large_string())])
 
 
@@ -54,16 +49,16 @@ class _Lines(Sequence[str]):
 
     @abstractmethod
     def _range(self, start: int, stop: int) -> list[str]:
-        """Return sentences from `start` to `stop`, of which there is at least one."""
+        """Return the sentences from `start` to `stop`, at least one."""
 
 
 class Sentences(_Lines):
-    """A read-only sequence of the sentences in a file, of which one block is in memory.
+    """A read-only sequence of the sentences in a file; one block of it is in memory.
 
     Args:
         path: an Arrow file with blocks of `ROWS` sentences.
-        count: of its sentences.
-        without_every: of so many sentences, the last one is left out; 0: none is.
+        count: the number of its sentences.
+        without_every: the last sentence of each group of this size is left out; 0: none is.
     """
 
     def __init__(self, path: Path, count: int, *, without_every: int = 0) -> None:
@@ -83,7 +78,7 @@ class Sentences(_Lines):
             yield from self[start : start + ROWS]
 
     def without_every(self, number: int) -> "Sentences":
-        """Return the sentences without the last of each so many."""
+        """Return the sentences without the last of each group of this size."""
         return Sentences(self._path, self._count, without_every=number)
 
     @override
@@ -114,16 +109,15 @@ def open_text(
 
     Args:
         files: the text.
-        directory: for the temporary files, which are as large as the text.
-        filters: of plugins; pairs in which one finds a fault are left out.
+        directory: the directory of the temporary files, which are as large as the text.
+        filters: the filters of plugins; pairs in which one finds a fault are left out.
         report: called with the fraction that was read.
 
     Raises:
         CorpusError: the text is not usable, or the files cannot be written; filters leave nothing.
         ConfigError: there is no such filter.
     """
-    is_faulty = faulty_by(filters) if filters else None
-    pairs = FilledPairs(chunks(files, report=report), files, is_faulty=is_faulty)
+    pairs = FilledPairs(files, is_faulty=faulty_by(filters) if filters else None, report=report)
     with ExitStack() as stack, writing_to(directory):
         directory.mkdir(parents=True, exist_ok=True)
         paths = [stack.enter_context(_temporary(directory)) for _ in range(2)]
@@ -170,20 +164,8 @@ def joined(texts: Sequence[ParallelText]) -> ParallelText:
     return ParallelText(src, tgt, names, empty, faulty)
 
 
-def load_text(files: PairFiles) -> ParallelText:
-    """Read a text into memory.
-
-    Raises:
-        CorpusError: it is not usable.
-    """
-    pairs = FilledPairs(chunks(files), files)
-    blocks = [*pairs]
-    src, tgt = ([*chain.from_iterable(texts)] for texts in zip(*blocks, strict=True))
-    return ParallelText(src, tgt, tuple(map(str, files.paths)), pairs.num_empty)
-
-
 def hold_out(text: ParallelText, every: int) -> tuple[ParallelText, ParallelText]:
-    """Return a text without the last of each so many pairs, and these pairs, in memory."""
+    """Return a text without the last pair of each group of this size, and these pairs, in memory."""
     assert isinstance(text.src, Sentences)
     assert isinstance(text.tgt, Sentences)
     rest = replace(text, src=text.src.without_every(every), tgt=text.tgt.without_every(every))
@@ -194,11 +176,7 @@ def hold_out(text: ParallelText, every: int) -> tuple[ParallelText, ParallelText
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """Name the directory of prepared text in the error when it cannot be written.
-
-    Raises:
-        CorpusError: instead of an OSError.
-    """
+    """Turn an OSError into a CorpusError that names the directory of prepared text."""
     try:
         yield
     except OSError as error:
@@ -242,112 +220,3 @@ def _write(paths: Sequence[Path], pairs: Iterable[Chunk]) -> int:
         if waiting[0]:
             write(len(waiting[0]))
     return count
-
-
-def chunks(files: PairFiles, *, report: Report | None = None) -> Iterator[Chunk]:
-    """Read the pairs of any source in order, empty ones included, in lists of a few thousand.
-
-    Raises:
-        CorpusError: a source that cannot be read, when its faulty part is reached.
-    """
-    if files.kind != "table":
-        yield from files.chunks(report)
-        return
-    path, name, number = files.paths[0], files.name, 0
-    try:
-        for batch, share in _table_batches(path, (files.src_key, files.tgt_key)):
-            src, tgt = (
-                _texts(name, number, batch, key, path=_find(name, batch.schema, key))
-                for key in (files.src_key, files.tgt_key)
-            )
-            yield src, tgt
-            number += batch.num_rows
-            if report:
-                report(share)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CorpusError(f"{name}: cannot be read as a table ({reason}); write it again") from error
-    if number == 0:
-        raise CorpusError(f"{name}: the table has no rows; give one with text")
-
-
-def _table_batches(path: Path, keys: tuple[str, str]) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """Yield record batches with at least the named columns, and the fraction that was read with each."""
-    import pyarrow.parquet as pq
-
-    if path.is_dir() and (path / _STATE).exists():
-        files = _dataset_files(path)
-        for i, file in enumerate(files, start=1):
-            with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
-                for batch in reader:
-                    for start in range(0, batch.num_rows, ROWS):
-                        yield batch.slice(start, ROWS), i / len(files)
-        return
-    files = sorted(path.glob(f"*{_PARQUET}")) if path.is_dir() else [path]
-    if not files:
-        raise CorpusError(_no_table(path))
-    for i, file in enumerate(files):
-        if not file.exists():
-            raise CorpusError(f"{file}: no such file; check the path")
-        with pq.ParquetFile(file) as table:
-            columns = [_find(str(file), table.schema_arrow, key) for key in keys]
-            read = 0
-            for batch in table.iter_batches(ROWS, columns=[".".join(column) for column in columns]):
-                read += batch.num_rows
-                yield batch, (i + read / table.metadata.num_rows) / len(files)
-
-
-def _dataset_files(directory: Path) -> list[Path]:
-    """Return the Arrow files of a directory that `Dataset.save_to_disk` wrote."""
-    state = parse_json((directory / _STATE).read_bytes())
-    listed = state.get("_data_files") if isinstance(state, dict) else None
-    names = [each.get("filename") if isinstance(each, dict) else None for each in listed or ()]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{_STATE} names no files")
-    return [directory / Path(str(name)).name for name in names]
-
-
-def _no_table(path: Path) -> str:
-    if (path / _SPLITS).exists():
-        splits = ", ".join(sorted(each.name for each in path.iterdir() if (each / _INFO).exists()))
-        return f"{path}: has several splits ({splits}); give the directory of one of them"
-    return f"{path}: neither Parquet files nor a directory of Dataset.save_to_disk; give one of these"
-
-
-def _find(name: str, schema: pa.Schema, key: str) -> list[str]:
-    """Return the column of a key, or the column and the fields of structs, as `paths_of_key` has them."""
-    for path in paths_of_key(key):
-        kind, fields = None, list(schema)
-        for part in path:
-            named = [field.type for field in fields if field.name == part]
-            if len(named) > 1:
-                raise CorpusError(f"{name}: has the column {part!r} twice; rename one of them")
-            kind = named[0] if named else None
-            fields = list(kind) if kind is not None and pa.types.is_struct(kind) else []
-        if kind is not None:
-            break
-    else:
-        inner = {field.name: field.type for field in schema}.get("translation", pa.null())
-        names = [field.name for field in inner] if pa.types.is_struct(inner) else schema.names
-        has = ", ".join(map(shown, names[:5])) or "none"
-        raise CorpusError(f"{name}: no column {key!r} (it has {has}); set data.src_key and data.tgt_key")
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if value not in (pa.string(), pa.large_string(), pa.string_view()):
-        raise CorpusError(f"{name}: column {key!r} is of type {kind}, not text; name another one")
-    return path
-
-
-def _texts(name: str, number: int, batch: pa.RecordBatch, key: str, *, path: list[str]) -> list[str]:
-    """Return the texts of a column on one line each; a missing one is empty."""
-    column: Any = batch.column(path[0])
-    for part in path[1:]:
-        column = column.field(part)
-    texts: list[str] = column.to_pylist()
-    for row, text in enumerate(texts):
-        if text is None:
-            texts[row] = ""
-        elif "\0" in text:
-            raise CorpusError(f"{name}: row {number + row + 1:,}: NUL character in {key!r}; remove it")
-        elif "\n" in text:
-            texts[row] = " ".join(text.split("\n"))
-    return texts

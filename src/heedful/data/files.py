@@ -1,27 +1,31 @@
 """Stream parallel text from disk, in constant memory."""
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from io import BufferedReader
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from io import BufferedReader, BytesIO
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, cast
+from typing import BinaryIO, Literal, NamedTuple, TypeVar, cast
 
-from heedful.data.json_pairs import listed_objects, parse_json
+from heedful.data.json_pairs import listed_objects, object_of, pair_of
 from heedful.errors import CorpusError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"  # the first bytes of its files
+DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile)  # raised for a damaged gzip file
+DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
 _EMPTY = "the file is empty; it must have at least one line"
-_DAMAGED_GZIP = "the gzip file is truncated or corrupt; fetch or compress it again"
 _CHUNK = 2**20
-_MAX_RATIO = 200  # of text to its gzip; that of natural language is 3
+_MAX_RATIO = 200  # of text to its gzip; natural language has 3
 _TRUSTED_SIZE = 2**28  # bytes
 _MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
+_JSON_SUFFIXES = (".jsonl", ".json")
+_PAIRS_SUFFIXES = (".tsv", *_JSON_SUFFIXES)
 
 Chunk = tuple[list[str], list[str]]  # sources and targets of some pairs, in order
 IsFaulty = Callable[[str, str], bool]  # of source and target
@@ -32,12 +36,9 @@ Report = Callable[[float], None]  # called now and then with the fraction that i
 class ParallelText:
     """Sentence pairs: `src[i]` and `tgt[i]` are translations of each other, and neither is empty.
 
-    Attributes:
-        src: source sentences, in a list or in a file (`heedful.data.corpora.Sentences`).
-        tgt: target sentences, of the same number.
-        sources: the names of the files, for messages: two, or one that holds source and target.
-        num_empty: pairs left out because source or target was empty.
-        num_faulty: pairs left out by filters.
+    The sentences are in a list or in a file (`heedful.data.corpora.Sentences`). `sources` are the names of
+    the files, for messages; `num_empty` pairs were left out because one text was empty, `num_faulty` by
+    filters.
     """
 
     src: Sequence[str]
@@ -67,7 +68,7 @@ def read_parallel(src_path: str | Path, tgt_path: str | Path) -> ParallelText:
         CorpusError: a file that is missing, empty, not UTF-8, or holds a NUL byte or only empty lines;
             unequal numbers of lines; no pair with text in source and target.
     """
-    return _in_memory(PairFiles((Path(src_path), Path(tgt_path))))
+    return load_text(PairFiles((Path(src_path), Path(tgt_path))))
 
 
 def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") -> ParallelText:
@@ -82,16 +83,14 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
     Raises:
         CorpusError: as `read_parallel`; a line without exactly two columns, without the keys, or not JSON.
     """
-    return _in_memory(PairFiles((Path(path),), src_key, tgt_key))
+    return load_text(PairFiles((Path(path),), src_key, tgt_key))
 
 
-def _in_memory(files: "PairFiles") -> ParallelText:
-    pairs = FilledPairs(files.chunks(), files)
-    src, tgt = [], []
-    for chunk in pairs:
-        src += chunk[0]
-        tgt += chunk[1]
-    return ParallelText(src, tgt, tuple(map(str, files.paths)), pairs.num_empty)
+def load_text(files: "PairFiles") -> ParallelText:
+    """Read a text of any source into memory; CorpusError if it is not usable."""
+    pairs = FilledPairs(files)
+    src, tgt = map(chain.from_iterable, zip(*pairs, strict=True))
+    return ParallelText([*src], [*tgt], tuple(map(str, files.paths)), pairs.num_empty)
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -104,35 +103,45 @@ def read_lines(path: str | Path) -> list[str]:
         CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte or a line of
             over 16 MiB.
     """
-    return [line for block in _line_blocks(Path(path)) for line in block]
+    return [line for lines, _ in _line_blocks(Path(path)) for line in lines]
 
 
-def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[list[str]]:
+_Lines = tuple[list[str], bytes]  # lines without their line breaks, and the bytes that they are in the file
+
+
+def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[_Lines]:
     """Yield the lines of a file in lists of about a MiB; raises as `read_lines`, at the faulty block."""
-    with _open_text(path) as (plain, packed), _reading(str(path)):
+    with _opened(path) as (plain, stream):
         size = path.stat().st_size if path.is_file() else 0
-        limit = max(_TRUSTED_SIZE, _MAX_RATIO * size) if packed and size else 0
+        limit = max(_TRUSTED_SIZE, _MAX_RATIO * size) if stream is not plain and size else 0
         offset, number, rest = 0, 1, b""
-        with gzip.open(plain) if packed else plain as stream:
-            while chunk := stream.read(_CHUNK):
-                content, newline, rest = (rest + chunk).rpartition(b"\n")
-                if len(rest) > _MAX_LINE:
-                    raise CorpusError(_too_long(str(path), number + content.count(b"\n") + len(newline)))
-                if limit and offset + len(content) > limit:
-                    raise CorpusError(
-                        f"{path}: decompresses to more than {_MAX_RATIO} times its size, which no text does; "
-                        "give the plain file if this is intended"
-                    )
-                if newline:
-                    lines = _split(content, str(path), number, offset)
-                    yield lines
-                    offset, number = offset + len(content) + 1, number + len(lines)
-                if report and size:
-                    report(min(1.0, plain.tell() / size))
+        while chunk := stream.read(_CHUNK):
+            content, newline, rest = (rest + chunk).rpartition(b"\n")
+            if len(rest) > _MAX_LINE:
+                long = number + content.count(b"\n") + len(newline)
+                raise CorpusError(
+                    f"{path}: line {long:,}: over {_MAX_LINE / 2**20:,.0f} MiB; give one sentence a line"
+                )
+            if limit and offset + len(content) > limit:
+                raise CorpusError(
+                    f"{path}: decompresses to more than {_MAX_RATIO} times its size, which no text does; "
+                    "give the plain file if this is intended"
+                )
+            if newline:
+                lines = _split(content, str(path), number, offset)
+                yield lines, content + newline
+                offset, number = offset + len(content) + 1, number + len(lines)
+            if report and size:
+                report(min(1.0, plain.tell() / size))
         if rest.removeprefix(BYTE_ORDER_MARK) if offset == 0 else rest:
-            yield _split(rest, str(path), number, offset)
+            yield _split(rest, str(path), number, offset), rest
         elif offset == 0:
             raise CorpusError(f"{path}: {_EMPTY}")
+
+
+def _lines(blocks: Iterable[_Lines]) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield each line of some blocks with its bytes in the file."""
+    return ([*zip(lines, BytesIO(content), strict=True)] for lines, content in blocks)
 
 
 def _split(content: bytes, name: str, number: int, offset: int) -> list[str]:
@@ -144,12 +153,8 @@ def _split(content: bytes, name: str, number: int, offset: int) -> list[str]:
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
-def _too_long(name: str, number: int) -> str:
-    return f"{name}: line {number:,}: over {_MAX_LINE / 2**20:,.0f} MiB; give one sentence a line"
-
-
 class FilledPairs:
-    """Iterates over the pairs that have both texts; `num_empty` counts the others.
+    """Iterates over chunks of the pairs that have both texts; `num_empty` counts the others.
 
     If there are filters, pairs with a fault are left out too, and counted by `num_faulty`.
 
@@ -158,16 +163,14 @@ class FilledPairs:
     """
 
     def __init__(
-        self, chunks: Iterable[Chunk], files: "PairFiles", *, is_faulty: IsFaulty | None = None
+        self, files: "PairFiles", *, is_faulty: IsFaulty | None = None, report: Report | None = None
     ) -> None:
         self.num_empty = self.num_faulty = 0
-        self._is_faulty = is_faulty
-        self._chunks = chunks
-        self._files = files
+        self._files, self._is_faulty, self._report = files, is_faulty, report
 
     def __iter__(self) -> Iterator[Chunk]:
         has_src = has_tgt = has_pair = False
-        for src, tgt in self._chunks:
+        for src, tgt in self._files.chunks(self._report):
             filled = [i for i in range(len(src)) if src[i].strip() and tgt[i].strip()]
             has_src = has_src or any(map(str.strip, src))
             has_tgt = has_tgt or any(map(str.strip, tgt))
@@ -191,11 +194,7 @@ class FilledPairs:
 
 
 def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:
-    """Check that source and target have as many lines.
-
-    Raises:
-        CorpusError: they do not; the message names the first unmatched line.
-    """
+    """Raise a CorpusError that names the first unmatched line, if the numbers of lines differ."""
     if len(src) == len(tgt):
         return
     (short_name, short), (long_name, long) = sorted(
@@ -210,11 +209,7 @@ def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None
 def parallel_lines(
     src: Iterable[str], tgt: Iterable[str], *, src_name: str, tgt_name: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of two streams of lines, as they are read.
-
-    Raises:
-        CorpusError: source or target ends before the other, or both are empty; earlier pairs came out.
-    """
+    """Yield the pairs of two streams of lines; CorpusError after them if one has more, or both are empty."""
     number = 0
     for number, (source, target) in enumerate(zip_longest(src, tgt), start=1):
         if source is None or target is None:
@@ -235,49 +230,40 @@ def overlap(train: ParallelText, held_out: ParallelText) -> int:
 
 
 def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
-    """Return the indices of held-out pairs whose source and target are a pair of the training text."""
+    """Return the indices of held-out pairs that are in the training text too, with source and target."""
     pairs = set(zip(held_out.src, held_out.tgt, strict=True))
     seen = pairs.intersection(zip(train.src, train.tgt, strict=True))
     return [i for i, pair in enumerate(zip(held_out.src, held_out.tgt, strict=True)) if pair in seen]
 
 
 @contextmanager
-def _open_text(path: Path) -> Iterator[tuple[BufferedReader, bool]]:
-    """Open a file of text; gives the file, from its first byte, and whether it is gzip.
-
-    Raises:
-        CorpusError: it cannot be opened, or is named .gz and is not gzip; an empty one passes.
-    """
-    try:
-        file = path.open("rb")
-    except FileNotFoundError as error:
-        problem = (
-            "stdin is not read here; give a file" if str(path) == "-" else "no such file; check the path"
-        )
-        raise CorpusError(f"{path}: {problem}") from error
-    except IsADirectoryError as error:
-        raise CorpusError(f"{path}: is a directory; give a file") from error
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    with file:
-        start = file.peek(len(_GZIP_MAGIC))
-        packed = start.startswith(_GZIP_MAGIC)
-        if start and path.suffix.lower() == ".gz" and not packed:
-            raise CorpusError(
-                f"{path}: not a gzip file, although its name ends in .gz; rename or compress it"
-            )
-        yield file, packed
+def decompressed(plain: BufferedReader, name: str) -> Iterator[BinaryIO]:
+    """Yield the text of a file, gzipped or not; CorpusError if it is only named .gz."""
+    start = plain.peek(len(GZIP))[: len(GZIP)]
+    if start and start != GZIP and name.lower().endswith(".gz"):
+        raise CorpusError(f"{name}: not a gzip file, although its name ends in .gz; rename or compress it")
+    with gzip.open(plain) if start == GZIP else plain as text:
+        yield cast(BinaryIO, text)
 
 
 @contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """Say which file could not be read to its end."""
+def _opened(path: Path) -> Iterator[tuple[BufferedReader, BinaryIO]]:
+    """Give a file and its text, which differ if the file is gzipped; CorpusError if it cannot be read."""
     try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CorpusError(f"{name}: {_DAMAGED_GZIP}") from error
-    except OSError as error:
-        raise CorpusError(f"{name}: cannot be read ({error.strerror}); check the path") from error
+        with path.open("rb") as plain, decompressed(plain, str(path)) as text:
+            yield plain, text
+    except (OSError, *DAMAGES) as error:
+        if isinstance(error, DAMAGES):
+            problem = DAMAGED
+        elif isinstance(error, FileNotFoundError):
+            problem = (
+                "no such file; check the path" if str(path) != "-" else "stdin is not read here; give a file"
+            )
+        elif isinstance(error, IsADirectoryError):
+            problem = "is a directory; give a file"
+        else:
+            problem = f"cannot be read ({error.strerror}); check the path"
+        raise CorpusError(f"{path}: {problem}") from error
 
 
 def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) -> str:
@@ -285,9 +271,9 @@ def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) 
 
     Args:
         content: one line or several.
-        name: of the file, for messages.
+        name: the name of the file, for messages.
         line: the number of the first line, from 1.
-        offset: bytes of the file before the content; None: it is of a stream.
+        offset: the number of bytes in the file before the content; None if it is a stream.
 
     Raises:
         CorpusError: a NUL byte, or bytes that are not UTF-8; it says where.
@@ -315,11 +301,7 @@ def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) 
 
 
 def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
-    """Return source and target of a line of a TSV file.
-
-    Raises:
-        CorpusError: it does not have exactly two columns.
-    """
+    """Return source and target of a line of TSV; CorpusError if it does not have exactly two columns."""
     columns = line.split("\t")
     if len(columns) != 2:
         raise CorpusError(
@@ -329,20 +311,8 @@ def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
     return columns[0], columns[1]
 
 
-_JSON_SUFFIXES = (".jsonl", ".json")
-_PAIRS_SUFFIXES = (".tsv", *_JSON_SUFFIXES)
-_ROWS_BETWEEN_REPORTS = 1000
-
-
 class Row(NamedTuple):
-    """One pair as in the files.
-
-    Attributes:
-        number: of the line, from 1.
-        src: the source sentence; it may be empty.
-        tgt: the target sentence; it may be empty.
-        raw: the line of each file in bytes, with its line break.
-    """
+    """A pair as in the files: the number of its line, from 1, and the bytes of each file's line in `raw`."""
 
     number: int
     src: str
@@ -350,15 +320,23 @@ class Row(NamedTuple):
     raw: tuple[bytes, ...]
 
 
+def _report_part(report: Report, number: int, parts: int, fraction: float) -> None:
+    report((number + fraction) / parts)
+
+
+_Each = TypeVar("_Each")
+
+
 @dataclass(frozen=True)
 class PairFiles:
-    """Two files of one sentence a line, or one `.tsv` or `.jsonl` file of pairs; plain or gzipped.
+    """Two files of one sentence a line, or one source of pairs.
 
-    A `.json` file has JSON lines, or a list of objects, which is held in memory. Blank lines of JSON are
-    ignored.
+    That is a `.tsv`, `.jsonl` or `.json` file, plain or gzipped, a Parquet file, a directory of them, or
+    one of `Dataset.save_to_disk`. A `.json` file has JSON lines, or a list of objects, which is held in
+    memory. Blank lines of JSON are ignored.
 
     Attributes:
-        paths: source and target, or the one file of pairs.
+        paths: source and target, or the one source of pairs.
         src_key: the key of the source sentence in a JSON object: see `read_pairs`.
         tgt_key: the key of the target sentence.
     """
@@ -382,7 +360,7 @@ class PairFiles:
 
     @cached_property
     def kind(self) -> Literal["lines", "tsv", "jsonl", "table"]:
-        """The format, by the names: two files of lines, or one of pairs, or a table (Parquet, `datasets`)."""
+        """The format by the names: two files of lines, a file of pairs, or a table (Parquet, a directory)."""
         if len(self.paths) == 2:
             return "lines"
         if self.paths[0].suffix == ".parquet" or self.paths[0].is_dir():
@@ -403,23 +381,48 @@ class PairFiles:
             report: called now and then with the fraction of the files that was read, 0 to 1.
 
         Raises:
-            CorpusError: as `read_parallel` and `read_pairs`, when the faulty lines are reached.
+            CorpusError: as `read_parallel` and `read_pairs`, when the faulty part is reached.
         """
-        if len(self.paths) == 2:
-            yield from self._aligned(report)
-            return
-        number = 1
-        listed = self._listed()
-        for lines in _line_blocks(self.paths[0], report=report) if listed is None else [listed]:
-            pairs = [
-                self._parse(i, line) for i, line in enumerate(lines, start=number) if self._is_pair(line)
-            ]
-            number += len(lines)
-            yield [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if self.kind == "lines":
+            blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])
+            yield from self._aligned(*((lines for lines, _ in each) for each in blocks))
+        elif self.kind == "table":
+            from heedful.data.tables import inner_files, table_chunks
 
-    def _aligned(self, report: Report | None) -> Iterator[Chunk]:
-        """Read two files of lines side by side."""
+            inner = inner_files(self.paths[0], holds_pairs)
+            for number, file in enumerate(inner):
+                part = partial(_report_part, report, number, len(inner)) if report else None
+                yield from replace(self, paths=(file,)).chunks(part)
+            if not inner:
+                yield from table_chunks(self.paths[0], (self.src_key, self.tgt_key), report)
+        else:
+            for _, pairs, _ in self._parsed(report):
+                yield [src for _, src, _ in pairs], [tgt for _, _, tgt in pairs]
+
+    def rows(self, report: Report | None = None) -> Iterator[Row]:
+        """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe."""
+        for path in self.paths:
+            problem = None
+            if self.kind == "table":
+                problem = "is a table, not lines of text; write it as .tsv or .jsonl for this"
+            elif path.exists() and not (
+                path.is_file() or path.is_dir()
+            ):  # opening a FIFO waits for its writer
+                problem = "is a pipe or device, and the text is read more than once; write it to a file first"
+            if problem:
+                raise CorpusError(f"{path}: {problem}")
+        if self.kind != "lines":
+            for first, parsed, content in self._parsed(report):
+                raw = BytesIO(content).readlines()
+                yield from (Row(i, src, tgt, (raw[i - first],)) for i, src, tgt in parsed)
+            return
         blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])
+        pairs = chain.from_iterable(zip(*each, strict=True) for each in self._aligned(*map(_lines, blocks)))
+        for number, ((src, src_raw), (tgt, tgt_raw)) in enumerate(pairs, start=1):
+            yield Row(number, src, tgt, (src_raw, tgt_raw))
+
+    def _aligned(self, *blocks: Iterator[list[_Each]]) -> Iterator[tuple[list[_Each], list[_Each]]]:
+        """Read two files of lines side by side."""
         number, src, tgt = 0, next(blocks[0], []), next(blocks[1], [])
         while src and tgt:
             rows = min(len(src), len(tgt))
@@ -432,116 +435,34 @@ class PairFiles:
         lines = tuple(map(range, rests))
         check_parallel(str(self.paths[0]), lines[0], str(self.paths[1]), lines[1])
 
-    def rows(self, report: Report | None = None) -> Iterator[Row]:
-        """Read all pairs in order, empty ones included.
-
-        Args:
-            report: called now and then with the fraction of the files that was read, 0 to 1.
-
-        Raises:
-            CorpusError: as `read_parallel` and `read_pairs`, when the faulty line is reached.
-        """
-        return self._rows_of_pairs(report) if len(self.paths) == 1 else self._rows_of_two(report)
-
-    def _rows_of_two(self, report: Report | None) -> Iterator[Row]:
-        src_name, tgt_name = map(str, self.paths)
-        with _Lines.open(self.paths[0]) as src_lines, _Lines.open(self.paths[1]) as tgt_lines:
-            number = 0
-            for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines), start=1):
-                if src is None or tgt is None:
-                    lines = [number - 1 + (src is not None), number - 1 + (tgt is not None)]
-                    lines[0] += sum(1 for _ in src_lines)
-                    lines[1] += sum(1 for _ in tgt_lines)
-                    check_parallel(src_name, range(lines[0]), tgt_name, range(lines[1]))
-                    return
-                yield Row(number, src[1], tgt[1], (src[0], tgt[0]))
-                if report and number % _ROWS_BETWEEN_REPORTS == 0:
-                    report(src_lines.share)
-
-    def _listed(self) -> list[str] | None:
-        """Return the objects of a JSON list, each as a line; None where lines are to be read.
-
-        Raises:
-            CorpusError: it is not JSON, or has no objects.
-        """
-        path = self.paths[0]
-        if plain_name(path).suffix != ".json":
-            return None
-        blocks = _line_blocks(path)
-        lines = next(blocks)
-        if not "".join(lines).lstrip().startswith("["):
-            return None
-        return listed_objects(str(path), "\n".join(chain(lines, *blocks)))
-
-    def _is_pair(self, line: str) -> bool:
-        """Return whether a line of the one file has a pair: any of TSV, those of JSON that are not blank."""
-        return self.kind == "tsv" or bool(line.strip())
-
-    def _parse(self, number: int, line: str) -> tuple[str, str]:
-        """Return source and target of a line of the one file."""
-        name = str(self.paths[0])
-        if self.kind == "jsonl":
-            return parse_json(name, number, line, (self.src_key, self.tgt_key))
-        return parse_tsv(name, number, line)
-
-    def _rows_of_pairs(self, report: Report | None) -> Iterator[Row]:
-        if self.kind == "table":
-            raise CorpusError(
-                f"{self.name}: is a table, not lines of text; write it as .tsv or .jsonl for this"
-            )
-        if (listed := self._listed()) is not None:
-            for number, line in enumerate(listed, start=1):
-                raw = f"{line}\n".encode("utf-8", "surrogatepass")
-                yield Row(number, *self._parse(number, line), (raw,))
-            return
-        with _Lines.open(self.paths[0]) as lines:
-            for number, (raw, line) in enumerate(lines, start=1):
-                if self._is_pair(line):
-                    yield Row(number, *self._parse(number, line), (raw,))
-                if report and number % _ROWS_BETWEEN_REPORTS == 0:
-                    report(lines.share)
+    def _parsed(self, report: Report | None) -> Iterator[tuple[int, list[tuple[int, str, str]], bytes]]:
+        """Read one file of TSV or JSON in blocks: the number of the first line, numbered pairs, and bytes."""
+        [path], keys, name = self.paths, (self.src_key, self.tgt_key), self.name
+        blocks, number = _line_blocks(path, report=report), 1
+        if plain_name(path).suffix == ".json":
+            first = next(blocks)
+            if "".join(first[0]).lstrip().startswith("["):
+                text = "\n".join(chain(first[0], *(lines for lines, _ in blocks)))
+                listed = listed_objects(name, text)
+                pairs = [(i, *pair_of(name, i, each, keys)) for i, each in enumerate(listed, start=1)]
+                content = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in listed)
+                yield 1, pairs, content.encode("utf-8", "surrogatepass")
+                return
+            blocks = chain([first], blocks)
+        for lines, raw in blocks:
+            numbered = enumerate(lines, start=number)
+            if self.kind == "tsv":
+                pairs = [(i, *parse_tsv(name, i, line)) for i, line in numbered]
+            else:
+                objects = ((i, object_of(name, i, line, keys)) for i, line in numbered if line.strip())
+                pairs = [(i, *pair_of(name, i, each, keys)) for i, each in objects]
+            yield number, pairs, raw
+            number += len(lines)
 
 
 def holds_pairs(path: Path) -> bool:
     """Return whether a file holds pairs, by its name: `.tsv`, `.jsonl` or `.json`, gzipped or not."""
     return plain_name(path).suffix in _PAIRS_SUFFIXES
-
-
-class _Lines:
-    """The lines of one file: the bytes, and the text without line break and byte order mark."""
-
-    def __init__(self, name: str, stream: BinaryIO, plain: BinaryIO, size: int) -> None:
-        self._name, self._stream, self._plain, self._size = name, stream, plain, size
-
-    @classmethod
-    @contextmanager
-    def open(cls, path: Path) -> Iterator["_Lines"]:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # opening a FIFO waits for its writer
-            raise CorpusError(
-                f"{path}: is a pipe or device, and the text is read more than once; write it to a file first"
-            )
-        with _open_text(path) as (plain, packed):
-            size = path.stat().st_size
-            if plain.peek(len(BYTE_ORDER_MARK)) in (b"", BYTE_ORDER_MARK):
-                raise CorpusError(f"{path}: {_EMPTY}")
-            with gzip.open(plain) if packed else plain as stream:
-                yield cls(str(path), cast(BinaryIO, stream), plain, size)
-
-    @property
-    def share(self) -> float:
-        """The fraction of the file that was read, 0 to 1."""
-        return min(1.0, self._plain.tell() / self._size)
-
-    def __iter__(self) -> Iterator[tuple[bytes, str]]:
-        offset = 0
-        with _reading(self._name):
-            for number, raw in enumerate(iter(lambda: self._stream.readline(_MAX_LINE + 1), b""), start=1):
-                if len(raw) > _MAX_LINE:
-                    raise CorpusError(_too_long(self._name, number))
-                start = len(BYTE_ORDER_MARK) if number == 1 and raw.startswith(BYTE_ORDER_MARK) else 0
-                text = decode(raw[start:], self._name, line=number, offset=offset + start)
-                yield raw, text.removesuffix("\n").removesuffix("\r")
-                offset += len(raw)
 
 
 def plain_name(path: Path) -> Path:

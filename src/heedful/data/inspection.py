@@ -1,13 +1,12 @@
 """`heedful inspect SRC TGT`: faulty pairs, coverage, and the text without the faulty pairs."""
 
 import os
-import random
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from random import Random
 
 from heedful.data.cleaning import (
     FILTERS,
@@ -16,6 +15,7 @@ from heedful.data.cleaning import (
     PairChecker,
     Survey,
     TextCounts,
+    draw,
     language_identifier,
     of_pair,
     survey,
@@ -76,15 +76,10 @@ class TextInspection:
     """The report on a text.
 
     Attributes:
-        files: the names of the files.
-        pairs: the number of pairs.
         faulty: the number of pairs that `--fix` removes.
-        findings: of every applied filter, in the order of the registry.
+        findings: the findings of every applied filter, in the order of the registry.
         not_applied: why the others were not applied, by name.
-        src: statistics of the source.
-        tgt: statistics of the target.
-        vocabulary: the number of words that occur at least ten times, rounded: a first guess at a vocabulary
-            size.
+        vocabulary: the number of words that occur at least ten times, rounded: a first guess at its size.
         reading_mib: the memory that training needs to read the text.
         rewritten: the target lines, in a sample, that tokenizer.normalization=nmt_nfkc rewrites.
         written: the files written by `--fix`.
@@ -103,31 +98,16 @@ class TextInspection:
     written: list[str]
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """The text to inspect, and those that it may overlap."""
-
-    train: PairFiles
-    valid: PairFiles | None
-    test: PairFiles | None
-
-    @classmethod
-    def of(cls, paths: Sequence[Path], held_out: HeldOutText) -> "_Texts":
-        """Return the files of the options.
-
-        Raises:
-            OptionError: one of two files is missing, or there are too many.
-        """
-        keys = held_out.src_key, held_out.tgt_key
-
-        def files(name: str) -> PairFiles | None:
-            src, tgt, pairs = (getattr(held_out, f"{name}_{each}") for each in ("src", "tgt", "pairs"))
-            if (src is None) != (tgt is None) or (src is not None and pairs is not None):
-                raise OptionError(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
-            chosen = tuple(path for path in (src, tgt, pairs) if path is not None)
-            return PairFiles(chosen, *keys) if chosen else None
-
-        return cls(PairFiles(tuple(paths), *keys), files("valid"), files("test"))
+def _held_out_files(held_out: HeldOutText) -> dict[str, PairFiles]:
+    """Return the validation and test texts that are given, by name."""
+    files = {}
+    for name in ("valid", "test"):
+        src, tgt, pairs = (getattr(held_out, f"{name}_{each}") for each in ("src", "tgt", "pairs"))
+        if (src is None) != (tgt is None) or (src is not None and pairs is not None):
+            raise OptionError(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
+        if chosen := tuple(path for path in (src, tgt, pairs) if path is not None):
+            files[name] = PairFiles(chosen, held_out.src_key, held_out.tgt_key)
+    return files
 
 
 def inspect_text(
@@ -140,100 +120,87 @@ def inspect_text(
     """Survey the text, check each pair, and write the text without the faulty pairs if requested.
 
     Raises:
-        OptionError: options that contradict each other.
-        ConfigError: a filter or language is unknown.
+        ConfigError, OptionError: a filter or language is unknown, or options contradict each other.
         CorpusError: the text cannot be read, or no pair would be left.
-        RunError: the output directory exists.
-        InteropError: it cannot be written.
+        InteropError, RunError: the output directory cannot be written, or exists.
     """
-    texts = _Texts.of(paths, held_out)
-    removing = removed_filters(filtering)
-    with _Output.open(texts.train, filtering.fix) as output:
-        corpus = _survey(texts, filtering, on_progress)
+    train, others = PairFiles(tuple(paths), held_out.src_key, held_out.tgt_key), _held_out_files(held_out)
+    removing, outputs = removed_filters(filtering), [f"train{suffix}" for suffix in train.suffixes]
+    with _writer(filtering.fix, outputs) as write:
+        corpus = survey(
+            train.rows(lambda done: on_progress("surveying", _OF_SURVEY * done)),
+            held_out={name: files.rows() for name, files in others.items()},
+            identifier=language_identifier(),
+            languages=(filtering.src_lang, filtering.tgt_lang),
+            files=train.paths if len(train.paths) == 2 else (),
+        )
         checker = PairChecker(corpus, filters=(*FILTERS, *_plugged(filtering)))
         findings = {
             each.name: Finding(each.name, each.finds, each.name in removing) for each in checker.applied
         }
-        drawing = random.Random(0)
-        faulty, step = 0, max(1, corpus.num_pairs // SAMPLE)
+        random, faulty, step = Random(0), 0, max(1, corpus.num_pairs // SAMPLE)
         normalized: list[tuple[str, str]] = []  # of some target lines
-        rows = texts.train.rows(lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done))
+        rows = train.rows(lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done))
         for index, row in enumerate(rows):
             names = checker.faults(Pair(row.src, row.tgt, index=index))
             normalized += [(row.tgt, nmt_nfkc(row.tgt))] if index % step == 0 else []
-            for name in names:
-                _note(findings[name], row, filtering.examples, drawing)
+            for found in map(findings.__getitem__, names):
+                found.pairs += 1
+                example = Example(row.number, row.src, row.tgt)
+                draw(example, found.examples, size=filtering.examples, seen=found.pairs, random=random)
             reasons = [name for name in names if name in removing]
             faulty += bool(reasons)
-            output.write(row, reasons)
+            write(row, reasons)
         if filtering.fix is not None and faulty == corpus.num_pairs:
-            raise CorpusError(f"{texts.train.name}: no pair would be left; see --keep")
+            raise CorpusError(f"{train.name}: no pair would be left; see --keep")
+    characters = corpus.src.characters.total() + corpus.tgt.characters.total()
     return TextInspection(
-        files=list(map(str, texts.train.paths)),
+        files=list(map(str, train.paths)),
         pairs=corpus.num_pairs,
         faulty=faulty,
         findings=list(findings.values()),
-        not_applied=_not_applied(texts, checker),
+        not_applied={
+            each.name: _why_not(each, others, checker) for each in FILTERS if each.name not in findings
+        },
         src=_summarise(corpus.src, corpus.languages[0]),
         tgt=_summarise(corpus.tgt, corpus.languages[1]),
         vocabulary=_vocabulary(corpus),
-        reading_mib=_reading_mib(corpus),
+        reading_mib=(characters + 2 * corpus.num_pairs * _BYTES_OF_A_STRING) / 2**20,
         rewritten=RoundTrip.between(normalized),
-        written=output.names,
+        written=[] if filtering.fix is None else [str(filtering.fix / name) for name in (*outputs, REMOVED)],
     )
 
 
-class _Output:
-    """Files for clean pairs, and one for removed pairs; or none."""
+@contextmanager
+def _writer(fix: Path | None, names: Sequence[str]) -> Iterator[Callable[[Row, Sequence[str]], None]]:
+    """Give a function that writes a clean pair unchanged, and a removed one with its line and the reasons."""
+    if fix is None:
+        yield lambda row, reasons: None
+        return
+    with new_directory(fix, option="--fix") as directory, ExitStack() as stack:
+        *clean, removed = (stack.enter_context((directory / name).open("wb")) for name in (*names, REMOVED))
+        removed.write(b"line\tfilters\tsource\ttarget\n")
 
-    def __init__(self, directory: Path | None, names: Sequence[str]) -> None:
-        self.names = [] if directory is None else [str(directory / name) for name in (*names, REMOVED)]
-        self._clean: list[BinaryIO] = []
-        self._removed: BinaryIO | None = None
-
-    @classmethod
-    @contextmanager
-    def open(cls, train: PairFiles, fix: Path | None) -> Iterator["_Output"]:
-        names = [f"train{suffix}" for suffix in train.suffixes]
-        output = cls(fix, names)
-        if fix is None:
-            yield output
-            return
-        with new_directory(fix, option="--fix") as directory, ExitStack() as stack:
-            output._clean = [stack.enter_context((directory / name).open("wb")) for name in names]
-            output._removed = stack.enter_context((directory / REMOVED).open("wb"))
-            output._removed.write(b"line\tfilters\tsource\ttarget\n")
-            yield output
-
-    def write(self, row: Row, reasons: Sequence[str]) -> None:
-        """Write a clean pair unchanged, and a removed one with its line and the reasons."""
-        if not reasons:
-            for file, raw in zip(self._clean, row.raw, strict=False):
+        def write(row: Row, reasons: Sequence[str]) -> None:
+            if reasons:
+                columns = (str(row.number), ",".join(reasons), row.src, row.tgt)
+                cells = (" ".join(each.splitlines()).replace("\t", " ") for each in columns)
+                removed.write(("\t".join(cells) + "\n").encode())
+                return
+            for file, raw in zip(clean, row.raw, strict=True):
                 file.write(raw)
-        elif self._removed is not None:
-            columns = (str(row.number), ",".join(reasons), row.src, row.tgt)
-            self._removed.write(
-                ("\t".join(" ".join(c.splitlines()).replace("\t", " ") for c in columns) + "\n").encode()
-            )
+
+        yield write
 
 
 def _plugged(filtering: Filtering) -> list[Filter]:
-    """Return the filters of plugins that the options name.
-
-    Raises:
-        ConfigError: there is no such filter.
-    """
+    """Return the filters of plugins that the options name; ConfigError if there is none of that name."""
     named = dict.fromkeys((*(filtering.keep or ()), *(filtering.remove or ())))
     return [of_pair(name, part(name, "filter")) for name in named if ":" in name]
 
 
 def removed_filters(filtering: Filtering) -> set[str]:
-    """Return the names of the filters whose pairs `--fix` removes.
-
-    Raises:
-        OptionError: one that is both kept and removed.
-        ConfigError: one that does not exist.
-    """
+    """Return the names of the filters that remove pairs; raises if a name is wrong or contradictory."""
     known = {each.name for each in FILTERS}
     keep, remove = filtering.keep or (), filtering.remove or ()
     if both := sorted({*keep} & {*remove}):
@@ -244,40 +211,11 @@ def removed_filters(filtering: Filtering) -> set[str]:
     return ({each.name for each in FILTERS if each.removes} | {*remove}) - {*keep}
 
 
-def _survey(texts: _Texts, filtering: Filtering, show: Progress) -> Survey:
-    held_out: dict[str, Iterable[Row]] = {}
-    for name, files in (("valid", texts.valid), ("test", texts.test)):
-        if files is not None:
-            held_out[name] = files.rows()
-    return survey(
-        texts.train.rows(lambda done: show("surveying", _OF_SURVEY * done)),
-        held_out=held_out,
-        identifier=language_identifier(),
-        languages=(filtering.src_lang, filtering.tgt_lang),
-        files=texts.train.paths if len(texts.train.paths) == 2 else (),
-    )
-
-
-def _note(finding: Finding, row: Row, num_examples: int, drawing: random.Random) -> None:
-    """Count a pair, and sample it as an example (reservoir sampling)."""
-    finding.pairs += 1
-    example = Example(row.number, row.src, row.tgt)
-    if len(finding.examples) < num_examples:
-        finding.examples.append(example)
-    elif (slot := int(drawing.random() * finding.pairs)) < num_examples:
-        finding.examples[slot] = example
-
-
-def _not_applied(texts: _Texts, checker: PairChecker) -> dict[str, str]:
-    applied = {each.name for each in checker.applied}
-    return {each.name: _why_not(each, texts, checker) for each in FILTERS if each.name not in applied}
-
-
-def _why_not(each: Filter, texts: _Texts, checker: PairChecker) -> str:
+def _why_not(each: Filter, held_out: Mapping[str, PairFiles], checker: PairChecker) -> str:
     if each.name in checker.missing:
         return f"needs {checker.missing[each.name]}: {install_hint('clean')}"
-    for name, files in (("valid", texts.valid), ("test", texts.test)):
-        if each.name.endswith(f"in-{name}") and files is None:
+    for name in ("valid", "test"):
+        if each.name.endswith(f"in-{name}") and name not in held_out:
             return f"needs --{name}-src and --{name}-tgt"
     if each.needs:
         return "source or target is not mostly in one language, or both are in the same; see --src-lang"
@@ -290,10 +228,10 @@ def _summarise(text: TextCounts, language: str | None) -> TextSummary:
         scripts=sorted(text.scripts),
         characters=text.characters.total(),
         distinct_characters=len(text.characters),
-        characters_seen_once=sum(count == 1 for count in text.characters.values()),
+        characters_seen_once=[*text.characters.values()].count(1),
         words=text.num_words,
         distinct_words=len(text.words),
-        words_seen_once=sum(count == 1 for count in text.words.values()),
+        words_seen_once=[*text.words.values()].count(1),
     )
 
 
@@ -301,11 +239,6 @@ def _vocabulary(corpus: Survey) -> int:
     """Return the number of frequent words of source and target, rounded to hundreds."""
     frequent = {word for text in (corpus.src, corpus.tgt) for word, n in text.words.items() if n >= _FREQUENT}
     return min(max(round(len(frequent), -2), _SMALLEST_VOCABULARY), _LARGEST_VOCABULARY)
-
-
-def _reading_mib(corpus: Survey) -> float:
-    characters = corpus.src.characters.total() + corpus.tgt.characters.total()
-    return (characters + 2 * corpus.num_pairs * _BYTES_OF_A_STRING) / 2**20
 
 
 def report_lines(result: TextInspection) -> Iterator[str]:
@@ -365,7 +298,7 @@ def _finding_lines(finding: Finding, pairs: int) -> Iterator[str]:
 
 
 def _shorten(text: str) -> str:
-    """Truncate a sentence for display, and escape control characters."""
+    """Return the names of the filters with pairs to remove; raises if a name is wrong or contradictory."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: _WIDTH + 1])
     return shown if len(text) <= _WIDTH else shown[: _WIDTH - 1] + "…"
 

@@ -1,10 +1,9 @@
 """Sentence pairs in JSON: an object for each pair, on a line or in a list."""
 
-import json
 from collections.abc import Sequence
 
 from heedful.errors import CorpusError
-from heedful.settings import parsing
+from heedful.settings.parsing import Json, parse_json, shown
 
 
 def paths_of_key(key: str) -> tuple[list[str], ...]:
@@ -18,20 +17,20 @@ def paths_of_key(key: str) -> tuple[list[str], ...]:
     return ([key], ["translation", key], *[key.split(".")] * ("." in key))
 
 
-def parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tuple[str, str]:
-    """Return source and target of a line that holds a JSON object; null is an empty text.
-
-    Raises:
-        CorpusError: it is not an object, lacks these keys, or their values are not strings.
-    """
-    where = f"{name}: line {number:,}"
+def object_of(name: str, number: int, line: str, keys: tuple[str, str]) -> Json:
+    """Return the JSON in a line; CorpusError if it is not JSON."""
     try:
-        record = parsing.parse_json(line, half_pairs=True)
+        return parse_json(line, half_pairs=True)
     except ValueError as error:
         reason = str(error).removeprefix("not valid JSON: ")
         raise CorpusError(
-            f"{where}: not JSON ({reason}); each line must be one object, with {_keys(keys)}"
+            f"{name}: line {number:,}: not JSON ({reason}); each line must be one object, with {_keys(keys)}"
         ) from error
+
+
+def pair_of(name: str, number: int, record: Json, keys: tuple[str, str]) -> tuple[str, str]:
+    """Return source and target of a JSON object; null is an empty text. CorpusError if it lacks one."""
+    where = f"{name}: line {number:,}"
     if not isinstance(record, dict):
         raise CorpusError(f"{where}: not a JSON object; each line must be one, with {_keys(keys)}")
     src, tgt = (_json_text(where, record, key) for key in keys)
@@ -42,19 +41,20 @@ def _json_text(where: str, record: dict[str, object], key: str) -> str:
     values = [each for path in paths_of_key(key) for each in _values(record, path)]
     if not values:
         inner = record.get("translation")
-        has = ", ".join(map(parsing.shown, [*(inner if isinstance(inner, dict) else record)][:5])) or "none"
+        has = ", ".join(map(shown, [*(inner if isinstance(inner, dict) else record)][:5])) or "none"
         raise CorpusError(f"{where}: no key {key!r} (it has {has}); set data.src_key and data.tgt_key")
     text = "" if values[0] is None else values[0]
+    problem = None
     if not isinstance(text, str):
         remedy = "name a key in it" if isinstance(text, dict) else "it must be one sentence"
-        raise CorpusError(f"{where}: the value of {key!r} is not a string; {remedy}")
-    if "\0" in text:
-        raise CorpusError(f"{where}: NUL character in the value of {key!r}; remove it")
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise CorpusError(
-            f"{where}: half of a surrogate pair in the value of {key!r}; write the whole character"
-        )
-    return " ".join(text.split("\n"))
+        problem = f"the value of {key!r} is not a string; {remedy}"
+    elif "\0" in text:
+        problem = f"NUL character in the value of {key!r}; remove it"
+    elif not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        problem = f"half of a surrogate pair in the value of {key!r}; write the whole character"
+    if problem:
+        raise CorpusError(f"{where}: {problem}")
+    return " ".join(str(text).split("\n"))
 
 
 def _values(value: object, path: Sequence[str]) -> list[object]:
@@ -72,16 +72,12 @@ def _keys(keys: tuple[str, str]) -> str:
     return f"the keys {keys[0]!r} and {keys[1]!r}"
 
 
-def listed_objects(name: str, text: str) -> list[str]:
-    """Return the objects of a list in JSON, each as a line of JSON.
-
-    Raises:
-        CorpusError: it is not JSON, or has no objects.
-    """
+def listed_objects(name: str, text: str) -> list[Json]:
+    """Return the objects of a list in JSON; CorpusError if it is not JSON, or has no objects."""
     try:
-        objects = parsing.parse_json(text, half_pairs=True)
+        objects = parse_json(text, half_pairs=True)
     except ValueError as error:
         raise CorpusError(f"{name}: {error}; it must be a list of objects, or have one a line") from error
     if not objects or not isinstance(objects, list):
         raise CorpusError(f"{name}: the list is empty; it must have at least one object")
-    return [json.dumps(each, ensure_ascii=False) for each in objects]
+    return objects

@@ -25,7 +25,7 @@ class Lexicon:
     Attributes:
         src: source tokens, ascending.
         tgt: target tokens, ascending for each source token.
-        probabilities: of each entry; those of a source token sum to 1.
+        probabilities: the probability of each entry; they sum to 1 for each source token.
     """
 
     src: NDArray[np.int64]
@@ -75,7 +75,7 @@ def learn_lexicon(src: Ids, tgt: Ids, *, iterations: int = 5, diagonal: float = 
     Args:
         src: the ids of each source sentence, none of them empty.
         tgt: the ids of its translation.
-        iterations: of expectation maximisation.
+        iterations: the number of iterations of expectation maximisation.
         diagonal: lambda, the larger the nearer to the diagonal; 0: Model 1, without positions.
     """
     num_tgt = 1 + max(chain.from_iterable(tgt), default=0)
@@ -114,7 +114,7 @@ def _chunks(src: Ids, tgt: Ids) -> Iterator[slice]:
 
 
 def _linked(src: Ids, tgt: Ids, num_tgt: int, diagonal: float) -> tuple[NDArray[np.int64], _Links]:
-    """Return the keys of the distinct links, and the links, whose entries are indices of these keys."""
+    """Return the keys of the distinct links, and the links; their entries are indices of these keys."""
     src_lengths = np.fromiter(map(len, src), np.int64)
     tgt_lengths = np.fromiter(map(len, tgt), np.int64)
     src_tokens = np.fromiter(chain.from_iterable(src), np.int64)
@@ -146,7 +146,7 @@ def mutual_links(src: Ids, tgt: Ids, *, diagonal: float = 4.0) -> list[set[tuple
 
     In each direction a token is linked with the most probable token of the other sentence. The intersection
     of both has few wrong links (Och and Ney, 2003, "A Systematic Comparison of Various Statistical Alignment
-    Models", section 4). Those of a text are as good as the text is large.
+    Models", section 4). Larger texts give better links.
 
     Args:
         src: the ids of each source sentence.

@@ -12,7 +12,7 @@ import time
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -116,18 +116,11 @@ _AHEAD = 2  # record batches of each process that wait to be written
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """The pairs of a store and those left out. Lengths are in tokens, eos and tags included.
+    """The numbers of pairs in a store and of pairs left out. Lengths are in tokens, eos and tags included.
 
-    Attributes:
-        num_read: pairs in the files.
-        num_kept: pairs in the store.
-        num_empty: pairs left out because source or target was empty.
-        num_too_long: pairs left out because source or target was longer than `max_length`.
-        max_length: the longest source or target allowed.
-        longest_src: the longest source sentence read.
-        longest_tgt: the longest target sentence read.
-        num_src_tokens: source tokens in the store.
-        num_tgt_tokens: target tokens in the store.
+    Of the `num_read` pairs in the files, `num_empty` are left out because source or target is empty, and
+    `num_too_long` because one is longer than `max_length`. The longest source and target that were read are
+    `longest_src` and `longest_tgt`; the store has `num_src_tokens` and `num_tgt_tokens`.
     """
 
     num_read: int
@@ -158,7 +151,7 @@ class ParallelStore:
         paths: the Arrow files.
         sizes: the number of pairs in each.
         report: the counts of all pairs.
-        num_continued: of the pairs, those that an interrupted build had written before this one; 0 if opened.
+        num_continued: the number of pairs that an interrupted build had written before this one.
 
     Raises:
         CorpusError: the file is not a complete store.
@@ -170,10 +163,7 @@ class ParallelStore:
         self._batches = [batch for batches, *_ in files for batch in batches]
         self.sizes = tuple(sum(batch.num_rows for batch in batches) for batches, *_ in files)
         self.report = reduce(add, (report for _, report, _ in files))
-        self._hashes = [
-            _hash_of(each, report, checksum)
-            for each, (_, report, checksum) in zip(self.paths, files, strict=True)
-        ]
+        self._hashes = [own_hash for *_, own_hash in files]
         self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
         self._src = [_column(batch, "src") for batch in self._batches]
         self._tgt = [_column(batch, "tgt") for batch in self._batches]
@@ -251,7 +241,7 @@ class ParallelStore:
 
 
 def cache_directory(cache_dir: Path | str | None) -> Path:
-    """Return the directory of stores: by default, in that of the user's caches."""
+    """Return the directory of stores, by default in the user's cache directory."""
     return Path(cache_dir) if cache_dir is not None else platformdirs.user_cache_path("heedful")
 
 
@@ -272,20 +262,20 @@ def build_store(
 
     Args:
         text: the sentence pairs.
-        tokenizers: of source and target.
+        tokenizers: the tokenizers of source and target.
         max_length: pairs with a longer source or target, in tokens with eos and tags, are left out.
         template: the special-token template; None: eos only.
         cache_dir: the directory of the files; the user's cache directory by default.
-        keep_text: store the sentences too, for subword sampling.
-        processes: that tokenise a long text; the file does not depend on their number.
+        keep_text: whether to store the sentences too, for subword sampling.
+        processes: the number of processes for a long text; the file does not depend on it.
         report: called now and then with the fraction that is done, 0 to 1.
 
     Raises:
         CorpusError: no pair is left, the file cannot be written, or a process has died.
     """
     directory = cache_directory(cache_dir)
-    encoder = _Encoder(tokenizers, template or SpecialTokens.plain(tokenizers))
-    path = directory / f"{_fingerprint(text, encoder, max_length, keep_text=keep_text)}.arrow"
+    job = _Job(text, tokenizers, template or SpecialTokens.plain(tokenizers), max_length, keep_text, _ROWS)
+    path = directory / f"{job.fingerprint()}.arrow"
     if path.exists():
         with suppress(CorpusError):
             mark_used(path)
@@ -293,44 +283,13 @@ def build_store(
     with writing_to(directory):
         directory.mkdir(parents=True, exist_ok=True)
         evict(directory)
-        job = _Job(text, encoder, max_length, _schema(keep_text=keep_text), _ROWS)
         num_continued = _write(path, job, processes, report)
         _set_verified(path)
     return ParallelStore(path, num_continued=num_continued)
 
 
-@dataclass(frozen=True)
-class _Encoder:
-    """Tokenise text and add special tokens."""
-
-    tokenizers: TokenizerPair
-    template: SpecialTokens
-
-    def fingerprint(self) -> list[object]:
-        """Return everything that the ids depend on."""
-        each = self.template
-        return [
-            self.tokenizers.fingerprint(),
-            [each.src_prefix, each.src_suffix, each.tgt_prefix, each.tgt_suffix],
-        ]
-
-
-def _fingerprint(text: ParallelText, encoder: _Encoder, max_length: int, *, keep_text: bool) -> str:
-    settings = [_FORMAT, *encoder.fingerprint(), max_length, keep_text, len(text), text.num_empty]
-    digest = hashlib.sha256(json.dumps(settings).encode())
-    for sentences in (text.src, text.tgt):
-        for start in range(0, len(sentences), _ROWS):
-            # NUL cannot occur in a sentence, so different sentences never give the same bytes.
-            digest.update("\0".join([*sentences[start : start + _ROWS], ""]).encode())
-    return digest.hexdigest()[:40]
-
-
 def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> int:
-    """Write under a temporary name, then rename: a file under its own name is complete.
-
-    Returns:
-        The number of pairs that are copied from the incomplete file of an interrupted build.
-    """
+    """Write under a temporary name, then rename; return the number of pairs of an interrupted build."""
     parts = {part.stat().st_size: part for part in path.parent.glob(f"{path.stem}.*.tmp")}
     before = parts[max(parts)] if parts else None  # of a killed process, or of a living one
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
@@ -338,9 +297,9 @@ def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> in
     try:
         with os.fdopen(handle, "wb") as file:
             total = CorpusReport(job.text.num_read, 0, job.text.num_empty, 0, job.max_length)
-            checksum = 0
+            checksum, num_batches = 0, -(-len(job.text) // job.rows)
             with pa.ipc.new_file(file, job.schema) as writer:
-                for batch, end in _batches_before(before, job) if before else ():
+                for batch, end in _batches_before(before, job.schema, num_batches) if before else ():
                     writer.write_batch(batch, custom_metadata={_PROGRESS_KEY: json.dumps(end)})
                     total, checksum, written = _report(end["report"]), end["checksum"], written + 1
                 num_continued = total.num_kept
@@ -351,7 +310,7 @@ def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> in
                     writer.write_batch(batch, custom_metadata={_PROGRESS_KEY: json.dumps(end)})
                     written += 1
                     if report:
-                        report(min(1.0, written * job.rows / len(job.text)))
+                        report(written / num_batches)
                 if total.num_kept == 0:
                     raise CorpusError(_nothing_left(job.text, total))
                 end = {"report": asdict(total), "checksum": checksum}
@@ -370,20 +329,21 @@ def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> in
     return num_continued
 
 
-def _batches_before(part: Path, job: "_Job") -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
+def _batches_before(
+    part: Path, schema: pa.Schema, most: int
+) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
     """Yield the record batches of an incomplete file, with the report up to each, while all is as written."""
-    checksum, most = 0, -(-len(job.text) // job.rows)
+    checksum = 0
     with suppress(OSError, pa.ArrowException, ValueError, StopIteration), part.open("rb") as file:
         file.seek(_STREAM)
         reader = pa.ipc.open_stream(file)
-        while reader.schema.equals(job.schema) and most > 0:
+        for _ in range(most if reader.schema.equals(schema) else 0):
             batch, metadata = reader.read_next_batch_with_custom_metadata()
-            end = parse_json(metadata[_PROGRESS_KEY] if metadata and _PROGRESS_KEY in metadata else b"")
+            end = _metadata(metadata, _PROGRESS_KEY)
             batch.validate(full=True)
-            checksum, most = _update_checksum(checksum, batch), most - 1
-            if not isinstance(end, dict) or checksum != end.get("checksum"):
+            checksum = _update_checksum(checksum, batch)
+            if checksum != end["checksum"]:
                 return
-            _report(end.get("report"))
             yield batch, end
 
 
@@ -395,20 +355,34 @@ def _schema(*, keep_text: bool) -> pa.Schema:
 
 @dataclass(frozen=True)
 class _Job:
-    """A text to tokenise, in record batches of `rows` pairs."""
+    """A text to tokenise, and everything else that the ids depend on."""
 
     text: ParallelText
-    encoder: _Encoder
+    tokenizers: TokenizerPair
+    template: SpecialTokens
     max_length: int
-    schema: pa.Schema
-    rows: int
+    keep_text: bool
+    rows: int  # of a record batch
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the store."""
+        return _schema(keep_text=self.keep_text)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the text and of everything that the ids depend on."""
+        each, text = self.template, self.text
+        template = [each.src_prefix, each.src_suffix, each.tgt_prefix, each.tgt_suffix]
+        settings = [self.tokenizers.fingerprint(), template, self.max_length, self.keep_text]
+        digest = hashlib.sha256(json.dumps([_FORMAT, *settings, len(text), text.num_empty]).encode())
+        for sentences in (text.src, text.tgt):
+            for start in range(0, len(sentences), ROWS):
+                # NUL cannot occur in a sentence, so different sentences never give the same bytes.
+                digest.update("\0".join([*sentences[start : start + ROWS], ""]).encode())
+        return digest.hexdigest()[:40]
 
     def batches(self, first: int, processes: int) -> Iterator[tuple[pa.RecordBatch, CorpusReport]]:
-        """Yield the record batches from number `first` on, with the counts of each.
-
-        Raises:
-            CorpusError: a process has died.
-        """
+        """Yield the record batches from number `first` on, with the counts of each."""
         starts = range(first * self.rows, len(self.text), self.rows)
         if processes == 1 or len(starts) < _FEW_BATCHES:
             yield from map(self.encode, starts)
@@ -434,12 +408,11 @@ class _Job:
 
     def encode(self, start: int) -> tuple[pa.RecordBatch, CorpusReport]:
         """Return the record batch of the pairs from `start` on, and its counts."""
-        stop, template, tokenizers = start + self.rows, self.encoder.template, self.encoder.tokenizers
-        texts = self.text.src[start:stop], self.text.tgt[start:stop]
-        ids = tokenizers.src.encode_batch(texts[0]), tokenizers.tgt.encode_batch(texts[1])
+        texts = self.text.src[start : start + self.rows], self.text.tgt[start : start + self.rows]
+        ids = self.tokenizers.src.encode_batch(texts[0]), self.tokenizers.tgt.encode_batch(texts[1])
         # Normalisation may remove all characters of a text.
         filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
-        src, tgt = [template.source(each) for each in ids[0]], [template.target(each) for each in ids[1]]
+        src, tgt = [*map(self.template.source, ids[0])], [*map(self.template.target, ids[1])]
         retained = [i for i in filled if max(len(src[i]), len(tgt[i])) <= self.max_length]
         columns = [[column[i] for i in retained] for column in (src, tgt, *texts)][: len(self.schema)]
         batch = pa.record_batch(
@@ -491,58 +464,47 @@ def _nothing_left(text: ParallelText, report: CorpusReport) -> str:
     return f"{text.name}: no pair is left, all tokenise to nothing; check the text"
 
 
-def _hash_of(path: Path, report: CorpusReport, checksum: int) -> str:
-    """Return the hash in the name of a store of the cache, or one of its ids."""
-    if _HASH.fullmatch(path.stem):
-        return path.stem
-    return hashlib.sha256(json.dumps([_FORMAT, asdict(report), checksum]).encode()).hexdigest()[:40]
+def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
+    """Return the record batches with rows, the report, and the hash in the name of the file or of its ids.
 
-
-def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, int]:
-    """Map a file; verify its contents, unless they are as when they were verified before.
+    The contents are verified, unless they are as when they were verified before.
 
     Raises:
-        CorpusError: it is incomplete or altered.
+        CorpusError: the file is missing, incomplete or altered.
     """
+    of_cache = _HASH.fullmatch(path.stem) is not None
     try:
-        return _mapped(path)
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        *batches, last = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
+        end, with_rows = _metadata(last[1], _REPORT_KEY), [batch for batch, _ in batches]
+        is_store = any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True))
+        if is_store and with_rows and not _is_verified(path):
+            checksum = 0
+            for batch in with_rows:
+                batch.validate(full=True)
+                is_store = is_store and not any(column.null_count for column in batch.columns)
+                checksum = _update_checksum(checksum, batch)
+            if is_store := is_store and checksum == end["checksum"]:
+                _set_verified(path)
+        if not (is_store and with_rows):
+            raise ValueError("not what was written")
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise CorpusError(f"{path}: {_unusable(path)}") from error
+        remedy = "it is rebuilt" if of_cache else "run heedful prepare --resume"
+        problem = f"not a complete store of ids; delete it and {remedy}"
+        if not (of_cache or path.exists()):
+            problem = "there is no such store of ids; heedful prepare --resume writes it again"
+        raise CorpusError(f"{path}: {problem}") from error
+    ids = json.dumps([_FORMAT, end["report"], end["checksum"]]).encode()
+    return with_rows, _report(end["report"]), path.stem if of_cache else hashlib.sha256(ids).hexdigest()[:40]
 
 
-def _unusable(path: Path) -> str:
-    """Return what is wrong with a store, and what to do."""
-    if _HASH.fullmatch(path.stem):  # of the cache
-        return "not a complete store of ids; delete it and it is rebuilt"
-    if not path.exists():
-        return "there is no such store of ids; heedful prepare --resume writes it again"
-    return "not a complete store of ids; delete it and run heedful prepare --resume"
-
-
-def _mapped(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, int]:
-    """Return the record batches with rows, the report, and the checksum of the ids."""
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    if not any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True)):
-        raise ValueError("columns of something else")
-    if reader.num_record_batches < 2:
-        raise ValueError("no pairs")
-    batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
-    _, last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
-    end = parse_json(last[_REPORT_KEY] if last and _REPORT_KEY in last else b"")
-    written = end.get("checksum") if isinstance(end, dict) else None
-    if not (isinstance(end, dict) and isinstance(written, int) and is_whole(written)):
-        raise ValueError("no report")
-    if not _is_verified(path):
-        checksum = 0
-        for batch in batches:
-            batch.validate(full=True)
-            if any(column.null_count for column in batch.columns):
-                raise ValueError("pairs that are missing")
-            checksum = _update_checksum(checksum, batch)
-        if checksum != written:
-            raise ValueError("the ids are not those that were written")
-        _set_verified(path)
-    return batches, _report(end.get("report")), written
+def _metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
+    """Return the report and the checksum beside a record batch; ValueError if there are none."""
+    end = parse_json(metadata[key] if metadata and key in metadata else b"")
+    if not (isinstance(end, dict) and is_whole(end.get("checksum"))):
+        raise ValueError("no checksum")
+    _report(end.get("report"))
+    return end
 
 
 def _report(report: Json) -> CorpusReport:

@@ -7,22 +7,26 @@ import os
 import shutil
 import stat
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from heedful.data.files import BYTE_ORDER_MARK, check_parallel, decode
+from heedful.data.files import (
+    BYTE_ORDER_MARK,
+    DAMAGED,
+    DAMAGES,
+    GZIP,
+    check_parallel,
+    decode,
+    decompressed,
+)
 from heedful.errors import CorpusError, HeedfulError, InputError
 from heedful.runtime.durable import descriptor_of, opened_in_place
 
-_GZIP = b"\x1f\x8b"  # the first bytes of its files
-_LEVEL = 6  # that of gzip itself
+_LEVEL = 6  # as gzip's default
 _STDOUT = 1
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
 
 
 class Lines:
@@ -32,7 +36,7 @@ class Lines:
     afterwards.
 
     Attributes:
-        name: of the stream, for messages.
+        name: the name of the stream, for messages.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
@@ -43,29 +47,25 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         try:
             for number, raw in enumerate(self._stream, start=1):
-                if number == 1 and raw.startswith(_GZIP):  # a file is decompressed where it is opened
+                if number == 1 and raw.startswith(GZIP):  # a file is decompressed where it is opened
                     raise CorpusError(f"{self.name}: is gzip; decompress it, as in zcat FILE | heedful ...")
                 line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
                 text = decode(line, self.name, line=number, offset=None)
                 yield text.removesuffix("\n").removesuffix("\r")
         except CorpusError as mistake:
             self._mistake = mistake
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            self._mistake = CorpusError(f"{self.name}: {_DAMAGED}")
+        except DAMAGES:
+            self._mistake = CorpusError(f"{self.name}: {DAMAGED}")
 
     def raise_if_bad(self) -> None:
-        """Raise the error that ended the iteration early.
-
-        Raises:
-            CorpusError: a NUL byte, invalid UTF-8, or a truncated gzip file.
-        """
+        """Raise the CorpusError that ended the iteration: NUL, invalid UTF-8, or a truncated gzip file."""
         if self._mistake is not None:
             raise self._mistake
 
     @property
     def share_read(self) -> float | None:
-        """How much of a file, gzipped or not, was read, 0 to 1; None for what is no file."""
-        plain = getattr(self._stream, "fileobj", None) or self._stream  # that of a gzip file
+        """The fraction of a file that was read, 0 to 1, gzipped or not; None if the stream is no file."""
+        plain = getattr(self._stream, "fileobj", None) or self._stream  # of a gzip file, the compressed one
         try:
             status = os.fstat(plain.fileno())
         except OSError:
@@ -91,11 +91,7 @@ def is_text(path: Path) -> bool:
 
 @contextmanager
 def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
-    """Open a file (gzip too), or stdin for None or `-`; gives the stream and its name for messages.
-
-    Raises:
-        CorpusError: a file that cannot be read.
-    """
+    """Open a file (gzip too), or stdin for None or `-`; gives the stream and its name for messages."""
     if path is None or str(path) == "-":
         if sys.__stdin__ is None:  # whoever started the program has closed it
             raise CorpusError("stdin: is closed; give a file")
@@ -109,37 +105,19 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
         yield stream, str(path)
 
 
-@contextmanager
-def decompressed(plain: BufferedReader, name: str) -> Iterator[BinaryIO]:
-    """Yield the text of a file, gzipped or not.
-
-    Raises:
-        CorpusError: the name ends in .gz, and the file is none.
-    """
-    is_gzip = plain.peek(2)[:2] == _GZIP
-    if name.lower().endswith(".gz") and not is_gzip and plain.peek(1):
-        raise CorpusError(f"{name}: not a gzip file, although its name ends in .gz; rename or compress it")
-    with gzip.open(plain) if is_gzip else plain as file:
-        yield cast(BinaryIO, file)
-
-
 def count_lines(path: Path) -> int | None:
-    """Return the number of lines of a file (`.gz` too); None for streams.
-
-    Raises:
-        CorpusError: the file cannot be read, or its gzip is truncated.
-    """
+    """Return the number of lines of a file (`.gz` too); None for streams."""
     if str(path) == "-" or (path.exists() and not path.is_file()):
         return None
     with open_input(path) as (stream, name):
         try:
             return sum(1 for _ in stream)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise CorpusError(f"{name}: {_DAMAGED}") from None
+        except DAMAGES:
+            raise CorpusError(f"{name}: {DAMAGED}") from None
 
 
 def count_pairs(src: Path, tgt: Path) -> int | None:
-    """Return the number of pairs of two files, where it is known before they are read; None for two streams.
+    """Return the number of pairs of two files if it is known before they are read; None for two streams.
 
     Raises:
         CorpusError: files that are not parallel, before anything is computed, or that cannot be read.

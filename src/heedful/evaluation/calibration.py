@@ -1,6 +1,6 @@
 """Calibrate the confidence of a model on lines with references, and measure how well it is calibrated.
 
-What is right is decided by the reference. A sentence is right if its chrF is at least `ERROR_BELOW`. A word
+The reference decides what is right. A sentence is right if its chrF is at least `ERROR_BELOW`. A word
 is right if it stands in the reference, at the place that an alignment of least edit distance gives it; so
 Wang et al. (2020), "On the Inference Calibration of Neural Machine Translation", label tokens, with the
 alignment of TER. A good translation with other words than the reference's counts as wrong, here as there.
@@ -11,10 +11,12 @@ of cross-validation: the confidence of each line is by curves that were fitted o
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from heedful.decoding.alignment import split_words, texts_of_tokens
 from heedful.decoding.confidence import word_log_probs
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import CorpusError, MissingExtraError, install_hint
+from heedful.evaluation.metrics import edit_distances
 from heedful.storage.calibration import (
     KINDS,
     NUM_FEATURES,
@@ -47,10 +50,10 @@ class _Parts:
     """The sentences, words or tokens of all lines.
 
     Attributes:
-        features: (N, K), of `storage/calibration.py`.
-        confidences: (N,), of the model; empty where it has no calibration yet.
-        is_right: (N,), by the reference.
-        lines: (N,), the number of each one's line.
+        features: (N, K), the features of `storage/calibration.py`.
+        confidences: (N,), the model's confidence; empty if it has no calibration yet.
+        is_right: (N,), whether each is right by the reference.
+        lines: (N,), the number of the line that each is in.
     """
 
     features: NDArray[np.float64]
@@ -65,11 +68,11 @@ class CalibrationReport:
 
     Attributes:
         ece: the expected calibration error of sentences, words and tokens, from 0 to 1.
-        lines: that have a translation.
-        errors: how many of them are errors.
-        level: their chrF is lower.
-        flagged: how many lines are the least confident tenth.
-        errors_flagged: how many of the errors are among them.
+        lines: the number of lines that have a translation.
+        errors: the number of lines that are errors.
+        level: the chrF below which a line is an error.
+        flagged: the number of lines in the least confident tenth.
+        errors_flagged: the number of errors in that tenth.
     """
 
     ece: Mapping[str, float]
@@ -81,10 +84,8 @@ class CalibrationReport:
 
     @property
     def lift(self) -> float:
-        """The error rate of the flagged lines, divided by that of all; NaN without errors."""
-        if not self.errors:
-            return math.nan
-        return self.errors_flagged / self.flagged / (self.errors / self.lines)
+        """The error rate of the flagged lines over the error rate of all lines; NaN without errors."""
+        return self.errors_flagged / self.flagged / (self.errors / self.lines) if self.errors else math.nan
 
     def __str__(self) -> str:
         """Return the report in one line, of several sentences."""
@@ -117,10 +118,10 @@ def calibrate(
     """Fit the confidence of a model to translations and their references.
 
     Args:
-        translations: of N lines, by the model alone; the best hypothesis of each counts.
+        translations: the translations of N lines by the model alone; the best hypothesis of each counts.
         references: one list of N lines for each reference file.
-        tokenizer: of the target.
-        tags: of the languages, source and target.
+        tokenizer: the tokenizer of the target.
+        tags: the tags of the source and the target language.
 
     Returns:
         The calibration, and a report by cross-validation.
@@ -138,7 +139,8 @@ def calibrate(
         )
     curves = {kind: _fitted(each.features, each.is_right) for kind, each in parts.items()}
     report = _report(
-        {kind: (_cross_validated(each), each.is_right) for kind, each in parts.items()}, level=ERROR_BELOW
+        {kind: replace(each, confidences=_cross_validated(each)) for kind, each in parts.items()},
+        level=ERROR_BELOW,
     )
     calibration = Calibration(
         level=ERROR_BELOW, lines=report.lines, errors=report.errors, src_tag=tags[0], tgt_tag=tags[1],
@@ -154,16 +156,11 @@ def measure_calibration(
     *,
     level: float,
 ) -> CalibrationReport:
-    """Return how well the confidence of translations is calibrated; for the arguments, see `calibrate`.
+    """Return how well the confidence of translations is calibrated.
 
-    Args:
-        translations: with their confidence.
-        references: one list for each reference file.
-        tokenizer: of the target.
-        level: of the calibration.
+    The arguments are as in `calibrate`; `level` is the level of the calibration.
     """
-    parts = _parts(translations, references, tokenizer, level=level)
-    return _report({kind: (each.confidences, each.is_right) for kind, each in parts.items()}, level=level)
+    return _report(_parts(translations, references, tokenizer, level=level), level=level)
 
 
 def expected_calibration_error(
@@ -177,7 +174,7 @@ def expected_calibration_error(
     Args:
         confidences: (N,), from 0 to 1.
         is_right: (N,), whether each was right.
-        num_bins: at most N are used.
+        num_bins: the number of bins, at most N.
     """
     order = np.argsort(confidences, kind="stable")
     bounds = np.linspace(0, len(order), min(num_bins, len(order)) + 1).round().astype(int)
@@ -196,12 +193,7 @@ def matches(output: Sequence[object], reference: Sequence[object]) -> list[bool]
     >>> matches("the red cat".split(), "the big red cat".split())
     [True, True, True]
     """
-    rows = [list(range(len(reference) + 1))]
-    for i, item in enumerate(output, start=1):
-        above, row = rows[-1], [i]
-        for j, other in enumerate(reference, start=1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (item != other)))
-        rows.append(row)
+    rows = [*edit_distances(output, reference)]
     is_match = [False] * len(output)
     i, j = len(output), len(reference)
     while i and j:
@@ -226,9 +218,7 @@ def _parts(
     """Return the sentences, words and tokens of all lines that have a translation."""
     chrf = CHRF()
     features = {kind: [np.empty((0, NUM_FEATURES[kind]))] for kind in KINDS}
-    confidences: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    is_right: dict[str, list[bool]] = {kind: [] for kind in KINDS}
-    lines: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    confidences, is_right, lines = (defaultdict[str, list[Any]](list) for _ in range(3))
     for number, (translation, *of_line) in enumerate(zip(translations, *references, strict=True)):
         if not translation.hypotheses:
             continue
@@ -287,7 +277,7 @@ def _fitted(features: NDArray[np.float64], is_right: NDArray[np.bool_]) -> Logis
 
 
 def _cross_validated(parts: _Parts) -> NDArray[np.float64]:
-    """Return the confidences (N,), those of a line by a curve that was fitted without a tenth with it."""
+    """Return the confidences (N,); the confidence of a line is by a curve that was fitted on other lines."""
     numbers, of_parts = np.unique(parts.lines, return_inverse=True)
     folds = np.random.default_rng(_SEED).permutation(len(numbers))[of_parts] % _FOLDS
     confidences = np.empty(len(folds))
@@ -298,18 +288,17 @@ def _cross_validated(parts: _Parts) -> NDArray[np.float64]:
     return confidences
 
 
-def _report(
-    parts: Mapping[str, tuple[NDArray[np.float64], NDArray[np.bool_]]], *, level: float
-) -> CalibrationReport:
-    """Return the report of confidences, and whether each was right, by kind."""
-    confidences, is_right = parts["sentence"]
-    num_flagged = math.ceil(FLAGGED * len(confidences))
-    flagged = np.argsort(confidences, kind="stable")[:num_flagged]
+def _report(parts: Mapping[str, _Parts], *, level: float) -> CalibrationReport:
+    sentences = parts["sentence"]
+    num_flagged = math.ceil(FLAGGED * len(sentences.confidences))
+    flagged = np.argsort(sentences.confidences, kind="stable")[:num_flagged]
     return CalibrationReport(
-        ece={kind: expected_calibration_error(*each) for kind, each in parts.items()},
-        lines=len(confidences),
-        errors=int((~is_right).sum()),
+        ece={
+            kind: expected_calibration_error(each.confidences, each.is_right) for kind, each in parts.items()
+        },
+        lines=len(sentences.confidences),
+        errors=int((~sentences.is_right).sum()),
         level=level,
         flagged=num_flagged,
-        errors_flagged=int((~is_right[flagged]).sum()),
+        errors_flagged=int((~sentences.is_right[flagged]).sum()),
     )

@@ -21,18 +21,18 @@ _GET = "python -c \"import comet; print(comet.download_model('Unbabel/wmt22-come
 
 
 class Comet:
-    """Scores translations by a trained model, from sources, outputs and references, or without references."""
+    """Scores translations by a trained model, from sources, outputs and references, or without references.
+
+    Args:
+        model: a COMET checkpoint, or the directory that has checkpoints/model.ckpt and hparams.yaml.
+
+    Raises:
+        MissingExtraError: unbabel-comet is not installed.
+        ConfigError: no model is given, or it cannot be loaded.
+    """
 
     def __init__(self, model: str) -> None:
-        """Check that there is a model; it is loaded when it is first called.
-
-        Args:
-            model: a COMET checkpoint, or the directory that has checkpoints/model.ckpt and hparams.yaml.
-
-        Raises:
-            MissingExtraError: unbabel-comet is not installed.
-            ConfigError: no model is given, or there is none.
-        """
+        """Check that there is a model; it is loaded when it is first called."""
         if find_spec("comet") is None:
             raise MissingExtraError("comet needs unbabel-comet: pip install unbabel-comet")
         if not model:
@@ -68,23 +68,14 @@ class Comet:
 
     @cached_property
     def _model(self) -> Any:  # noqa: ANN401
-        """The model of unbabel-comet.
-
-        Raises:
-            ConfigError: it is damaged, or cannot be loaded without a download.
-        """
         try:
             return import_module("comet").load_from_checkpoint(str(self._path), local_files_only=True)
-        except OSError as error:
-            raise ConfigError(
-                f"{self._path}: cannot be loaded; the tokenizer of its encoder may have to be downloaded "
-                f"first: {short(str(error))}"
-            ) from error
         except Exception as error:  # of torch, pickle and comet, which have no common class
-            raise ConfigError(
-                f"{self._path}: cannot be loaded ({type(error).__name__}: {short(str(error))}); a checkpoint "
-                f"is in a folder beside its hparams.yaml; to download one: {_GET}"
-            ) from error
+            remedy = f"a checkpoint is in a folder beside its hparams.yaml; to download one: {_GET}"
+            if isinstance(error, OSError):
+                remedy = "the tokenizer of its encoder may have to be downloaded first"
+            reason = f"{type(error).__name__}: {short(str(error))}"
+            raise ConfigError(f"{self._path}: cannot be loaded ({reason}); {remedy}") from error
 
     @property
     def _name(self) -> str:

@@ -1,12 +1,13 @@
 """Scores of plain text against references, with confidence intervals: sacreBLEU's metrics, and error rates.
 
-A metric is a function from `Texts` to a `Measurement`. One of a plugin (`settings/plugins.py`) may also be a
-class that is made from the text after its name, `PLUGIN:NAME=text`, and called. How texts are divided into
-words is in `evaluation/tokenization.py`.
+A metric is a function from `Texts` to a `Measurement`. A plugin's metric (`settings/plugins.py`) may also be
+a class that is made from the text after its name, `PLUGIN:NAME=text`, and called.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Self, cast
@@ -34,11 +35,11 @@ class EvaluationReport:
     EvaluationReport(exact=50.00, 2 sentences)
 
     Attributes:
-        scores: by metric, in the requested order.
-        signatures: by metric: how the score was computed.
+        scores: the score by metric, in the requested order.
+        signatures: by metric, how the score was computed.
         num_sentences: the number of scored lines.
-        confidence: by metric: half the width of the 95 % interval; empty where nothing was resampled.
-        p_values: by metric: of the difference to the baseline; empty without one.
+        confidence: by metric, half the width of the 95 % interval; empty if nothing was resampled.
+        p_values: by metric, the p-value of the difference to the baseline; empty if there is none.
     """
 
     scores: dict[str, float]
@@ -48,10 +49,8 @@ class EvaluationReport:
     p_values: dict[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        scores = [
-            f"{name}={score:.2f}" + (f" ± {self.confidence[name]:.2f}" if name in self.confidence else "")
-            for name, score in self.scores.items()
-        ]
+        interval = {name: f" ± {half:.2f}" for name, half in self.confidence.items()}
+        scores = [f"{name}={score:.2f}{interval.get(name, '')}" for name, score in self.scores.items()]
         return f"EvaluationReport({', '.join(scores)}, {self.num_sentences:,} sentences)"
 
     def as_dict(self) -> dict[str, object]:
@@ -60,14 +59,13 @@ class EvaluationReport:
         >>> EvaluationReport({"exact": 50.0}, {"exact": "lines:2"}, 2).as_dict()
         {'exact': 50.0, 'signatures': {'exact': 'lines:2'}, 'sentences': 2}
         """
-        report: dict[str, object] = {
+        resampled = {"confidence": self.confidence, "p_values": self.p_values}
+        return {
             **self.scores,
             "signatures": dict(self.signatures),
             "sentences": self.num_sentences,
+            **{name: dict(values) for name, values in resampled.items() if values},
         }
-        report |= {"confidence": dict(self.confidence)} if self.confidence else {}
-        report |= {"p_values": dict(self.p_values)} if self.p_values else {}
-        return report
 
     def _repr_html_(self) -> str:
         """Return the scores as a table, for notebooks."""
@@ -77,14 +75,9 @@ class EvaluationReport:
 
 @dataclass(frozen=True)
 class Texts:
-    """The outputs of a system, and what they are compared with.
+    """The outputs of a system, and what they are compared with; `sources` is None if they are not known.
 
-    Attributes:
-        sources: N lines; None if they are not known.
-        hypotheses: N lines.
-        references: one list of N lines for each reference file.
-        lowercase: whether case is ignored.
-        tokenization: how lines are divided into words.
+    Sources and hypotheses have N lines, and so has each list of references.
     """
 
     sources: Sequence[str] | None
@@ -94,11 +87,7 @@ class Texts:
     tokenization: Tokenization
 
     def sources_for(self, metric: str) -> Sequence[str]:
-        """Return the sources, which a metric needs.
-
-        Raises:
-            InputError: they are not known.
-        """
+        """Return the sources, which a metric needs; InputError if they are not known."""
         if self.sources is None:
             raise InputError(f"{metric} needs the sources: give --src")
         return self.sources
@@ -112,12 +101,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A score, and the rows of statistics whose sum it is computed from, so that it can be resampled.
+    """A score, and the rows of statistics that are summed to compute it, so that it can be resampled.
 
     Attributes:
-        score: of all rows.
-        signature: says how it was computed.
-        rows: (N, K), one for each line, or for each item.
+        score: the score of all rows.
+        signature: how it was computed.
+        rows: (N, K), one row for each line or item.
         score_of: returns the score of a sum (K,) of rows.
     """
 
@@ -150,7 +139,7 @@ def p_value(
 
     Args:
         baseline: the score of a system.
-        other: of another one, by the same metric on the same lines.
+        other: the score of another system, by the same metric on the same lines.
         resampled: the scores of both for the same resamples.
     """
     difference = abs(baseline - other)
@@ -159,14 +148,6 @@ def p_value(
     differences = np.abs(resampled[0] - resampled[1])
     more = int((differences - differences.mean() > difference).sum())
     return (more + 1) / (len(differences) + 1)
-
-
-@dataclass(frozen=True)
-class _Item:
-    """One distinct source with its outputs and references."""
-
-    outputs: set[str]
-    references: set[str]
 
 
 def evaluate_texts(
@@ -180,17 +161,8 @@ def evaluate_texts(
     language: str | None = None,
 ) -> EvaluationReport:
     """Score the outputs of one system, as `compare_systems` does, without confidence intervals."""
-    [report] = compare_systems(
-        sources,
-        [hypotheses],
-        references,
-        metrics,
-        lowercase=lowercase,
-        num_resamples=0,
-        tokenize=tokenize,
-        language=language,
-    )
-    return report
+    compared = partial(compare_systems, lowercase=lowercase, tokenize=tokenize, language=language)
+    return compared(sources, [hypotheses], references, metrics, num_resamples=0)[0]
 
 
 def compare_systems(
@@ -207,24 +179,22 @@ def compare_systems(
     """Score the outputs of one or more systems against references; the first is the baseline of the others.
 
     `bleu`, `chrf`, `chrf++`, `spbleu` and `ter` are sacreBLEU's, on plain text, with its signatures; `ter` is
-    case-sensitive like the others, unlike sacreBLEU's default. `wer` is the word error rate: the edit
-    distance of each line to its closest reference, in words, over the words of these references, summed over
-    the lines, in percent. `cer` is the same in characters, the spaces between words included. `exact` is the
-    percentage of lines that equal one of their references.
+    case-sensitive, unlike sacreBLEU's default. `wer` is the word error rate in percent: the edit distance of
+    each line to its closest reference over its length, in words, both summed over the lines. `cer` is the
+    same in characters, the spaces between words included. `exact` is the percentage of lines that equal one
+    of their references.
 
     In languages that are written without spaces, such as Chinese, `bleu` has sacreBLEU's tokenizer for the
     language, `ter` counts Han characters, or all characters, as words, and `wer` and `per` count characters;
     the signatures say so. All metrics ignore an empty reference if the line has another one.
 
-    `item_error_rate` and `per` are over items, as for a pronunciation dictionary: a source on several lines
-    is one item, with the references of all these lines. `item_error_rate` is the percentage of items whose
-    output is not a reference (in the literature on pronunciation this is called WER); `per`, the token error
-    rate, is the edit distance, in tokens, to the closest reference, over that reference's length, summed over
-    the items. If a source has several different outputs, the worst counts. All but sacreBLEU's normalise
-    white space.
+    `item_error_rate` and `per` are for pronunciation dictionaries: a source on several lines is one item,
+    with the references of all these lines, and the worst of its outputs counts. `item_error_rate` is the
+    percentage of items without a correct output (in the literature on pronunciation: WER); `per`, the token
+    error rate, is as `wer` over items. All but sacreBLEU's normalise white space.
 
-    Intervals and p-values are from bootstrap resamples (Koehn, 2004); sacreBLEU's commands give the same,
-    but for the p-value of equal scores, which is 1 here.
+    Intervals and p-values are from bootstrap resamples (Koehn, 2004), as in sacreBLEU, but equal scores have
+    the p-value 1.
 
     Args:
         sources: N lines; None if no metric needs them.
@@ -232,7 +202,7 @@ def compare_systems(
         references: one list of N lines for each reference file.
         metrics: distinct names.
         lowercase: whether to ignore case.
-        num_resamples: of the bootstrap; 0: no intervals and no p-values.
+        num_resamples: the number of bootstrap resamples; 0: no intervals and no p-values.
         tokenize: sacreBLEU's tokenizer for `bleu`; auto: by the language.
         language: code or tag of the target language; None: by the scripts of the references.
 
@@ -247,35 +217,32 @@ def compare_systems(
         raise ConfigError(f"metrics: none given; choose from {', '.join(METRICS)}")
     tokenization = tokenization_of(references, language=language, tokenize=tokenize)
     reports = list[EvaluationReport]()
-    resampled: dict[str, list[NDArray[np.float64]]] = {name: [] for name in metrics}  # of each system
+    baseline = dict[str, NDArray[np.float64]]()  # the scores of its resamples
     for hypotheses in systems:
         _check_numbers(sources, hypotheses, references)
         texts = Texts(sources, hypotheses, references, lowercase, tokenization)
-        measured = {name: _checked(name, function(texts)) for name, function in functions.items()}
-        confidence, p_values = dict[str, float](), dict[str, float]()
-        for name, each in measured.items():
-            if num_resamples < 2 or len(each.rows) < 2:  # nothing that could differ
+        report = EvaluationReport({}, {}, len(hypotheses), {}, {})
+        for name, function in functions.items():
+            measured = function(texts)
+            if not isinstance(measured, Measurement):
+                raise ConfigError(f"metric {name}: returned {measured!r}; return a Measurement")
+            report.scores[name], report.signatures[name] = measured.score, measured.signature
+            if num_resamples < 2 or len(measured.rows) < 2:  # nothing that could differ
                 continue
-            resampled[name].append(each.resampled(num_resamples))
-            confidence[name] = float(estimate_ci(resampled[name][-1])[1])
+            resampled = measured.resampled(num_resamples)
+            report.confidence[name] = float(estimate_ci(resampled)[1])
             if reports:
-                both = resampled[name][0], resampled[name][-1]
-                p_values[name] = p_value(reports[0].scores[name], each.score, both)
-        scores = {name: each.score for name, each in measured.items()}
-        signatures = {name: each.signature for name, each in measured.items()}
-        reports.append(EvaluationReport(scores, signatures, len(hypotheses), confidence, p_values))
+                both = baseline[name], resampled
+                report.p_values[name] = p_value(reports[0].scores[name], measured.score, both)
+            else:
+                baseline[name] = resampled
+        reports.append(report)
     return reports
 
 
 def metric_names(text: str) -> list[str]:
     """Return the names of metrics between commas, without repetitions."""
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _checked(name: str, measured: object) -> Measurement:
-    if not isinstance(measured, Measurement):
-        raise ConfigError(f"metric {name}: returned {measured!r}; return a Measurement")
-    return measured
 
 
 def metric_of(name: str) -> "Metric":
@@ -305,15 +272,11 @@ def metric_of(name: str) -> "Metric":
 def _check_numbers(
     sources: Sequence[str] | None, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> None:
-    if not references:
-        raise CorpusError("references: none given; at least one is needed")
-    if not hypotheses:
-        raise CorpusError("evaluation: no lines to score")
-    labelled = [
-        *([] if sources is None else [("sources", sources)]),
-        *((f"reference {i}", lines) for i, lines in enumerate(references, start=1)),
-    ]
-    for name, lines in labelled:
+    if not (references and hypotheses):
+        missing = "evaluation: no lines to score" if references else "references: none given"
+        raise CorpusError(f"{missing}; at least one is needed")
+    labelled = {f"reference {i}": lines for i, lines in enumerate(references, start=1)}
+    for name, lines in labelled.items() if sources is None else ({"sources": sources} | labelled).items():
         if len(lines) != len(hypotheses):
             raise CorpusError(
                 f"{name}: {len(lines):,} lines but there are {len(hypotheses):,} outputs; one for each"
@@ -325,7 +288,6 @@ def _bleu(texts: Texts) -> Measurement:
 
 
 def _spbleu(texts: Texts) -> Measurement:
-    check_tokenizer("flores200")
     return _sacrebleu(BLEU(lowercase=texts.lowercase, tokenize="flores200"), texts)
 
 
@@ -391,14 +353,14 @@ def _error_rate(texts: Texts, unit: str) -> Measurement:
 
 def _item_error_rate(texts: Texts) -> Measurement:
     items = _items(texts, "item_error_rate")
-    errors = [not item.outputs <= item.references for item in items]
+    errors = [not outputs <= references for outputs, references in items]
     signature = f"items:{len(items)}|correct:any listed reference|sources:grouped|unit:line|{_suffix(texts)}"
     return Measurement.percentage([(error, 1) for error in errors], signature)
 
 
 def _per(texts: Texts) -> Measurement:
     items, unit = _items(texts, "per"), texts.tokenization.unit
-    pairs = [max(_closest(output, item.references, unit) for output in item.outputs) for item in items]
+    pairs = [max(_closest(output, references, unit) for output in outputs) for outputs, references in items]
     shown = "token" if unit == "word" else unit
     signature = (
         f"items:{len(items)}|distance:closest listed reference|sources:grouped|unit:{shown}|{_suffix(texts)}"
@@ -406,19 +368,16 @@ def _per(texts: Texts) -> Measurement:
     return Measurement.percentage(pairs, signature)
 
 
-def _items(texts: Texts, metric: str) -> list[_Item]:
-    """Group the lines by source, in the order of first occurrence."""
-    items: dict[str, _Item] = {}
+def _items(texts: Texts, metric: str) -> list[tuple[set[str], set[str]]]:
+    """Return the outputs and references of each distinct source, in the order of first occurrence."""
+    items = defaultdict[str, tuple[set[str], set[str]]](lambda: (set(), set()))
     outputs, references = _normalised_lines(texts)
     sources = [" ".join(source.split()) for source in texts.sources_for(metric)]
     for source, output, line in zip(sources, outputs, references, strict=True):
-        item = items.setdefault(source, _Item(set(), set()))
-        item.outputs.add(output)
-        item.references.update(line)
-    for item in items.values():  # of several lines too, an empty reference is missing
-        if len(item.references) > 1:
-            item.references.discard("")
-    return list(items.values())
+        items[source][0].add(output)
+        items[source][1].update(line)
+    # Of several lines too, an empty reference is missing.
+    return [(outputs, references - {""} or references) for outputs, references in items.values()]
 
 
 def _normalised_lines(texts: Texts) -> tuple[list[str], list[set[str]]]:
@@ -449,13 +408,19 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
     >>> edit_distance("K AE T".split(), "K AA T S".split())
     2
     """
-    previous = list(range(len(right) + 1))
-    for i, token in enumerate(left, start=1):
-        current = [i]
+    *_, last = edit_distances(left, right)
+    return last[-1]
+
+
+def edit_distances(left: Sequence[object], right: Sequence[object]) -> Iterator[list[int]]:
+    """Yield, for each prefix of the left sequence, its distances to the prefixes of the right one."""
+    row = list(range(len(right) + 1))
+    yield row
+    for i, item in enumerate(left, start=1):
+        above, row = row, [i]
         for j, other in enumerate(right, start=1):
-            current.append(min(previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (token != other)))
-        previous = current
-    return previous[-1]
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (item != other)))
+        yield row
 
 
 Metric = Callable[[Texts], Measurement]

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from fractions import Fraction
 from itertools import tee
 from operator import itemgetter
@@ -24,8 +24,8 @@ _FLAG = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)%?", re.ASCII)
 class ScoredToken:
     """One token as the tokenizer writes it.
 
-    `log_prob` is what a search says: 0 where the token is forced, -inf where it is suppressed;
-    `model_log_prob` is what the model says, whatever the options.
+    `log_prob` is that of a search: 0 if the token is forced, -inf if it is suppressed;
+    `model_log_prob` is that of the model alone.
     """
 
     token: str
@@ -38,14 +38,14 @@ class ScoredPair:
     """A pair with the numbers of its target.
 
     Attributes:
-        source: its line.
-        target: its line; the text of it, where it was given as ids.
-        score: `log_prob` over the length penalty, plus the coverage penalty: what a search gives this output.
+        source: the source line.
+        target: the target line; if it was given as ids, its text.
+        score: `log_prob` over the length penalty, plus the coverage penalty: the score of a search.
         log_prob: the sum over the tokens.
-        model_log_prob: the same of the model alone, whatever the options.
-        tokens: those that the model writes, the end token the last unless the output is truncated; none where
-            both lines are empty, or where one is too long to be scored: then the numbers are NaN.
-        confidence: in the target; None where the model has no calibration, or there are no tokens.
+        model_log_prob: the same sum for the model alone, without the options of a search.
+        tokens: the tokens that the model writes, with the end token unless the output is truncated; none if
+            both lines are empty, or if one is too long to be scored: then the numbers are NaN.
+        confidence: the confidence in the target; None if the model has no calibration, or without tokens.
     """
 
     source: str
@@ -65,12 +65,8 @@ class ScoredPair:
             "log_prob": _number(self.log_prob),
             "model_log_prob": _number(self.model_log_prob),
             "tokens": [
-                {
-                    "piece": token.token,
-                    "log_prob": _number(token.log_prob),
-                    "model_log_prob": _number(token.model_log_prob),
-                }
-                for token in self.tokens
+                {"piece": text, "log_prob": _number(log_prob), "model_log_prob": _number(model_log_prob)}
+                for text, log_prob, model_log_prob in map(astuple, self.tokens)
             ],
             "confidence": self.confidence and asdict(self.confidence),
         }
@@ -135,17 +131,13 @@ class Flagged:
     """The pairs to check first: those with the least confidence, of equal ones the first."""
 
     def __init__(self, number: Fraction, *, is_share: bool) -> None:
-        """Flag so many pairs, or this share of them, rounded up."""
+        """Flag this number or share of pairs, rounded up."""
         self._number, self._is_share = number, is_share
         self._pairs: list[tuple[float, int, ScoredPair]] = []
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return what `--flag` asks for.
-
-        Raises:
-            InputError: it is neither a number of pairs nor a share of them.
-        """
+        """Return what `--flag` asks for; InputError if it is neither a number nor a share of pairs."""
         match = _FLAG.fullmatch(text)
         number, is_share = Fraction(match[1] if match else 0), text.endswith("%")
         if is_share:
@@ -180,11 +172,11 @@ def score_pairs(
 
     Args:
         translator: the model.
-        pairs: of lines, read once.
+        pairs: the source and target lines, read once.
         tgt_ids: whether the targets are ids between spaces.
-        options: of the search that scores depend on; by default the bundle's.
-        prefixes: for each source what a search had to begin with, if anything.
-        name: of the targets, for messages.
+        options: the options of the search, on which scores depend; by default the bundle's.
+        prefixes: for each source, the text that its translation had to begin with, or nothing.
+        name: the name of the targets, for messages.
 
     Raises:
         InputError: a line that holds no ids, or one without a prefix.

@@ -1,10 +1,9 @@
 """The systems that are compared on a test set: outputs of models, with their confidence, and of files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.evaluation.calibration import CalibrationReport, calibrate, measure_calibration
@@ -16,12 +15,12 @@ class System:
     """The outputs of a system.
 
     Attributes:
-        name: of its run or file.
+        name: the path of its run or file.
         outputs: a line for each source.
-        precision: of the computation; None for a file.
+        precision: the precision that it computes with; None for a file.
         bundle: the model; None for a file.
-        translations: that the outputs are from; none for a file.
-        calibration: how well its confidence is calibrated; None where it has none.
+        translations: the translations that the outputs are from; none for a file.
+        calibration: how well its confidence is calibrated; None if it has no confidence.
     """
 
     name: str
@@ -33,10 +32,17 @@ class System:
 
     @classmethod
     def translating(
-        cls, name: str, translator: Translator, sources: Sequence[str], options: SearchOptions
+        cls, name: str, translator: Translator, sources: Sequence[str], search: Mapping[str, Any]
     ) -> "System":
-        """Return the system of a model: it translates the sources."""
-        translations = translate_distinct(translator, sources, options)
+        """Return the system of a model: it translates each distinct source once.
+
+        For example, a pronunciation dictionary has a line for each reference.
+        """
+        first = {source: i for i, source in reversed([*enumerate(sources)])}
+        # Empty lines cost nothing, and the numbers of lines in messages stay right.
+        texts = [source if first[source] == i else "" for i, source in enumerate(sources)]
+        distinct = translator.translations(texts, **search)
+        translations = [distinct[first[source]] for source in sources]
         outputs = [each.text for each in translations]
         return cls(name, outputs, translator.precision_in_use, translator.bundle, translations)
 
@@ -47,12 +53,8 @@ class System:
 
     def as_dict(self) -> dict[str, Any]:
         """Return how many outputs of a model its length limit has cut, and its calibration if it has one."""
-        values: dict[str, Any] = {}
-        if self.bundle is not None:
-            values["cut_outputs"] = self.num_cut
-        if self.calibration is not None:
-            values["calibration"] = self.calibration.as_dict()
-        return values
+        values: dict[str, Any] = {} if self.bundle is None else {"cut_outputs": self.num_cut}
+        return values if self.calibration is None else values | {"calibration": self.calibration.as_dict()}
 
     def calibrated(self, references: Sequence[Sequence[str]], *, fit: bool = False) -> "System":
         """Return the system with how well its confidence is calibrated on these lines.
@@ -77,17 +79,3 @@ class System:
         else:
             return self
         return replace(self, calibration=report)
-
-
-def translate_distinct(
-    translator: Translator,
-    sources: Sequence[str],
-    options: SearchOptions | None = None,
-    **search: Any,  # noqa: ANN401
-) -> list[Translation]:
-    """Translate each distinct line once: a pronunciation dictionary, say, has a line for each reference."""
-    first = {source: i for i, source in reversed([*enumerate(sources)])}
-    # Empty lines cost nothing, and the numbers of lines in messages stay right.
-    texts = [source if first[source] == i else "" for i, source in enumerate(sources)]
-    translations = translator.translations(texts, options=options, **search)
-    return [translations[first[source]] for source in sources]

@@ -114,7 +114,7 @@ def language_of_files(names: Iterable[str | Path | None], references: Sequence[S
     Only languages that decide how a text is divided are found: zh in train.zh, x.en-zh.zh.gz, zho_Hans.dev.
 
     Args:
-        names: of files, or of columns and keys in them; what is None is left out.
+        names: the names of files, or of columns and keys in them; None is left out.
         references: lists of lines.
     """
     shares = shares_of_scripts(chain.from_iterable(references))

@@ -1,11 +1,12 @@
 """Evaluate: read a test set, translate it with runs and bundles, and score these and other outputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.data.streams import is_text, open_output, stdin_or, write_line
-from heedful.decoding.options import search_options
+from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.evaluation.calibration import check_scikit_learn
 from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names, metric_of
@@ -14,7 +15,9 @@ from heedful.evaluation.tokenization import check_tokenizer, language_of_files
 from heedful.runs.loading import hub_repo, load_translator
 from heedful.runs.options import EvaluationOptions
 from heedful.runs.output_checks import check_output
+from heedful.settings.options import Languages
 from heedful.storage.bundle import bundle_file_names, resolve_bundle
+from heedful.text.pair import has_target_languages
 
 
 def evaluate(
@@ -27,7 +30,7 @@ def evaluate(
         notify: called with the precision that "auto" has chosen for a model.
 
     Returns:
-        The systems, the run first, then those of `hyp`, then those of `compare`; and a report for each.
+        The systems: the run, then `hyp`, then `compare`; and a report for each.
 
     Raises:
         BundleError: no usable bundle.
@@ -37,20 +40,13 @@ def evaluate(
         MissingExtraError: scikit-learn would be needed, and is not installed.
     """
     run, src, ref, output = options.run, options.src, options.ref, options.output
-    hyp, compare, metrics = options.hyp or (), options.compare or (), metric_names(options.metric)
+    hyp, compare = options.hyp or (), options.compare or ()
     files = [*hyp, *filter(is_text, compare)]
     runs = [*([] if run is None else [run]), *(path for path in compare if not is_text(path))]
-    for path in runs:
-        if not path.exists() and hub_repo(path) is None:
-            raise InputError(f"{path}: no such run, bundle or file")
-    if runs and src is None:
-        raise InputError(f"the sources are needed to translate them by {runs[0]}: give --src")
+    _check_runs(options, runs)
     if output is not None:
         check_output(output, inputs=[src, *ref, *files, options.shortlist], models=runs)
-    if options.calibrate and run is not None:
-        bundle_file_names(resolve_bundle(run))  # one that a calibration can be stored in
-        check_scikit_learn()
-    for name in metrics:
+    for name in metric_names(options.metric):
         metric_of(name)
     check_tokenizer(options.tokenize)
     references = [read_lines(stdin_or(path)) for path in ref]
@@ -63,29 +59,71 @@ def evaluate(
     def system(path: Path) -> System:
         if path in written:
             return System(str(path), written[path])
-        translator = load_translator(
-            path, options.languages, options.runtime, shortlist=options.shortlist, notify=notify
+        return System.translating(
+            str(path), translator_for(path, options, notify=notify), lines, options.search
         )
-        search = search_options(options.search, translator.bundle.config.decode)
-        return System.translating(str(path), translator, lines, search)
 
     systems = [] if run is None else [system(run)]
-    if output is not None:  # before scoring, to keep them whatever comes
+    if output is not None:  # before scoring, to keep them if that fails
         with open_output(output) as file:
             for text in systems[0].outputs:
                 write_line(file, text)
     systems += [system(path) for path in (*hyp, *compare)]
     systems = [each.calibrated(references, fit=options.calibrate and not i) for i, each in enumerate(systems)]
+    return systems, score(systems, references, options, sources=sources, files=ref)
+
+
+def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
+    """Check, before the work, that all models are there and have what they need."""
+    for path in runs:
+        if not path.exists() and hub_repo(path) is None:
+            raise InputError(f"{path}: no such run, bundle or file")
+    if runs and options.src is None:
+        raise InputError(f"the sources are needed to translate them by {runs[0]}: give --src")
+    if options.calibrate and options.run is not None:
+        bundle_file_names(resolve_bundle(options.run))  # one that a calibration can be stored in
+        check_scikit_learn()
+
+
+def translator_for(
+    path: Path, options: EvaluationOptions, *, notify: Callable[[str], None] = lambda message: None
+) -> Translator:
+    """Load a model to evaluate; if it has one target language, `tgt_lang` only says how words are counted."""
+    translator = load_translator(
+        path, Languages(), options.runtime, shortlist=options.shortlist, notify=notify
+    )
+    languages, bundle = options.languages, translator.bundle
+    if languages.tgt_lang and not has_target_languages(bundle.config, bundle.tokenizers):
+        languages = replace(languages, tgt_lang=None)
+    return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
+
+
+def score(
+    systems: Sequence[System],
+    references: Sequence[Sequence[str]],
+    options: EvaluationOptions,
+    *,
+    sources: Sequence[str] | None,
+    files: Iterable[Path | str],
+) -> list[EvaluationReport]:
+    """Score systems in the target language, which the options, a model, or the names of the references state.
+
+    Args:
+        systems: the first is the baseline of the others.
+        references: one list of N lines for each reference file.
+        options: the metrics, and how they are computed.
+        sources: N lines; None if they are not known.
+        files: the names of the reference files.
+    """
     bundles = [each.bundle for each in systems if each.bundle is not None]
     stated = [options.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]
-    reports = compare_systems(
+    return compare_systems(
         sources,
         [each.outputs for each in systems],
         references,
-        metrics,
+        metric_names(options.metric),
         lowercase=options.lowercase,
         num_resamples=options.resamples,
         tokenize=options.tokenize,
-        language=next(filter(None, stated), None) or language_of_files(ref, references),
+        language=next(filter(None, stated), None) or language_of_files(files, references),
     )
-    return systems, reports

@@ -29,18 +29,9 @@ _PICTURE = "curves.png"
 class BundleSummary:
     """A bundle with correct checksums.
 
-    Attributes:
-        path: of the bundle.
-        num_bytes: of its files.
-        num_parameters: of the model; a shared matrix counts once.
-        parameters: of each part.
-        src_vocab_size: of the source tokenizer; without one, of the model.
-        tgt_vocab_size: of the target tokenizer; without one, of the model.
-        joint: whether source and target share a tokenizer; None without one.
-        no_tokenizer: why there is no tokenizer; None if there is one.
-        scores: of the validation set.
-        calibration: how its confidence is computed, as the bundle has it; None: it has none.
-        aligner: the bytes of its aligner, and how that was learned; None: it has none.
+    A shared matrix counts once in `num_parameters`. Without a tokenizer, `no_tokenizer` says why, `joint` is
+    None, and the sizes of the vocabularies are the model's. `scores` are on the validation set; `calibration`
+    and `aligner`, with its size in bytes, are as the bundle has them.
     """
 
     path: str
@@ -147,12 +138,10 @@ def _summarise_run(path: Path) -> RunSummary:
 def plot(runs: Sequence[Path], output: Path | None = None) -> Path:
     """Draw the learning curves of runs, each once; return the path of the image.
 
-    Args:
-        runs: their directories.
-        output: a .png or .svg file; None: curves.png, in the run if there is one, else here.
+    By default that is curves.png, in the run if there is one, else here.
 
     Raises:
-        InputError: the name is not that of a picture, or it cannot be written.
+        InputError: the name does not end as a picture's does, or it cannot be written.
         MissingExtraError: matplotlib is not installed.
         RunError: there is no run, or nothing was logged yet.
     """
@@ -185,15 +174,11 @@ class MachineSummary:
     """The hardware and libraries of this machine.
 
     Attributes:
-        cpu: the name of the CPU.
-        cores: the number of cores that compute.
-        torch: its version; None where it is not installed.
-        level: of the native library in use; None without the library.
+        level: the level of the native library in use; None without the library.
         why_not: why no higher level is in use; None if it is the highest.
         levels: for each level of the library, why this machine cannot run it; None if it can.
         decoding: the precisions of the native engine here.
         training: the precision of `train.precision="auto"` on the CPU; without torch, what to install.
-        gpus: the names of the GPUs.
     """
 
     cpu: str
@@ -208,11 +193,7 @@ class MachineSummary:
 
 
 def inspect_machine() -> MachineSummary:
-    """Return the hardware and libraries of this machine.
-
-    Raises:
-        ConfigError: HEEDFUL_ISA names a level that is not possible.
-    """
+    """Return the hardware and libraries of this machine; ConfigError if HEEDFUL_ISA is not possible."""
     library = native()
     version, training, gpus = _with_torch() if has_torch() else (None, f"none: {install_hint('torch')}", [])
     return MachineSummary(

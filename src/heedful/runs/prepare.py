@@ -35,7 +35,7 @@ from heedful.bulk.shards import (
     work_on_shards,
 )
 from heedful.data.cleaning.pair import faulty_by
-from heedful.data.corpora import chunks, open_text, writing_to
+from heedful.data.corpora import open_text, writing_to
 from heedful.data.files import FilledPairs, PairFiles, ParallelText
 from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
@@ -60,12 +60,12 @@ class PairShards:
     """Shards of parallel text: of one file each, or of two.
 
     Attributes:
-        sizes: bytes of each shard by its name, which is that of its only file or of its source file.
+        sizes: the bytes of each shard by its name, which is the name of its only file or of its source file.
         source: the URL of the directory of these files.
-        targets: the URL of the directory of the target files; none: a shard is one file.
+        targets: the URL of the directory of the target files; None: a shard is one file.
         target_of: the name of the target file of each shard.
-        keys: of source and target in files of pairs.
-        filters: of plugins; pairs in which one finds a fault are left out.
+        keys: the keys of source and target in files of pairs.
+        filters: the filters of plugins; pairs in which one finds a fault are left out.
     """
 
     sizes: Mapping[str, int]
@@ -77,14 +77,14 @@ class PairShards:
 
     @classmethod
     def of(cls, data: DataConfig) -> "PairShards":
-        """Return the shards that the settings of a text name: as directories, patterns, or URLs.
+        """Return the shards that the settings name as directories, patterns, or URLs.
 
         Raises:
             ConfigError: they name no text, an empty path, or several corpora.
             InputError: there are no shards, unequal numbers of source and target files, or ids.
         """
         if empty := [key for key in ("pairs", "src", "tgt") if getattr(data, key) == ""]:
-            raise ConfigError(f"--{empty[0]}: the path is empty; give that of a text")
+            raise ConfigError(f"--{empty[0]}: the path is empty; give the path of a text")
         if data.corpora or not (data.pairs or (data.src and data.tgt)):
             raise ConfigError("heedful prepare takes one corpus: give --pairs, or --src and --tgt")
         if data.pairs and is_prepared(Path(data.pairs)):
@@ -102,13 +102,9 @@ class PairShards:
                 )
             targets, target_of = _url(target_folder), dict(zip(sizes, target_sizes, strict=True))
             sizes = {name: size + target_sizes[target_of[name]] for name, size in sizes.items()}
+        source, keys = _url(folder), (data.src_key, data.tgt_key)
         return cls(
-            sizes=sizes,
-            source=_url(folder),
-            targets=targets,
-            target_of=target_of,
-            keys=(data.src_key, data.tgt_key),
-            filters=data.filters,
+            sizes=sizes, source=source, targets=targets, target_of=target_of, keys=keys, filters=data.filters
         )
 
     @contextmanager
@@ -126,7 +122,7 @@ class PairShards:
         yield PairFiles(tuple(paths), *self.keys)
 
     def fingerprint(self, name: str) -> dict[str, Any]:
-        """Return the size of a shard, and its checksum or those of both files."""
+        """Return the size of a shard, and the checksums of its files."""
         each_file = [folder.fingerprint(file) for folder, file in self._files_of(name)]
         checksums = " ".join(each["sha256"] for each in each_file)
         return {"bytes": sum(each["bytes"] for each in each_file), "sha256": checksums}
@@ -138,7 +134,7 @@ class PairShards:
             left = max(1, pairs * size // total)
             with temporary_directory(directory) as copies, self.files(name, copies) as files:
                 is_faulty = faulty_by(self.filters) if self.filters else None
-                for sources, targets in FilledPairs(chunks(files), files, is_faulty=is_faulty):
+                for sources, targets in FilledPairs(files, is_faulty=is_faulty):
                     src += sources[:left]
                     tgt += targets[:left]
                     left -= len(sources)
@@ -157,15 +153,7 @@ def _url(folder: Folder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationJob(ShardJob):
-    """What a process needs to turn shards into ids.
-
-    Attributes:
-        text: the shards.
-        config: of a training on them.
-        tokenizers: of source and target.
-        threads: of the CPU, for one shard.
-        processes: that share these.
-    """
+    """What a process needs to turn shards into ids; the `processes` for a shard share the CPU `threads`."""
 
     text: PairShards
     config: Config
@@ -189,11 +177,7 @@ class ShardPreparer(ShardWorker):
 
     @override
     def work(self, name: str) -> Record:
-        """Write the store of a shard, and return its entry of the manifest.
-
-        Raises:
-            CorpusError: a text that is not usable, or of which no pair is left.
-        """
+        """Write the store of a shard, and return its entry of the manifest."""
         job, before = self._job, self.bytes_read
         source = job.text.fingerprint(name)
 
@@ -205,12 +189,7 @@ class ShardPreparer(ShardWorker):
             using_threads(job.threads),
             temporary_directory(cache_directory(job.config.data.cache_dir)) as folder,
             job.text.files(name, folder) as files,
-            open_text(
-                files,
-                folder,
-                filters=job.text.filters,
-                report=lambda fraction: report(fraction / 2),
-            ) as text,
+            open_text(files, folder, filters=job.text.filters, report=lambda done: report(done / 2)) as text,
         ):
             store = build_store(
                 text,
@@ -220,16 +199,15 @@ class ShardPreparer(ShardWorker):
                 cache_dir=folder,
                 keep_text=job.config.tokenizer.sampling > 0.0,
                 processes=job.processes,
-                report=lambda fraction: report((1 + fraction) / 2),
+                report=lambda done: report((1 + done) / 2),
             )
             with store.path.open("rb") as built, self._output.complete(name + job.suffix) as out:
                 shutil.copyfileobj(built, out)
         tokens = store.report.num_src_tokens + store.report.num_tgt_tokens
         self.bytes_read = before + source["bytes"]
         self._lines, self._tokens = self._lines + len(store), self._tokens + tokens
-        output = self._output.fingerprint(name + job.suffix)
-        record = {"settings": self.settings, "lines": len(store), "tokens": tokens}
-        return {**record, "source": source, "output": output}
+        record = {"settings": self.settings, "lines": len(store), "tokens": tokens, "source": source}
+        return record | {"output": self._output.fingerprint(name + job.suffix)}
 
 
 @contextmanager
@@ -276,12 +254,12 @@ def prepare_shards(
     """Turn shards of text into ids, and return what was done, in words.
 
     Args:
-        config: of a training on the text.
+        config: the settings of a training on the text.
         output: the path or URL of the directory of stores.
         resume: whether to go on with an output that is there.
-        on_ray: on a Ray cluster, with `train.threads` CPUs for each worker; else here.
-        notify: called with what takes long.
-        display: of the progress.
+        on_ray: whether to work on a Ray cluster, with `train.threads` CPUs for each worker; else here.
+        notify: called with messages about what takes long.
+        display: shows the progress.
 
     Raises:
         ConfigError: there is not one text.
@@ -325,11 +303,7 @@ def prepare_shards(
 def _vocabulary(
     config: Config, text: PairShards, output: Folder, cache: Path, notify: Callable[[str], None]
 ) -> tuple[Config, TokenizerPair]:
-    """Return the settings and the tokenizers: those of an earlier start, of a bundle, or trained ones.
-
-    Raises:
-        RunError: other settings than those of the earlier start; nothing was written.
-    """
+    """Return the settings, and the tokenizers of an earlier start, of a bundle, or trained ones."""
     of_bundle = None
     if config.tokenizer.bundle is not None:
         config, of_bundle = with_vocabulary(config, config.tokenizer.bundle)
@@ -346,7 +320,14 @@ def _vocabulary(
             sample = text.sample(MAX_LINES // 2, cache)
             notify(f"training a {config.tokenizer.kind} vocabulary on {len(sample):,} pairs")
             tokenizers = train_tokenizers(sample.src, sample.tgt, config.tokenizer, seed=config.train.seed)
-        _set_settings(config, tokenizers, output, is_saved=saved is not None)
+        manifest, now = Manifest(output).read(), settings_of_text(config, tokenizers)
+        before, remedy = manifest["settings"], "or another --output"
+        if manifest["shards"]:
+            check_settings(output.url, before, now, remedy=remedy)
+        elif saved is not None and before:  # of the settings, the vocabulary depends on these only
+            of_each = [{"tokenizer": each.get("tokenizer", "")} for each in (before, now)]
+            check_settings(output.url, *of_each, remedy=remedy)
+        Manifest(output).set_settings(now)
         if saved is not None:
             return config, saved
         tokenizers.save(here)
@@ -357,30 +338,8 @@ def _vocabulary(
     return config, tokenizers
 
 
-def _set_settings(config: Config, tokenizers: TokenizerPair, output: Folder, *, is_saved: bool) -> None:
-    """Check the settings of an output, and write them if no shard is done.
-
-    Args:
-        config: of this start.
-        tokenizers: of this start.
-        output: the directory of stores.
-        is_saved: whether the tokenizers are those of an earlier start.
-
-    Raises:
-        RunError: other settings than those of the shards that are done, or of the saved tokenizers.
-    """
-    manifest, now = Manifest(output).read(), settings_of_text(config, tokenizers)
-    before, remedy = manifest["settings"], "or another --output"
-    if manifest["shards"]:
-        check_settings(output.url, before, now, remedy=remedy)
-    elif is_saved and before:  # of the settings, the vocabulary depends on these only
-        of_each = [{"tokenizer": each.get("tokenizer", "")} for each in (before, now)]
-        check_settings(output.url, *of_each, remedy=remedy)
-    Manifest(output).set_settings(now)
-
-
 def _delete_damaged(output: Folder, records: Mapping[str, Record]) -> None:
-    """Delete the stores whose size is not that in the manifest, so that they are written again."""
+    """Delete the stores that have not the size in the manifest, so that they are written again."""
     sizes = output.sizes()
     for name, record in records.items():
         store = name + PreparationJob.suffix
@@ -390,15 +349,7 @@ def _delete_damaged(output: Folder, records: Mapping[str, Record]) -> None:
 
 @dataclass(frozen=True)
 class PreparedText:
-    """A directory that `prepare_shards` has written.
-
-    Attributes:
-        path: of the directory.
-        config: the settings that its text was prepared with.
-        tokenizers: of source and target.
-        store: its pairs.
-        settings: what the ids depend on.
-    """
+    """A directory that `prepare_shards` has written; the ids depend on `settings`."""
 
     path: Path
     config: Config
@@ -433,8 +384,8 @@ class PreparedText:
         """Return the settings of a training on this text, with its vocabulary.
 
         Args:
-            config: of the training.
-            base: the tokenizers of the model to fine-tune, which must be those of the text; None: a new one.
+            config: the settings of the training.
+            base: the tokenizers of the model to fine-tune, which must equal the text's; None: a new model.
 
         Raises:
             ConfigError: the text has no sentences, from which subwords are sampled.
@@ -467,8 +418,8 @@ def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:
     """Return the settings with the vocabulary of another model and what goes with it, and its tokenizers.
 
     Args:
-        config: of the run.
-        name: of the bundle: its path, or its id on the hub.
+        config: the settings of the run.
+        name: the path of the bundle, or its id on the hub.
 
     Raises:
         ConfigError: the user has set another value.
@@ -484,7 +435,7 @@ def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:
 
 
 def _taking_over(config: Config, other: Config, own: Mapping[str, Any]) -> Config:
-    """Return the settings with what goes with the vocabulary of other ones, and with one's own values."""
+    """Return the settings with another vocabulary and what goes with it; the user's values stay."""
     settings = config.model_dump(exclude_unset=True) | {
         "tokenizer": {**other.tokenizer.model_dump(), **own},
         "languages": other.languages.model_dump() | set_values(config.languages),
@@ -494,18 +445,7 @@ def _taking_over(config: Config, other: Config, own: Mapping[str, Any]) -> Confi
 
 
 def check_section(section: str, requested: Section, actual: Section, name: str, *, remedy: str) -> None:
-    """Check that the settings that the user has set are those of another model or text.
-
-    Args:
-        section: its name.
-        requested: as the user has set it.
-        actual: that of the other.
-        name: of the other, for the message.
-        remedy: for the message.
-
-    Raises:
-        ConfigError: naming the first that differs.
-    """
+    """Raise a ConfigError for the first setting of the user that differs from the one that `name` has."""
     for key, value in set_values(requested).items():
         there = getattr(actual, key)
         if key not in _FREE | OF_THE_VOCABULARY and value != there:

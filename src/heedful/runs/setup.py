@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from heedful.data.batches import BatchSource, Mixture, plan_epoch
-from heedful.data.corpora import hold_out, joined, load_text, open_text
-from heedful.data.files import PairFiles, ParallelText, Report, overlap, shared_pairs
+from heedful.data.corpora import hold_out, joined, open_text
+from heedful.data.files import PairFiles, ParallelText, Report, load_text, overlap, shared_pairs
 from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer

@@ -16,7 +16,6 @@ from heedful.settings.parsing import Json, is_whole, shown
 # Returns a normalised text, and where each of its characters, and the end, stands in the text.
 Normalizer = Callable[[str], tuple[str, Sequence[int]]]
 SingleWord = Literal["spaces", "words"]
-_MOST = 2**31 - 1
 _WORD = re.compile(r"\w")
 
 
@@ -25,8 +24,8 @@ class AddedToken:
     """A token that a text is split at.
 
     Attributes:
-        content: its text.
-        id: in the vocabulary.
+        content: the text of the token.
+        id: its id in the vocabulary.
         special: whether decoding omits it.
         lstrip: whether it takes the white space before it along.
         rstrip: whether it takes the white space after it along.
@@ -45,27 +44,23 @@ class AddedToken:
 
     @classmethod
     def read(cls, saved: Json) -> Self:
-        """Read a token from JSON; unknown keys are ignored.
-
-        Raises:
-            ValueError: it is not a token with its content, its id and its flags.
-        """
+        """Read a token from JSON; unknown keys are ignored. ValueError if it is something else."""
         values = saved if isinstance(saved, dict) else {}
         content, token_id, single = (values.get(key) for key in ("content", "id", "single_word"))
         flags = {key: values.get(key, False) for key in ("special", "lstrip", "rstrip", "normalized")}
-        if not (isinstance(content, str) and content and is_whole(token_id, most=_MOST)):
-            raise ValueError(f"{shown(saved)} is not an added token with its content and id")
         are_flags = all(isinstance(flag, bool) for flag in flags.values())
-        if not are_flags or single not in (None, *get_args(SingleWord)):
-            raise ValueError(f"the added token {shown(content)} has a flag of an unknown value")
+        are_flags = are_flags and single in (None, *get_args(SingleWord))
+        if not (isinstance(content, str) and content and is_whole(token_id, most=2**31 - 1) and are_flags):
+            raise ValueError(f"{shown(saved)} is not an added token with its content, id and flags")
         return cls(content=content, id=int(token_id or 0), single_word=single, **flags)
 
 
-def read_added(saved: Json) -> list[AddedToken]:
-    """Read a list of added tokens from JSON; None is an empty one. ValueError if it is something else."""
-    if saved is not None and not isinstance(saved, list):
+def read_added(saved: Mapping[str, Json]) -> list[AddedToken]:
+    """Read the key "added" of a file, which may be missing; ValueError if it is no list of added tokens."""
+    added = saved.get("added")
+    if not isinstance(added, list | None):
         raise ValueError("'added' is not a list of added tokens")
-    return [AddedToken.read(each) for each in saved or ()]
+    return [AddedToken.read(each) for each in added or ()]
 
 
 def write_added(tokens: Iterable[AddedToken]) -> dict[str, Json]:
@@ -82,7 +77,7 @@ class AddedTokens:
 
     Args:
         tokens: if several begin at one place, the longest is taken.
-        normalize: of tokens that are compared with the normalised text; None: all are taken as they stand.
+        normalize: normalises a text, to compare it with normalised tokens; None: there are no such tokens.
     """
 
     def __init__(self, tokens: Iterable[AddedToken], *, normalize: Normalizer | None = None) -> None:

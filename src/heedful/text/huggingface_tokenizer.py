@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
+from typing_extensions import override
+
 from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
-from heedful.settings.parsing import parse_json
-from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer, clean_up_tokenization
+from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer, clean_up_tokenization, reading
 
 if TYPE_CHECKING:
     import tokenizers
@@ -24,10 +25,10 @@ class HuggingFaceTokenizer(Tokenizer):
     Args:
         pipeline: the content of a `tokenizer.json`; its settings of truncation, padding and special tokens
             around a text are ignored.
-        ids: of the four special tokens.
-        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, off by default). BPE models ignore it, as in transformers 5.
-        name: for error messages.
+        ids: the ids of the four special tokens.
+        clean_up_spaces: transformers' clean_up_tokenization_spaces: no space before punctuation in decoding.
+            BPE models ignore it, as in transformers 5.
+        name: the name in error messages.
 
     Raises:
         MissingExtraError: the tokenizers library is not installed.
@@ -56,34 +57,19 @@ class HuggingFaceTokenizer(Tokenizer):
         self._clean_up_spaces = clean_up_spaces
 
     @classmethod
+    @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
-        try:
-            saved = parse_json(files[SPECIAL])
-            if not isinstance(saved, dict):
-                raise ValueError("not an object")
-            ids = SpecialIds.read(saved.get("ids"))
-        except ValueError as error:
-            raise TokenizerError(f"{name}{SPECIAL}: not usable ({error}); restore the file") from None
+        with reading(files[SPECIAL], f"{name}{SPECIAL}") as saved:
+            ids = SpecialIds.read(saved)
         return cls(files[PIPELINE], ids, clean_up_spaces=saved.get("clean_up_spaces") is True, name=name)
 
+    @override
     def to_files(self) -> dict[str, bytes]:
-        """Return the content of its files by suffix."""
-        saved = {
-            "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
-            "clean_up_spaces": self._clean_up_spaces,
-        }
+        saved = {"ids": self._saved_ids, "clean_up_spaces": self._clean_up_spaces}
         return {PIPELINE: self._pipeline, SPECIAL: json.dumps(saved).encode()}
 
-    def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
-        return type(self).from_files, (self.to_files(),)
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
-        return self.encode_batch([text])[0]
-
+    @override
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts; much faster than one call for each."""
         with _library_mistakes(f"{self._name}: cannot tokenise this text"):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         batch = [encoding.ids for encoding in encodings]
@@ -95,16 +81,13 @@ class HuggingFaceTokenizer(Tokenizer):
             )
         return batch
 
+    @override
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span (start, end) in the text of each of its ids."""
         with _library_mistakes(f"{self._name}: cannot tokenise this text"):
             return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
+    @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """Return the text of ids, without special tokens, unk included.
-
-        With `unknown`, unknown tokens become these texts, in their order.
-        """
         text: str
         with _library_mistakes(f"{self._name}: cannot decode these ids"):
             if unknown is None:
@@ -126,10 +109,11 @@ class HuggingFaceTokenizer(Tokenizer):
         text: str = decoder.decode([token for token in tokens if token])
         return text.strip(" ")
 
+    @override
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return the tokens of ids, special ones by name."""
         return [self._tokenizer.id_to_token(int(i)) or f"<{int(i)}>" for i in ids]
 
+    @override
     def _special_tokens(self) -> dict[str, int]:
         return self._special
 
@@ -148,12 +132,7 @@ def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
 
 @contextmanager
 def _library_mistakes(what: str) -> Iterator[None]:
-    """Raise the library's errors as one line: it has no exception classes of its own, and may panic.
-
-    Raises:
-        InputError: text with half of a surrogate pair.
-        TokenizerError: all other errors.
-    """
+    """Raise the library's errors as one line: it has no exception classes of its own, and may panic."""
     try:
         yield
     except (TypeError, UnicodeError) as error:

@@ -9,18 +9,21 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from types import ModuleType
 from typing import Self
 
-from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
-from heedful.settings.parsing import parse_json, shown
+from typing_extensions import override
+
+from heedful.errors import MissingExtraError, TokenizerError, install_hint
+from heedful.settings.parsing import shown
 from heedful.text.added_tokens import AddedToken, AddedTokens, Part, read_added, write_added
 from heedful.text.tokenizer import (
-    NOT_UNICODE,
     SpecialIds,
     Tokenizer,
     clean_up_tokenization,
+    ids_of_tokens,
     read_texts,
+    reading,
+    refusing_surrogates,
 )
 
 MOSES = ".moses.json"
@@ -36,27 +39,24 @@ _PUNCTUATION = str.maketrans(
      **{chr(0xFF10 + i): str(i) for i in range(10)}}
 )  # fmt: skip
 _FULL_STOP = re.compile(r"[。．]\s*")
-# Of ParlAI: spaces before and around punctuation; a line's end is a word.
-_BEFORE, _AROUND, _NEW_LINE = re.compile("([.,!?()])"), re.compile("(')"), " __newln__"
+_BEFORE, _AROUND = re.compile("([.,!?()])"), re.compile("(')")  # where ParlAI puts spaces
 
 
 class MosesTokenizer(Tokenizer):
     """Splits a text by Moses' rules and byte-pair codes; equal to transformers' FSMT or to Argos Translate.
 
     Or by ParlAI's rules, equal to transformers' BlenderbotSmall. A special token inside a text becomes that
-    token, but not with the rules of Argos. Decoding omits special tokens,
-    unk included.
+    token, but not with the rules of Argos. Decoding omits special tokens, unk included.
 
     Args:
         merges: the byte-pair codes, the first ones first; a word's last symbol ends with `</w>`.
         tokens: the token of each id; FSMT's last one of a word ends with `</w>`, Argos's others with `@@`.
-        ids: of the four special tokens.
+        ids: the ids of the four special tokens.
         language: the rules' code of the language, such as "en"; Moses takes English for unknown ones.
         rules: "fsmt", "argos" or "parlai".
         added: tokens of the list that a text is split at, as in transformers.
-        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, off by default).
-        name: for error messages.
+        clean_up_spaces: transformers' clean_up_tokenization_spaces: no space before punctuation in decoding.
+        name: the name in error messages.
 
     Raises:
         MissingExtraError: the sacremoses library is not installed.
@@ -76,15 +76,7 @@ class MosesTokenizer(Tokenizer):
         name: str = "tokenizer",
     ) -> None:
         self._tokens = list(tokens)
-        self._ids = {token: i for i, token in enumerate(self._tokens)}
-        if len(self._ids) < len(self._tokens):
-            twice = next(token for i, token in enumerate(self._tokens) if self._ids[token] != i)
-            raise TokenizerError(f"{name}{MOSES}: {shown(twice)} is repeated; give each token once")
-        four = (ids.pad, ids.unk, ids.bos, ids.eos)
-        if max(four) >= len(self._tokens):
-            raise TokenizerError(
-                f"{name}{MOSES}: there is no id {max(four)} for a special token; there are {len(tokens):,}"
-            )
+        self._ids = ids_of_tokens(self._tokens, ids, f"{name}{MOSES}")
         if _LANGUAGE.fullmatch(language) is None or rules not in RULES:
             raise TokenizerError(
                 f"{name}{MOSES}: language {shown(language)} and rules {shown(rules)} are not supported"
@@ -96,7 +88,8 @@ class MosesTokenizer(Tokenizer):
             if self._ids.get(each.content) != each.id:
                 raise TokenizerError(f"{name}{MOSES}: the added token {shown(each.content)} has another id")
         self._added = tuple(added)
-        self._special = {self._tokens[i]: i for i in (*four, *(each.id for each in added if each.special))}
+        special = *self._saved_ids.values(), *(each.id for each in added if each.special)
+        self._special = {self._tokens[i]: i for i in special}
         of_special = {
             token: AddedToken(content=token, id=i, special=True) for token, i in self._special.items()
         }
@@ -105,25 +98,25 @@ class MosesTokenizer(Tokenizer):
         self._language, self._rules = language, rules
         self._clean_up_spaces = clean_up_spaces
         if rules != "parlai":
-            moses = _import_sacremoses(f"{name}{MOSES}")
+            try:
+                import sacremoses as moses
+            except ImportError:
+                raise MissingExtraError(
+                    f"{name}{MOSES} needs sacremoses: {install_hint('interop')}"
+                ) from None
             self._normalizer = moses.MosesPunctNormalizer(lang=language)
             self._tokenizer = moses.MosesTokenizer(lang=language)
             self._detokenizer = moses.MosesDetokenizer(lang=language)
         self._known: dict[str, list[str]] = {}
 
     @classmethod
+    @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
-        try:
-            saved = parse_json(files[MOSES])
-            if not isinstance(saved, dict):
-                raise ValueError("not an object")
-            ids = SpecialIds.read(saved.get("ids"))
-            lines, tokens, kinds = (read_texts(saved, key) for key in ("merges", "tokens", "kinds"))
-            language, rules = kinds
-            merges, added = read_merges(lines), read_added(saved.get("added"))
-        except ValueError as error:
-            raise TokenizerError(f"{name}{MOSES}: not usable ({error}); restore the file") from None
+        with reading(files[MOSES], f"{name}{MOSES}") as saved:
+            lines, tokens, (language, rules) = (
+                read_texts(saved, key) for key in ("merges", "tokens", "kinds")
+            )
+            ids, merges, added = SpecialIds.read(saved), read_merges(lines), read_added(saved)
         return cls(
             merges,
             tokens,
@@ -135,10 +128,10 @@ class MosesTokenizer(Tokenizer):
             name=name,
         )
 
+    @override
     def to_files(self) -> dict[str, bytes]:
-        """Return the content of its files by suffix."""
         saved = {
-            "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
+            "ids": self._saved_ids,
             "kinds": [self._language, self._rules],
             "clean_up_spaces": self._clean_up_spaces,
             "tokens": self._tokens,
@@ -147,26 +140,19 @@ class MosesTokenizer(Tokenizer):
         }
         return {MOSES: json.dumps(saved, ensure_ascii=False).encode()}
 
-    def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
-        return type(self).from_files, (self.to_files(),)
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+    @override
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [
-            i
-            for token, start, end in self._parts(text)
-            for i in (self._ids_of(text[start:end]) if token is None else (token.id,))
+            [
+                i
+                for token, start, end in self._parts(text)
+                for i in (self._ids_of(text[start:end]) if token is None else (token.id,))
+            ]
+            for text in texts
         ]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts."""
-        return [self.encode(text) for text in texts]
-
+    @override
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span (start, end) in the text of each of its ids.
-
-        Where the rules rewrite a word, its span is what lies between its neighbours.
-        """
         spans: list[tuple[int, int]] = []
         for token, start, end in self._parts(text):
             if token is not None:
@@ -183,11 +169,8 @@ class MosesTokenizer(Tokenizer):
                 spans += _spread(self._segment(word), start + first, start + last)
         return spans
 
+    @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """Return the text of ids, without special tokens, unk included.
-
-        With `unknown`, unknown tokens become these texts, in their order.
-        """
         texts, special = iter(unknown or ()), set(self._special.values())
         tokens = []
         for i in map(int, ids):
@@ -202,19 +185,18 @@ class MosesTokenizer(Tokenizer):
         text = " ".join(words).strip() if self._rules == "parlai" else self._detokenizer.detokenize(words)
         return clean_up_tokenization(text) if self._clean_up_spaces else text
 
+    @override
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return the tokens of ids, special ones by name."""
         return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 
+    @override
     def _special_tokens(self) -> dict[str, int]:
         return self._special
 
     def _parts(self, text: str) -> list[Part]:
         """Split a text at special and added tokens; Argos has none."""
-        try:
+        with refusing_surrogates(text):
             text.encode()
-        except UnicodeEncodeError:
-            raise InputError(NOT_UNICODE) from None
         return self._split.split(text)
 
     def _ids_of(self, part: str) -> list[int]:
@@ -224,10 +206,11 @@ class MosesTokenizer(Tokenizer):
 
     def _words(self, text: str) -> list[str]:
         """Split a text by Moses' rules, where the words are escaped, as `&apos;`, or by ParlAI's."""
-        if self._rules == "parlai":
+        if self._rules == "parlai":  # a line's end is a word of its own
             parts = re.findall(r"\S+\n?", text)
             spaced = (_AROUND.sub(r" \1 ", _BEFORE.sub(r" \1", part)) for part in parts)
-            return [word.lower() for part in spaced for word in _parlai_words(part)]
+            joined = (re.sub(r"\s{2,}", " ", part).replace("\n", " __newln__") for part in spaced)
+            return [word.lower() for part in joined for word in part.split(" ") if word]
         if self._rules == "argos":
             line = " ".join(self._tokenizer.tokenize(self._normalizer.normalize(text)))
             return [word for word in line.strip("\r\n ").split(" ") if word]
@@ -249,13 +232,8 @@ class MosesTokenizer(Tokenizer):
         return known
 
 
-def _parlai_words(text: str) -> list[str]:
-    """Return what lies between spaces; a line's end that is left is a word of its own."""
-    return [word for word in re.sub(r"\s{2,}", " ", text).replace("\n", _NEW_LINE).split(" ") if word]
-
-
 def merged(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
-    """Merge neighbours, those of the lowest rank first, as long as there are any.
+    """Merge neighbours as long as there is a merge, the one of the lowest rank first.
 
     >>> merged(["l", "o", "w</w>"], {("l", "o"): 0, ("lo", "w</w>"): 1})
     ['low</w>']
@@ -276,11 +254,7 @@ def merged(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str
 
 
 def read_merges(lines: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the pairs of symbols that lines of codes start with.
-
-    Raises:
-        ValueError: a line has fewer than two symbols.
-    """
+    """Return the pairs of symbols that lines of codes start with; ValueError if one has fewer than two."""
     merges = []
     for number, line in enumerate(lines, start=1):
         pair = line.split()[:2]
@@ -288,15 +262,6 @@ def read_merges(lines: Iterable[str]) -> list[tuple[str, str]]:
             raise ValueError(f"code {number:,}, {shown(line)}, is not two symbols")
         merges.append((pair[0], pair[1]))
     return merges
-
-
-def _import_sacremoses(name: str) -> ModuleType:
-    try:
-        import sacremoses
-    except ImportError:
-        raise MissingExtraError(f"{name} needs sacremoses: {install_hint('interop')}") from None
-    module: ModuleType = sacremoses
-    return module
 
 
 def _spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:

@@ -2,57 +2,50 @@
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from heedful.errors import InputError, TokenizerError
 from heedful.settings.parsing import read_limited
 from heedful.settings.run import Config
-from heedful.text import (
-    huggingface_tokenizer,
-    moses_tokenizer,
-    sentencepiece_tokenizer,
-    vocabulary_tokenizer,
-)
-from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
-from heedful.text.moses_tokenizer import MosesTokenizer
-from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from heedful.text import vocabulary_tokenizer
+from heedful.text.huggingface_tokenizer import PIPELINE, SPECIAL, HuggingFaceTokenizer
+from heedful.text.moses_tokenizer import MOSES, MosesTokenizer
+from heedful.text.sentencepiece_tokenizer import MODEL, SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.vocabulary_tokenizer import ByteTokenizer, VocabularyTokenizer
+from heedful.text.vocabulary_tokenizer import BYTES, ByteTokenizer
 
 JOINT, SOURCE, TARGET = "tokenizer", "source", "target"  # the stems of the files' names
 
 # The suffix of the file that identifies a kind of tokenizer: its class, and the suffixes of its other files.
 _KINDS: dict[str, tuple[type[Tokenizer], tuple[str, ...]]] = {
-    sentencepiece_tokenizer.MODEL: (SentencePieceTokenizer, ()),
-    vocabulary_tokenizer.MODEL: (VocabularyTokenizer, (vocabulary_tokenizer.TOKENS,)),
-    vocabulary_tokenizer.BYTES: (ByteTokenizer, ()),
-    huggingface_tokenizer.PIPELINE: (HuggingFaceTokenizer, (huggingface_tokenizer.SPECIAL,)),
-    moses_tokenizer.MOSES: (MosesTokenizer, ()),
+    MODEL: (SentencePieceTokenizer, ()),
+    vocabulary_tokenizer.MODEL: (vocabulary_tokenizer.VocabularyTokenizer, (vocabulary_tokenizer.TOKENS,)),
+    BYTES: (ByteTokenizer, ()),
+    PIPELINE: (HuggingFaceTokenizer, (SPECIAL,)),
+    MOSES: (MosesTokenizer, ()),
 }
 
 
+@dataclass(frozen=True, eq=False)
 class TokenizerPair:
     """The source and the target tokenizer; `joint` if they are one."""
 
-    def __init__(self, src: Tokenizer, tgt: Tokenizer) -> None:
-        self.src = src
-        self.tgt = tgt
+    src: Tokenizer
+    tgt: Tokenizer
 
     @property
     def joint(self) -> bool:
         """Whether source and target share one tokenizer and vocabulary."""
         return self.src is self.tgt
 
-    def __reduce__(self) -> tuple[object, tuple[Tokenizer, Tokenizer]]:
-        return type(self), (self.src, self.tgt)
-
     def save(self, directory: Path) -> None:
         """Write the files of `tokenizer`, or of `source` and `target`, into an existing directory."""
         tokenizers = {JOINT: self.src} if self.joint else {SOURCE: self.src, TARGET: self.tgt}
         for stem, tokenizer in tokenizers.items():
             for suffix, content in tokenizer.to_files().items():
-                (Path(directory) / f"{stem}{suffix}").write_bytes(content)
+                Path(directory, f"{stem}{suffix}").write_bytes(content)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -62,15 +55,14 @@ class TokenizerPair:
             TokenizerError: files are missing or damaged.
             MissingExtraError: they need a library that is not installed: tokenizers, or sacremoses.
         """
-        directory = Path(directory)
-        if any((directory / f"{JOINT}{suffix}").exists() for suffix in _KINDS):
-            tokenizer = _load(directory / JOINT)
+        if any(Path(directory, f"{JOINT}{suffix}").exists() for suffix in _KINDS):
+            tokenizer = _load(Path(directory, JOINT))
             return cls(tokenizer, tokenizer)
-        return cls(_load(directory / SOURCE), _load(directory / TARGET))
+        return cls(_load(Path(directory, SOURCE)), _load(Path(directory, TARGET)))
 
     @staticmethod
     def is_among(names: Iterable[str]) -> bool:
-        """Return whether these file names include those of a tokenizer pair."""
+        """Return whether these file names include the names of a tokenizer pair."""
         return not {f"{stem}{suffix}" for stem in (JOINT, SOURCE) for suffix in _KINDS}.isdisjoint(names)
 
     def fingerprint(self) -> str:
@@ -92,20 +84,15 @@ def _load(stem: Path) -> Tokenizer:
         if stem.with_name(stem.name + suffix).exists():
             files = {name: _read(stem.with_name(stem.name + name)) for name in (suffix, *others)}
             return kind.from_files(files, name=str(stem))
-    raise TokenizerError(
-        f"{stem}{next(iter(_KINDS))}: no such file; the directory holds no complete tokenizer"
-    )
+    raise TokenizerError(f"{stem}{MODEL}: no such file; the directory holds no complete tokenizer")
 
 
 def _read(path: Path) -> bytes:
     try:
         return read_limited(path)
-    except FileNotFoundError as error:
-        raise TokenizerError(f"{path}: no such file; the directory holds no complete tokenizer") from error
-    except OSError as error:
-        raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise TokenizerError(f"{path}: {error}; restore the file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TokenizerError(f"{path}: cannot be read ({reason}); restore the file") from error
 
 
 # The starts of Marian's and MADLAD-400's tags, which are in the source and name the target language.
@@ -118,13 +105,8 @@ def choose_languages(
     """Return the configuration with other languages; None keeps a language.
 
     The tag of the target language is at the start of the output (M2M100, NLLB, mBART-50), the decoder's first
-    input (mBART), or before the source (Marian, MADLAD-400).
-
-    Args:
-        config: of the model.
-        tokenizers: of the model.
-        src_lang: the language to translate from, in any form that `Tokenizer.tag_id` accepts.
-        tgt_lang: the language to translate into.
+    input (mBART), or before the source (Marian, MADLAD-400). A language is named in any form that
+    `Tokenizer.tag_id` accepts.
 
     Raises:
         InputError: the language has no tag, or the model has no choice of languages.
@@ -150,17 +132,32 @@ def _with_source(config: Config, tokenizer: Tokenizer, language: str) -> Config:
     return _with_languages(config, src_tag=_tag("src_lang", language, tokenizer))
 
 
-def _with_target(config: Config, tokenizers: TokenizerPair, language: str) -> Config:
-    src, tgt = tokenizers.src, tokenizers.tgt
-    tag, start_id = config.languages.tgt_tag, config.model.decoder_start_id
+def has_target_languages(config: Config, tokenizers: TokenizerPair) -> bool:
+    """Return whether a model has a choice of target languages."""
+    return _place_of_target(config, tokenizers) is not None
+
+
+def _place_of_target(
+    config: Config, tokenizers: TokenizerPair
+) -> Literal["output", "start", "source"] | None:
+    """Return where the tag of the target language is; None if there is none."""
+    tgt, tag, start_id = tokenizers.tgt, config.languages.tgt_tag, config.model.decoder_start_id
     if tag is not None and _is_language(tgt.tag_id(tag), tgt):
-        return _with_languages(config, tgt_tag=_tag("tgt_lang", language, tgt))
+        return "output"
     if start_id is not None and _is_language(start_id, tgt):
-        start_id = tgt.tag_id(_tag("tgt_lang", language, tgt))
+        return "start"
+    return "source" if any(tag.startswith(TAGS_OF_TARGET) for tag in tokenizers.src.tags()) else None
+
+
+def _with_target(config: Config, tokenizers: TokenizerPair, language: str) -> Config:
+    place = _place_of_target(config, tokenizers)
+    if place is None:
+        raise InputError(f"tgt_lang={language!r}: this model translates into one language only; leave it out")
+    tag = _tag("tgt_lang", language, tokenizers.src if place == "source" else tokenizers.tgt)
+    if place == "start":
+        start_id = tokenizers.tgt.tag_id(tag)
         return config.replace(model=config.model.replace(decoder_start_id=start_id).model_dump())
-    if any(tag.startswith(TAGS_OF_TARGET) for tag in src.tags()):
-        return _with_languages(config, src_tag=_tag("tgt_lang", language, src))
-    raise InputError(f"tgt_lang={language!r}: this model translates into one language only; leave it out")
+    return _with_languages(config, **{"src_tag" if place == "source" else "tgt_tag": tag})
 
 
 def _with_languages(config: Config, **tags: str) -> Config:
@@ -176,8 +173,8 @@ def _tag(name: str, language: str, tokenizer: Tokenizer) -> str:
     """Return the tag of a language as in the vocabulary."""
     try:
         tag_id = tokenizer.tag_id(language)
+        if not _is_language(tag_id, tokenizer):
+            raise TokenizerError(f"{language!r} is not a language")
     except TokenizerError as error:
         raise InputError(f"{name}: {error}") from None
-    if not _is_language(tag_id, tokenizer):
-        raise InputError(f"{name}: {language!r} is not a language")
     return tokenizer.tokens([tag_id])[0]

@@ -20,7 +20,7 @@ _SPACES = re.compile(" +")
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """The lines that differ from what they become, apart from runs of spaces and spaces at both ends.
+    """The lines that a tokenizer changes, apart from runs of spaces and spaces at both ends.
 
     Attributes:
         num_lines: lines that were compared.
@@ -46,7 +46,7 @@ class RoundTrip:
 
     @classmethod
     def between(cls, pairs: Iterable[tuple[str, str]]) -> Self:
-        """Compare the lines of a text with what becomes of each."""
+        """Compare each line of a text with the line that it becomes."""
         num_lines, num_changed, lost = 0, 0, Counter[str]()
         for pair in pairs:
             num_lines += 1
@@ -62,11 +62,7 @@ class RoundTrip:
         return f"{self.num_changed / max(1, self.num_lines):.2%} of the target lines{which}"
 
     def warning(self, normalization: str) -> str:
-        """Return a warning of the lines that a tokenizer rewrites, with a remedy; empty if there are none.
-
-        Args:
-            normalization: of the tokenizer, as `tokenizer.normalization`.
-        """
+        """Return a warning of the lines that such a tokenizer rewrites, or nothing."""
         if not self.num_changed:
             return ""
         remedy = "; tokenizer.normalization=identity keeps them" if normalization != "identity" else ""

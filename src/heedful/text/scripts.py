@@ -1,6 +1,6 @@
 """Scripts: which characters a text is written in, and whether spaces separate its words.
 
-Unicode's rules for line breaking (UAX 14) name the scripts without spaces: those of ideographs and kana (the
+Unicode's rules for line breaking (UAX 14) name the scripts without spaces: ideographs and kana (the
 classes ID and CJ), of South-East Asia where only a dictionary finds the words (SA), and Brahmic ones where
 lines are broken between syllables (AK, AP, AS, VI and VF, such as Javanese and Balinese). Tibetan separates
 syllables by marks.

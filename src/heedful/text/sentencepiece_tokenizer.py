@@ -2,22 +2,22 @@
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Self
 
 import numpy as np
 import sentencepiece
+from typing_extensions import override
 
-from heedful.errors import InputError, TokenizerError
+from heedful.errors import TokenizerError
 from heedful.runtime.threads import num_threads
-from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
+from heedful.text.tokenizer import SpecialIds, Tokenizer, refusing_surrogates
 
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # enum ModelType
-_TRAINER_SPEC, _NORMALIZER_SPEC, _DENORMALIZER_SPEC = 2, 3, 5  # of ModelProto
-_MODEL_TYPE = 3  # of TrainerSpec
-_CHARSMAP = 2  # of NormalizerSpec: rules compiled into a trie, and their replacement texts
-_REMOVE_EXTRA_SPACES = 4  # of NormalizerSpec
+# Paths of field numbers in ModelProto, with all numbers that a step may have: the model's type, its rules of
+# normalisation (a trie and the replacement texts, in two specs), and whether extra spaces are removed.
+_MODEL_TYPE, _CHARSMAPS, _REMOVE_EXTRA_SPACES = ((2,), (3,)), ((3, 5), (2,)), ((3,), (4,))
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES = 10  # at most, of 64 bits
 _BLOCK = 256  # units of a trie that one byte can address
@@ -25,53 +25,33 @@ _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80  # bytes of a character in UTF-8 
 
 
 def check_model(model: bytes) -> None:
-    """Refuse a model that the library could not read safely.
-
-    Raises:
-        ValueError: it is truncated, of an unknown kind, or its normalisation rules are out of bounds or
-            not UTF-8.
-    """
+    """Raise a ValueError for a model that the library could not read safely: truncated, or with bad rules."""
     read_kind(model)
-    for field, value in fields(model):
-        if field in (_NORMALIZER_SPEC, _DENORMALIZER_SPEC) and isinstance(value, bytes):
-            for inner, rules in fields(value):
-                if inner == _CHARSMAP and isinstance(rules, bytes) and rules:
-                    _check_charsmap(rules)
+    for rules in _values(model, *_CHARSMAPS):
+        if isinstance(rules, bytes) and rules:
+            _check_charsmap(rules)
 
 
 def read_kind(model: bytes) -> str:
-    """Return the type of a model: "unigram", "bpe", "word" or "char".
-
-    Raises:
-        ValueError: it is truncated, or of another type.
-    """
-    for field, value in fields(model):
-        if field == _TRAINER_SPEC and isinstance(value, bytes):
-            for inner, number in fields(value):
-                if inner == _MODEL_TYPE and isinstance(number, int):
-                    if number not in _KINDS:
-                        raise ValueError(f"model type {number} does not exist")
-                    return _KINDS[number]
-    return "unigram"  # the format's default
+    """Return the type of a model: "unigram", "bpe", "word" or "char"; ValueError if it is none of these."""
+    number = next((each for each in _values(model, *_MODEL_TYPE) if isinstance(each, int)), 1)
+    if number not in _KINDS:
+        raise ValueError(f"model type {number} does not exist")
+    return _KINDS[number]
 
 
-def keeps_spaces(model: bytes) -> bool:
-    """Return whether a model keeps runs of spaces, and those at the ends of a text."""
-    specs = (value for field, value in fields(model) if field == _NORMALIZER_SPEC)
-    return any(
-        inner == _REMOVE_EXTRA_SPACES and not number
-        for value in specs
-        if isinstance(value, bytes)
-        for inner, number in fields(value)
-    )
+def _values(message: bytes, *path: Collection[int]) -> Iterator[int | bytes]:
+    """Yield the values of nested fields; each step of the path is the numbers that a field may have."""
+    for field, value in fields(message):
+        if field in path[0]:
+            if len(path) == 1:
+                yield value
+            elif isinstance(value, bytes):
+                yield from _values(value, *path[1:])
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Walk the fields of one message: (field number, integer or raw bytes).
-
-    Raises:
-        ValueError: the message is truncated, or no protocol buffer.
-    """
+    """Yield (field number, integer or raw bytes) of a message; ValueError if it is no protocol buffer."""
     position = 0
     while position < len(message):
         tag, position = _varint(message, position)
@@ -129,8 +109,8 @@ def _check_charsmap(rules: bytes) -> None:
 
 MODEL = ".model"
 
-# Field numbers of the library's output (message SentencePieceText); spans are counted in bytes.
-_PIECES_FIELD, _BEGIN_FIELD, _END_FIELD = 2, 4, 5
+# Paths and numbers in the library's output (message SentencePieceText); spans are counted in bytes.
+_PIECES, _BEGIN, _END = (2,), 4, 5
 _SPACE = "▁"
 
 
@@ -144,18 +124,15 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     def __init__(self, model: bytes, *, name: str = "tokenizer") -> None:
-        self._spm = load_sentencepiece(model, name=name)
+        self._spm = spm = load_sentencepiece(model, name=name)
         self._model = model
-        self._keeps_spaces = keeps_spaces(model)
-        spm = self._spm
-        pad, unk, bos, eos = spm.pad_id(), spm.unk_id(), spm.bos_id(), spm.eos_id()
-        if min(pad, unk, bos, eos) < 0:
+        self._keeps_spaces = 0 in _values(model, *_REMOVE_EXTRA_SPACES)  # runs, and at the ends of a text
+        ids = SpecialIds(pad=spm.pad_id(), unk=spm.unk_id(), bos=spm.bos_id(), eos=spm.eos_id())
+        super().__init__(read_kind(model), spm.get_piece_size(), ids)
+        if min(self._saved_ids.values()) < 0:
             raise TokenizerError(
                 f"{name}: the model lacks a pad, unk, bos or eos token; train it with heedful"
             )
-        super().__init__(
-            read_kind(model), spm.get_piece_size(), SpecialIds(pad=pad, unk=unk, bos=bos, eos=eos)
-        )
 
     @classmethod
     def from_bytes(cls, model: bytes, *, name: str = "tokenizer") -> Self:
@@ -167,48 +144,35 @@ class SentencePieceTokenizer(Tokenizer):
         return self._model
 
     @classmethod
+    @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
         return cls(files[MODEL], name=f"{name}{MODEL}")
 
+    @override
     def to_files(self) -> dict[str, bytes]:
-        """Return the content of its files by suffix."""
         return {MODEL: self._model}
 
-    def __reduce__(self) -> tuple[type[Self], tuple[bytes]]:
-        return type(self), (self._model,)
-
+    @override
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
-        try:
+        with refusing_surrogates(text):
             ids: list[int] = self._spm.encode(text, out_type=int)
-        except (RuntimeError, TypeError, UnicodeError) as error:
-            _refuse_surrogates([text], error)
-            raise
         return ids
 
+    @override
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts; much faster than one call for each."""
         if not texts:
             return []
-        try:
+        with refusing_surrogates(*texts):
             ids: list[list[int]] = self._spm.encode(list(texts), out_type=int, num_threads=num_threads())
-        except (RuntimeError, TypeError, UnicodeError) as error:
-            _refuse_surrogates(texts, error)
-            raise
         return ids
 
+    @override
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span (start, end) in the text of each of its ids."""
         return token_spans(self._spm, text)
 
+    @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """Return the text of ids, without pad, bos and eos; unknown tokens become `⁇`.
-
-        With `unknown`, they become these texts, in their order. Ids beyond the vocabulary are omitted: a
-        model may have more of them than its tokenizer.
-        """
-        known = [int(i) for i in ids if i < self.vocab_size]
+        known = [int(i) for i in ids if i < self.vocab_size]  # a model may have more ids than its tokenizer
         if unknown is not None:
             texts = iter(unknown)
             tokens = [next(texts) if i == self.unk_id else self._spm.id_to_piece(i) for i in known]
@@ -216,10 +180,11 @@ class SentencePieceTokenizer(Tokenizer):
         text: str = self._spm.decode(known)
         return text if self._keeps_spaces else text.strip(" ")
 
+    @override
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return the tokens of ids, special ones by name."""
         return [self._spm.id_to_piece(i) if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 
+    @override
     def _special_tokens(self) -> dict[str, int]:
         model = self._spm
         return {model.id_to_piece(i): i for i in range(self.vocab_size) if model.is_control(i)}
@@ -246,14 +211,10 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePieceProcessor:
-    """Load a SentencePiece model from its bytes.
-
-    Raises:
-        TokenizerError: the bytes are not a usable model.
-    """
-    if not model:
-        raise TokenizerError(f"{name}: the tokenizer model is empty; restore the file")
+    """Load a SentencePiece model from its bytes; TokenizerError if they are no usable model."""
     try:
+        if not model:
+            raise ValueError("it is empty")
         check_model(model)
         spm = sentencepiece.SentencePieceProcessor(model_proto=model)
         ids = list(range(spm.get_piece_size()))
@@ -267,38 +228,14 @@ def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePiec
     return spm
 
 
-def _refuse_surrogates(texts: Sequence[str], error: Exception) -> None:
-    """Raise an InputError if a text cannot be encoded as UTF-8.
-
-    Raises:
-        InputError: a text has half of a surrogate pair.
-    """
-    try:
-        for text in texts:
-            text.encode()
-    except UnicodeEncodeError:
-        raise InputError(NOT_UNICODE) from error
-
-
 def token_spans(spm: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[int, int]]:
-    """Return the span (start, end) in the text of each of its tokens.
-
-    Raises:
-        InputError: the text has half of a surrogate pair.
-    """
-    try:
+    """Return the span (start, end) of each token in a text; InputError for half of a surrogate pair."""
+    with refusing_surrogates(text):
         data, message = text.encode(), spm.encode(text, out_type="serialized_proto")
-    except UnicodeError as error:
-        raise InputError(NOT_UNICODE) from error
     # How many characters end before each byte: all bytes of one but the first are 10xxxxxx.
     characters = [0, *accumulate(byte & 0xC0 != 0x80 for byte in data)]
-    spans = []
-    for field, value in fields(message):
-        if field == _PIECES_FIELD and isinstance(value, bytes):
-            token = dict(fields(value))
-            start, end = (characters[int(token.get(name, 0))] for name in (_BEGIN_FIELD, _END_FIELD))
-            spans.append((start, end))
-    return spans
+    tokens = [dict(fields(value)) for value in _values(message, _PIECES) if isinstance(value, bytes)]
+    return [(characters[int(each.get(_BEGIN, 0))], characters[int(each.get(_END, 0))]) for each in tokens]
 
 
 def decode_tokens(spm: sentencepiece.SentencePieceProcessor, tokens: Sequence[str]) -> str:

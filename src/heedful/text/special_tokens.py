@@ -12,11 +12,11 @@ from heedful.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """Special-token template: the ids around those of a text.
+    """Special-token template: the ids before and after the ids of a text.
 
     The paper's model has an end token after each text. A multilingual model also has the tag of the source
     language, before the source or after its end token, and generates the tag of the target language first.
-    A model of many tasks has a text before the source that names one.
+    A model of many tasks has a text before the source that names the task.
 
     Attributes:
         src_prefix: ids before a source text.
@@ -34,9 +34,7 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, config: Config, tokenizers: TokenizerPair) -> Self:
-        """Return the template of a configuration.
-
-        It says so in `languages`, `tokenizer.source_eos` and `model.decoder_start_id`.
+        """Return the template of `languages`, `tokenizer.source_eos` and `model.decoder_start_id`.
 
         Raises:
             TokenizerError: the tokenizer lacks a tag, or joins the text before a source with the source.
@@ -74,10 +72,7 @@ class SpecialTokens:
 def suppressed_ids(
     chosen: Sequence[int] | None, *, start_id: int, pad_id: int, eos_id: int
 ) -> tuple[int, ...]:
-    """Return the ids that no output may contain: the chosen ones, by default those of start and padding.
-
-    Where one of these is the end token, it is not suppressed.
-    """
+    """Return the ids that no output may contain; by default start and padding, except for the end token."""
     return tuple(sorted({start_id, pad_id} - {eos_id}) if chosen is None else chosen)
 
 
@@ -94,11 +89,7 @@ _BEGINNINGS = ("a", "Z", "1", "(", "é", "日")
 
 
 def _prefix(text: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids of a text before sources; the tokenizer must not join it with a source.
-
-    Raises:
-        TokenizerError: the tokenizer gives others, since it joins them.
-    """
+    """Return the ids of a text before sources; the tokenizer must not join it with a source."""
     if not text:
         return ()
     ids = tokenizer.encode(text if tokenizer.kind == "byte" else text.rstrip(" "))

@@ -4,15 +4,16 @@ import difflib
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import TokenizerError
-from heedful.settings.parsing import Json, is_whole, shown
+from heedful.errors import InputError, TokenizerError
+from heedful.settings.parsing import Json, is_whole, parse_json, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
@@ -34,26 +35,57 @@ class SpecialIds:
     eos: int
 
     @classmethod
-    def read(cls, saved: Json) -> Self:
-        """Read the ids from JSON.
+    def read(cls, saved: Mapping[str, Json]) -> Self:
+        """Read the key "ids" of a file; ValueError if these are not four ids."""
+        names, ids = [each.name for each in fields(cls)], saved.get("ids")
+        if not (isinstance(ids, dict) and all(is_whole(ids.get(name), most=2**31 - 1) for name in names)):
+            raise ValueError(f"'ids' are not whole numbers for {', '.join(names)}")
+        return cls(**{name: ids[name] for name in names})
 
-        Raises:
-            ValueError: these are not four ids.
-        """
-        names = [each.name for each in fields(cls)]
-        saved = saved if isinstance(saved, dict) else {}
-        if not all(is_whole(saved.get(name), most=2**31 - 1) for name in names):
-            raise ValueError(f"'ids' are not those of {', '.join(names)}")
-        return cls(**{name: saved[name] for name in names})
+
+@contextmanager
+def reading(content: bytes, name: str) -> Iterator[dict[str, Any]]:
+    """Give the JSON object in a file of a tokenizer; a ValueError of the block becomes a TokenizerError."""
+    try:
+        saved = parse_json(content)
+        if not isinstance(saved, dict):
+            raise ValueError("not an object")
+        yield saved
+    except ValueError as error:
+        raise TokenizerError(f"{name}: not usable ({error}); restore the file") from None
+
+
+@contextmanager
+def refusing_surrogates(*texts: str) -> Iterator[None]:
+    """Turn an error of a tokenizer into an InputError if a text has half of a surrogate pair."""
+    try:
+        yield
+    except (RuntimeError, TypeError, UnicodeError) as error:
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError:
+            raise InputError(NOT_UNICODE) from error
+        raise
 
 
 def read_texts(saved: Mapping[str, Json], key: str) -> list[str]:
     """Return a list of texts in JSON; ValueError if it is something else."""
     texts = saved.get(key)
-    strings = [each for each in texts if isinstance(each, str)] if isinstance(texts, list) else []
-    if not isinstance(texts, list) or len(strings) < len(texts):
+    if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
         raise ValueError(f"{key!r} is not a list of texts")
-    return strings
+    return texts
+
+
+def ids_of_tokens(tokens: Sequence[str], ids: SpecialIds, name: str) -> dict[str, int]:
+    """Return the id of each token, its index; TokenizerError if one is repeated or a special id is beyond."""
+    by_token = {token: i for i, token in enumerate(tokens)}
+    if len(by_token) < len(tokens):
+        twice = next(token for i, token in enumerate(tokens) if by_token[token] != i)
+        raise TokenizerError(f"{name}: {shown(twice)} is repeated; give each token once")
+    for kind, i in asdict(ids).items():
+        if not 0 <= i < len(tokens):
+            raise TokenizerError(f"{name}: {kind} has id {i}, but there are {len(tokens):,} tokens")
+    return by_token
 
 
 class Tokenizer(ABC):
@@ -62,24 +94,21 @@ class Tokenizer(ABC):
     Attributes:
         kind: "bpe", "unigram", "word", "char" or "byte".
         vocab_size: the number of ids.
-        pad_id: of padding.
-        unk_id: of unknown tokens.
-        bos_id: of the beginning of a sentence.
-        eos_id: of the end of a sentence.
+        pad_id, unk_id, bos_id, eos_id: the ids of padding, an unknown token, a sentence's start and its end.
     """
 
     def __init__(self, kind: str, vocab_size: int, ids: SpecialIds) -> None:
         self.kind = kind
         self.vocab_size = vocab_size
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = ids.pad, ids.unk, ids.bos, ids.eos
+        self._saved_ids = asdict(ids)
 
-    @abstractmethod
+    def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
+        return type(self).from_files, (self.to_files(),)
+
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos.
-
-        Raises:
-            InputError: the text has half of a surrogate pair.
-        """
+        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+        return self.encode_batch([text])[0]
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -115,11 +144,7 @@ class Tokenizer(ABC):
         """Return the ids of control tokens and tags, by token."""
 
     def tag_id(self, tag: str) -> int:
-        """Return the id of a tag ("fra_Latn", "fr" for `__fr__`, "fra" for `>>fra<<`) or control token.
-
-        Raises:
-            TokenizerError: no such tag; the message names close ones.
-        """
+        """Return the id of a tag ("fr" for `__fr__`) or control token; TokenizerError if there is none."""
         known = self._special_tokens()
         for form in _TAG_FORMS:
             if (tag_id := known.get(form.format(tag))) is not None:
@@ -128,12 +153,11 @@ class Tokenizer(ABC):
 
     def tags(self) -> list[str]:
         """Return the tags of languages or domains as in the vocabulary, in alphabetical order."""
-        control = {self.pad_id, self.unk_id, self.bos_id, self.eos_id}
-        special = self._special_tokens()
+        four = self._saved_ids.values()
         return sorted(
             token
-            for token, i in special.items()
-            if i not in control and token not in _CONTROL and not is_sentinel(token)
+            for token, i in self._special_tokens().items()
+            if i not in four and token not in _CONTROL and not is_sentinel(token)
         )
 
     def tag_ids(self, tag: str) -> tuple[int, ...]:
@@ -164,9 +188,11 @@ def _close(tag: str, tags: Sequence[str]) -> str:
     close = [name for name in bare if name.startswith(bare_tag)]
     close = close or difflib.get_close_matches(bare_tag, bare, n=_CLOSE_TAGS)
     names = [shown(bare[name]) for name in [*(close or bare)][:_CLOSE_TAGS]]
-    if close:
-        return f"did you mean {' or '.join(names)}?"
-    return f"there are {len(bare)}, such as {', '.join(names)}"
+    return (
+        f"did you mean {' or '.join(names)}?"
+        if close
+        else f"there are {len(bare)}, such as {', '.join(names)}"
+    )
 
 
 # The replacements of transformers' clean_up_tokenization.
@@ -193,9 +219,9 @@ def pad(
     """Return rows of ids as one array (B, L), filled on the right with `pad_id`.
 
     Args:
-        rows: each may have another length.
-        pad_id: of the vocabulary that the ids are of.
-        length_multiple: L is rounded up to it.
+        rows: ids, of any lengths.
+        pad_id: the id of padding.
+        length_multiple: L is rounded up to a multiple of it.
     """
     longest = max(map(len, rows), default=0)
     padded = np.full((len(rows), -(-longest // length_multiple) * length_multiple), pad_id, dtype=np.int64)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain
+from typing import Any
 
 import sentencepiece
 
@@ -31,7 +32,7 @@ class SegmentationSampler:
     """Samples segmentations: `sampler(text, rng)` returns ids and is a pure function of `rng`'s state.
 
     Args:
-        tokenizer: of kind bpe or unigram; char and word models have only one segmentation.
+        tokenizer: a bpe or unigram model; char and word models have only one segmentation.
         rate: for bpe, the probability that a merge is dropped (Provilkov et al. use 0.1); for unigram, the
             exponent of the probabilities (Kudo uses 0.1 to 0.5; the smaller, the more uniform). 0 is off:
             the tokenizer's own segmentation.
@@ -144,13 +145,13 @@ class SegmentationSampler:
         return lattice
 
 
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+BOS_ID, EOS_ID = 2, 3
 _SMALLEST = 5
 MAX_LINES = 2_000_000  # of one model; more text hardly changes the vocabulary but needs much more memory
 _MAX_LINE_BYTES = 1 << 30  # the most that SentencePiece accepts; a longer line would be skipped silently
 # SentencePiece skips lines with this character, its sign for an unknown one.
 _RESERVED = "▅"
-_NAMES = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+_NAMES = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}  # in the order of their ids
 _BOUNDARY = "\x1f"  # which SentencePiece takes into no token
 _NUM_THREADS = 4  # fixed, never the machine's count: the unigram model's sums depend on it
 _QUIET = 2
@@ -167,7 +168,7 @@ def train_tokenizers(
     """Train one tokenizer for source and target (`config.joint`) or one for each.
 
     Pass the training split only. The result is a pure function of the arguments; `seed` matters only if there
-    are more than MAX_LINES lines, of which a random sample is used. The vocabulary has exactly
+    are more than MAX_LINES lines: then a random sample is used. The vocabulary has exactly
     `config.vocab_size` tokens for the kinds bpe and unigram, at most that many for char and word. The kind
     byte has 384 tokens and needs no training. `tags` are tokens of the source's vocabulary that no text
     contains.
@@ -189,9 +190,9 @@ def train_tokenizers(
         return TokenizerPair(joint, joint)
     tokenizers: list[SentencePieceTokenizer] = []
     too_large: list[_VocabularyTooLargeError] = []
-    for text, lines, tags_of_it in (("source", src_lines, tags), ("target", tgt_lines, ())):
+    for text, lines, own_tags in (("source", src_lines, tags), ("target", tgt_lines, ())):
         try:
-            tokenizers.append(_train(_SampledLines((lines,), seed), config, text=text, tags=tags_of_it))
+            tokenizers.append(_train(_SampledLines((lines,), seed), config, text=text, tags=own_tags))
         except _VocabularyTooLargeError as error:
             too_large.append(error)
     if too_large:
@@ -236,7 +237,9 @@ def _train(
     one: in training they have names of the same length that no text has.
     """
     model = io.BytesIO()
-    hidden = {kind: f"{_BOUNDARY}{name[1:-1]}{_BOUNDARY}" for kind, name in _NAMES.items()}
+    hidden = {name: f"{_BOUNDARY}{name[1:-1]}{_BOUNDARY}" for name in _NAMES.values()}
+    special: dict[str, Any] = {f"{kind}_id": i for i, kind in enumerate(_NAMES)}
+    special |= {f"{kind}_piece": hidden[name] for kind, name in _NAMES.items()}
     reserved = [_RESERVED] if config.kind != "word" and any(_RESERVED in line for line in lines) else []
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -249,10 +252,7 @@ def _train(
             normalization_rule_name=config.normalization,
             remove_extra_whitespaces=not config.keep_spaces,
             byte_fallback=config.byte_fallback,
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
+            **special,
             # A word includes the space before it, so ⁇ must too.
             unk_surface=" ⁇" if config.kind == "word" else "⁇",
             max_sentence_length=_MAX_LINE_BYTES,
@@ -260,16 +260,12 @@ def _train(
             minloglevel=_QUIET,
             control_symbols=list(tags),
             user_defined_symbols=reserved,
-            pad_piece=hidden["pad"],
-            unk_piece=hidden["unk"],
-            bos_piece=hidden["bos"],
-            eos_piece=hidden["eos"],
         )
     except RuntimeError as error:
         raise _explain(str(error), config.vocab_size, text) from error
     trained = model.getvalue()
-    for kind, name in hidden.items():
-        trained = trained.replace(name.encode(), _NAMES[kind].encode())
+    for name, in_training in hidden.items():
+        trained = trained.replace(in_training.encode(), name.encode())
     return SentencePieceTokenizer.from_bytes(trained)
 
 

@@ -9,8 +9,8 @@ from typing import Self
 from sentencepiece import SentencePieceNormalizer
 from typing_extensions import override
 
-from heedful.errors import InputError, TokenizerError
-from heedful.settings.parsing import parse_json, shown
+from heedful.errors import TokenizerError
+from heedful.settings.parsing import shown
 from heedful.text.added_tokens import AddedToken, AddedTokens, read_added, write_added
 from heedful.text.sentencepiece_tokenizer import (
     SentencePieceTokenizer,
@@ -19,7 +19,15 @@ from heedful.text.sentencepiece_tokenizer import (
     read_kind,
     token_spans,
 )
-from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer, clean_up_tokenization, read_texts
+from heedful.text.tokenizer import (
+    SpecialIds,
+    Tokenizer,
+    clean_up_tokenization,
+    ids_of_tokens,
+    read_texts,
+    reading,
+    refusing_surrogates,
+)
 
 # How vocabularies write the four special tokens, between <> or [], in upper or lower case.
 _TOKEN_NAMES = {
@@ -30,8 +38,7 @@ _TOKEN_NAMES = {
 }
 _SPACE = "▁"  # SentencePiece's sign for the space before a word
 
-# Numbers of the format: fields of ModelProto, of SentencePiece, of TrainerSpec; types of tokens; kind of
-# model.
+# Numbers of the format: fields of ModelProto, SentencePiece and TrainerSpec; types of tokens and of a model.
 _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
@@ -56,11 +63,11 @@ def tokenizer_from_words(
     Words may contain other white space, such as a no-break space.
 
     Args:
-        words: by id; they must include pad, begin and end tokens in brackets, such as `<pad> <s> </s>` or
+        words: the words by id, with pad, begin and end tokens in brackets, such as `<pad> <s> </s>` or
             `[PAD] [SOS] [EOS]`. If there is none for unknown words (`<unk>`), one is appended.
-        name: for error messages.
+        name: the name in error messages.
         starts_with_pad: whether there is no begin token; padding's id is its id then.
-        ids: of the special tokens, if they are not those with such names; words may have the same names.
+        ids: the ids of the special tokens, if these have other names; words may have such names then.
         tags: words that are special too, such as language tags.
 
     Raises:
@@ -79,11 +86,11 @@ def tokenizer_from_words(
     control = {*special.values(), *(i for i, word in enumerate(words) if word in tags)}
     kinds = {**dict.fromkeys(control, _CONTROL), special["unk"]: _UNKNOWN}
     model = b"".join(_piece(word, kinds.get(i, _NORMAL)) for i, word in enumerate(words))
-    trainer = _number(_MODEL_TYPE, _WORD_MODEL) + _number(_VOCAB_SIZE, len(words))
+    trainer = _field(_MODEL_TYPE, _WORD_MODEL) + _field(_VOCAB_SIZE, len(words))
     for kind, i in special.items():
-        trainer += _number(_SPECIAL_IDS[kind], i) + _bytes(_SPECIAL_TOKENS[kind], words[i].encode())
-    trainer += _bytes(_UNK_SURFACE, " ⁇".encode())  # a word includes the space before it, so ⁇ must too
-    model += _bytes(_TRAINER, trainer) + _bytes(_NORMALIZER, _bytes(_NORMALIZER_NAME, b"identity"))
+        trainer += _field(_SPECIAL_IDS[kind], i) + _field(_SPECIAL_TOKENS[kind], words[i].encode())
+    trainer += _field(_UNK_SURFACE, " ⁇".encode())  # a word includes the space before it, so ⁇ must too
+    model += _field(_TRAINER, trainer) + _field(_NORMALIZER, _field(_NORMALIZER_NAME, b"identity"))
     return SentencePieceTokenizer(model, name=name)
 
 
@@ -111,20 +118,15 @@ def _find(words: Sequence[str], kind: str) -> int | None:
 
 def _piece(word: str, kind: int) -> bytes:
     text = _SPACE + word if kind == _NORMAL else word
-    score = _tag(_PIECE_SCORE, _FIXED32) + bytes(4)
-    return _bytes(_PIECE, _bytes(_PIECE_TEXT, text.encode()) + score + _number(_PIECE_TYPE, kind))
+    score = _varint(_PIECE_SCORE << 3 | _FIXED32) + bytes(4)
+    return _field(_PIECE, _field(_PIECE_TEXT, text.encode()) + score + _field(_PIECE_TYPE, kind))
 
 
-def _bytes(field: int, value: bytes) -> bytes:
-    return _tag(field, _DELIMITED) + _varint(len(value)) + value
-
-
-def _number(field: int, value: int) -> bytes:
-    return _tag(field, _VARINT) + _varint(value)
-
-
-def _tag(field: int, wire: int) -> bytes:
-    return _varint(field << 3 | wire)
+def _field(number: int, value: int | bytes) -> bytes:
+    """Return a field of a message: a whole number, or bytes with their length."""
+    if isinstance(value, int):
+        return _varint(number << 3 | _VARINT) + _varint(value)
+    return _varint(number << 3 | _DELIMITED) + _varint(len(value)) + value
 
 
 def _varint(number: int) -> bytes:
@@ -139,11 +141,11 @@ def _varint(number: int) -> bytes:
 MODEL, TOKENS = ".spm", ".pieces.json"
 
 _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
-_TARGET_TAG = re.compile(r"<2[A-Za-z_]+>")  # of MADLAD-400, whose SentencePiece model has them as symbols
+_TARGET_TAG = re.compile(r"<2[A-Za-z_]+>")  # of MADLAD-400, where they are symbols of the model
 
 
 class VocabularyTokenizer(Tokenizer):
-    """A SentencePiece model and a list of tokens, whose indices are the ids; equal to transformers.
+    """A SentencePiece model and the list of tokens by id; equal to transformers.
 
     A token that is not in the list is unk. A special token inside a text becomes that token, and the text
     around it is tokenised separately. Decoding omits special tokens, unk included.
@@ -154,15 +156,14 @@ class VocabularyTokenizer(Tokenizer):
     Args:
         model: a SentencePiece model; its own ids are not used.
         tokens: the token of each id.
-        ids: of the four special tokens. Marian has no begin token; its decoder starts with pad.
+        ids: the ids of the four special tokens. Marian has no begin token; its decoder starts with pad.
         special: further tokens that a text is split at: special ones, such as `__en__`, which are the tags;
             others, or those with flags, as added tokens.
         leading_tags: whether `>>fra<<` at the start of a text is one token, as in Marian; such tokens are
             tags too.
-        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, off by default).
+        clean_up_spaces: transformers' clean_up_tokenization_spaces: no space before punctuation in decoding.
         underscores: whether decoding turns underscores into spaces, as Argos Translate does.
-        name: for error messages.
+        name: the name in error messages.
 
     Raises:
         TokenizerError: not a SentencePiece model, a repeated token, or an id or special token that is not in
@@ -183,12 +184,15 @@ class VocabularyTokenizer(Tokenizer):
     ) -> None:
         self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
         self._tokens = list(tokens)
-        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        self._ids = ids_of_tokens(self._tokens, ids, f"{name}{TOKENS}")
         self.added = tuple(each for each in special if isinstance(each, AddedToken))
-        names = [each if isinstance(each, str) else each.content for each in special]
-        _check(self._tokens, self._ids, ids, names, where=f"{name}{TOKENS}")
+        for token in (each if isinstance(each, str) else each.content for each in special):
+            if not token or token not in self._ids:
+                raise TokenizerError(
+                    f"{name}{TOKENS}: the special token {shown(token)} is not among the tokens; add it"
+                )
         super().__init__(read_kind(model), len(self._tokens), ids)
-        own = dict.fromkeys(self._tokens[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos))
+        own = dict.fromkeys(self._tokens[i] for i in self._saved_ids.values())
         own |= dict.fromkeys(each for each in special if isinstance(each, str))
         split = {token: AddedToken(content=token, id=self._ids[token], special=True) for token in own}
         split |= {each.content: each for each in self.added}
@@ -202,19 +206,11 @@ class VocabularyTokenizer(Tokenizer):
         self._underscores = underscores
 
     @classmethod
+    @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
-        try:
-            saved = parse_json(files[TOKENS])
-            if not isinstance(saved, dict):
-                raise ValueError("not an object")
-            ids = SpecialIds.read(saved.get("ids"))
+        with reading(files[TOKENS], f"{name}{TOKENS}") as saved:
+            ids, added = SpecialIds.read(saved), read_added(saved)
             tokens, special = (read_texts(saved, key) for key in ("pieces", "special"))
-            added = read_added(saved.get("added"))
-        except ValueError as error:
-            raise TokenizerError(
-                f"{name}{TOKENS}: not a usable list of tokens ({error}); restore the file"
-            ) from None
         return cls(
             files[MODEL],
             tokens,
@@ -226,10 +222,10 @@ class VocabularyTokenizer(Tokenizer):
             name=name,
         )
 
+    @override
     def to_files(self) -> dict[str, bytes]:
-        """Return the content of its files by suffix."""
         saved = {
-            "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
+            "ids": self._saved_ids,
             "special": list(self._special),
             "leading_tags": self._leading_tags,
             "clean_up_spaces": self._clean_up_spaces,
@@ -239,15 +235,8 @@ class VocabularyTokenizer(Tokenizer):
         }
         return {MODEL: self._model, TOKENS: json.dumps(saved, ensure_ascii=False).encode()}
 
-    def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
-        return type(self).from_files, (self.to_files(),)
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
-        return self.encode_batch([text])[0]
-
+    @override
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts; much faster than one call for each."""
         parts = [self._parts(text) for text in texts]
         plain = [part for each in parts for part, _, _ in each if isinstance(part, str)]
         tokenised = iter(self._tokenise(plain))
@@ -256,19 +245,16 @@ class VocabularyTokenizer(Tokenizer):
             for each in parts
         ]
 
+    @override
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span (start, end) in the text of each of its ids."""
         spans: list[tuple[int, int]] = []
         for part, start, end in self._parts(text):
             inner = token_spans(self._spm, part) if isinstance(part, str) else [(0, end - start)]
             spans += [(start + first, start + last) for first, last in inner]
         return spans
 
+    @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """Return the text of ids, without special tokens, unk included.
-
-        With `unknown`, unknown tokens become these texts, in their order.
-        """
         texts = iter(unknown or ())
         tokens = []
         for i in map(int, ids):
@@ -281,8 +267,8 @@ class VocabularyTokenizer(Tokenizer):
             text = text.replace("_", " ").strip()
         return clean_up_tokenization(text) if self._clean_up_spaces else text
 
+    @override
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return the tokens of ids, special ones by name."""
         return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 
     @override
@@ -292,6 +278,7 @@ class VocabularyTokenizer(Tokenizer):
         token = self._tokens[tag_id]
         return tuple(self.encode(token)) if _TARGET_TAG.fullmatch(token) else (tag_id,)
 
+    @override
     def _special_tokens(self) -> dict[str, int]:
         tags = _LEADING_TAG if self._leading_tags else _TARGET_TAG
         return self._special | {token: i for token, i in self._ids.items() if tags.fullmatch(token)}
@@ -311,10 +298,8 @@ class VocabularyTokenizer(Tokenizer):
         return parts
 
     def _tokenise(self, texts: Sequence[str]) -> list[list[int]]:
-        try:
+        with refusing_surrogates(*texts):
             tokenised: list[list[str]] = self._spm.encode(list(texts), out_type=str) if texts else []
-        except (RuntimeError, TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
         return [[self._ids.get(token, self.unk_id) for token in tokens] for tokens in tokenised]
 
 
@@ -325,27 +310,11 @@ def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
     )
 
     def normalize(text: str) -> tuple[str, Sequence[int]]:
-        try:
+        with refusing_surrogates(text):
             normalized: tuple[str, Sequence[int]] = rules.normalize(text, with_offsets=True)
-        except (TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
         return normalized
 
     return normalize
-
-
-def _check(
-    tokens: Sequence[str], known: Mapping[str, int], ids: SpecialIds, special: Collection[str], *, where: str
-) -> None:
-    if len(known) < len(tokens):
-        twice = next(token for i, token in enumerate(tokens) if known[token] != i)
-        raise TokenizerError(f"{where}: {shown(twice)} is repeated; give each token once")
-    for kind, i in (("pad", ids.pad), ("unk", ids.unk), ("bos", ids.bos), ("eos", ids.eos)):
-        if not 0 <= i < len(tokens):
-            raise TokenizerError(f"{where}: {kind} has id {i}, but there are {len(tokens):,} tokens")
-    for token in special:
-        if not token or token not in known:
-            raise TokenizerError(f"{where}: the special token {shown(token)} is not among the tokens; add it")
 
 
 BYTES = ".bytes.json"
@@ -354,10 +323,9 @@ _BYTE_SENTINELS = 125
 _FIRST_ADDED = _FIRST_BYTE + 256 + _BYTE_SENTINELS
 # The first three take the spaces around them along, as in transformers.
 _BYTE_SPECIAL = (
-    *(
-        AddedToken(content=token, id=i, special=True, lstrip=True, rstrip=True)
-        for i, token in enumerate(("<pad>", "</s>", "<unk>"))
-    ),
+    AddedToken(content="<pad>", id=0, special=True, lstrip=True, rstrip=True),
+    AddedToken(content="</s>", id=1, special=True, lstrip=True, rstrip=True),
+    AddedToken(content="<unk>", id=2, special=True, lstrip=True, rstrip=True),
     *(
         AddedToken(content=f"<extra_id_{i}>", id=_FIRST_BYTE + 256 + i, special=True)
         for i in range(_BYTE_SENTINELS)
@@ -374,7 +342,7 @@ class ByteTokenizer(Tokenizer):
 
     Args:
         added: further tokens, in the order of their ids, which come after the sentinels'.
-        name: for error messages.
+        name: the name in error messages.
 
     Raises:
         TokenizerError: the ids of added tokens do not follow the sentinels.
@@ -392,39 +360,29 @@ class ByteTokenizer(Tokenizer):
         self._split = AddedTokens(self._own.values())
 
     @classmethod
+    @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
-        try:
-            saved = parse_json(files[BYTES])
-            tokenizer = cls(read_added(saved.get("added") if isinstance(saved, dict) else None), name=name)
-        except ValueError as error:
-            raise TokenizerError(f"{name}{BYTES}: not usable ({error}); restore the file") from None
-        if files[BYTES] != tokenizer.to_files()[BYTES]:
-            raise TokenizerError(f"{name}{BYTES}: not the description of a byte tokenizer; restore the file")
+        with reading(files[BYTES], f"{name}{BYTES}") as saved:
+            tokenizer = cls(read_added(saved), name=name)
+            if files[BYTES] != tokenizer.to_files()[BYTES]:
+                raise ValueError("not the description of a byte tokenizer")
         return tokenizer
 
+    @override
     def to_files(self) -> dict[str, bytes]:
-        """Return the content of its files by suffix."""
         saved = {"first_byte": _FIRST_BYTE, "sentinels": _BYTE_SENTINELS, **write_added(self._added)}
         return {BYTES: json.dumps(saved).encode()}
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without eos; InputError for half of a surrogate pair."""
-        return [i for i, _ in self._with_spans(text)]
-
+    @override
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of many texts."""
-        return [self.encode(text) for text in texts]
+        return [[i for i, _ in self._with_spans(text)] for text in texts]
 
+    @override
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span (start, end) in the text of each of its ids; bytes of a character have the same."""
         return [span for _, span in self._with_spans(text)]
 
+    @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """Return the text of ids, without special tokens and without bytes that are not UTF-8.
-
-        With `unknown`, unknown tokens become these texts, in their order.
-        """
         texts = iter(unknown or ())
         encoded = bytearray()
         for i in map(int, ids):
@@ -436,8 +394,8 @@ class ByteTokenizer(Tokenizer):
                 encoded.append(i - _FIRST_BYTE)
         return encoded.decode(errors="ignore")
 
+    @override
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return the tokens of ids: the character of the same number for a byte, special ones by name."""
         return [
             self._own[i].content
             if i in self._own
@@ -447,6 +405,7 @@ class ByteTokenizer(Tokenizer):
             for i in map(int, ids)
         ]
 
+    @override
     def _special_tokens(self) -> dict[str, int]:
         return {each.content: i for i, each in self._own.items() if each.special}
 
@@ -456,10 +415,8 @@ class ByteTokenizer(Tokenizer):
             if token is not None:
                 result.append((token.id, (start, end)))
                 continue
-            try:
+            with refusing_surrogates(text):
                 encoded = [character.encode() for character in text[start:end]]
-            except UnicodeEncodeError:
-                raise InputError(NOT_UNICODE) from None
             for at, bytes_of_character in enumerate(encoded, start=start):
                 result += ((_FIRST_BYTE + byte, (at, at + 1)) for byte in bytes_of_character)
         return result

@@ -9,7 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import check_stdin_once, print_table, suggest_auto_precision, warnings_on_stderr
+from heedful.cli.streams import (
+    check_stdin_once,
+    print_table,
+    suggest_auto_precision,
+    warnings_on_stderr,
+)
 from heedful.runs.options import EvaluationOptions
 from heedful.settings.options import AsJson
 
@@ -31,8 +36,8 @@ class Evaluate(EvaluationOptions):
     several times is one item with several references. `item_error_rate` is the percentage of sources with no
     correct output, and `per` the token error rate.
 
-    Words are those of the target language: that of --tgt-lang, of RUN, of the name of the first reference
-    file (ref.zh), or else of the scripts in the references. In Chinese, for example, characters count
+    Words are counted as in the target language. --tgt-lang says which it is, or RUN, or the name of the first
+    reference file (ref.zh), or else the scripts in the references. In Chinese, for example, characters count
     (docs/languages.md).
 
     Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
@@ -57,25 +62,21 @@ def command(task: Evaluate) -> None:
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
         systems, reports = evaluate(task, notify=partial(print, file=sys.stderr))
-    precision, report = systems[0].precision, reports[0]
-    seconds = round(time.monotonic() - started, 3)
+    precision, seconds = systems[0].precision, round(time.monotonic() - started, 3)
     if task.as_json:
         print(json.dumps(_as_dict(systems, reports, seconds), ensure_ascii=False))
         return
-    if len(systems) == 1:
-        for name in report.scores:
-            print(f"{name} {_shown(report, name)}  {report.signatures[name]}")
-    else:
-        _print_table(systems, reports, task.resamples)
-    for number, system in enumerate(systems):
+    _print_scores(task, systems, reports)
+    names = ["", *(system.name for system in systems[1:])]
+    for name, system in zip(names, systems, strict=True):
         if system.calibration is not None:
-            stored = f", by cross-validation; stored in {task.run}" if task.calibrate and not number else ""
-            print(f"confidence{f' of {system.name}' if number else ''}: {system.calibration}{stored}")
-    for number, system in enumerate(systems):
+            stored = f", by cross-validation; stored in {task.run}" if task.calibrate and not name else ""
+            print(f"confidence{name and f' of {name}'}: {system.calibration}{stored}")
+    for name, system in zip(names, systems, strict=True):
         if num_cut := system.num_cut:
-            print(f"cut at the length limit{f' by {system.name}' if number else ''}: {num_cut:,} outputs")
+            print(f"cut at the length limit{name and f' by {name}'}: {num_cut:,} outputs")
     used = f", in {precision}" if precision is not None else ""
-    print(f"{report.num_sentences:,} sentences in {seconds:.1f} s{used}")
+    print(f"{reports[0].num_sentences:,} sentences in {seconds:.1f} s{used}")
     if precision is not None and task.runtime.precision != "auto":
         suggest_auto_precision(precision, seconds)
 
@@ -83,7 +84,7 @@ def command(task: Evaluate) -> None:
 def _as_dict(
     systems: "Sequence[System]", reports: "Sequence[EvaluationReport]", seconds: float
 ) -> dict[str, object]:
-    """Return what --json prints: the report, or, of several systems, a list of theirs."""
+    """Return what --json prints: the report, or the reports of several systems as a list."""
     rows = [report.as_dict() | system.as_dict() for system, report in zip(systems, reports, strict=True)]
     if len(rows) == 1:
         return {**rows[0], "seconds": seconds}
@@ -91,24 +92,23 @@ def _as_dict(
     return {"systems": named, "seconds": seconds}
 
 
+def _print_scores(task: Evaluate, systems: "Sequence[System]", reports: "Sequence[EvaluationReport]") -> None:
+    signatures = reports[0].signatures
+    if len(systems) == 1:
+        for name, signature in signatures.items():
+            print(f"{name} {_shown(reports[0], name)}  {signature}")
+        return
+    shown = [[_shown(report, name) for name in signatures] for report in reports]
+    rows = [[system.name, *cells] for system, cells in zip(systems, shown, strict=True)]
+    print_table([["system", *signatures], *rows], align=str.ljust)
+    for name, signature in signatures.items():
+        print(f"{name}: {signature}")
+    if reports[-1].p_values:
+        print(f"p: paired bootstrap against {systems[0].name}, {task.resamples:,} resamples")
+
+
 def _shown(report: "EvaluationReport", name: str) -> str:
     """Return a score, half the width of its interval, and the p-value of its difference to the baseline."""
     shown = f"{report.scores[name]:.2f}"
     shown += f" ± {report.confidence[name]:.2f}" if name in report.confidence else ""
     return shown + (f" (p = {report.p_values[name]:.4f})" if name in report.p_values else "")
-
-
-def _print_table(
-    systems: "Sequence[System]", reports: "Sequence[EvaluationReport]", num_resamples: int
-) -> None:
-    names = list(reports[0].scores)
-    rows = [["system", *names]]
-    rows += [
-        [system.name, *(_shown(report, name) for name in names)]
-        for system, report in zip(systems, reports, strict=True)
-    ]
-    print_table(rows)
-    for name, signature in reports[0].signatures.items():
-        print(f"{name}: {signature}")
-    if reports[-1].p_values:
-        print(f"p: paired bootstrap against {systems[0].name}, {num_resamples:,} resamples")

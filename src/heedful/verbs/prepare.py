@@ -18,7 +18,7 @@ class Prepare:
     `heedful train` takes them as --pairs OUTPUT.
 
     Each shard becomes a file with the same bytes wherever it was made. Without tokenizer.bundle, a vocabulary
-    is trained on the first pairs of each shard. Settings are those of the training. A shard that is done
+    is trained on the first pairs of each shard. Settings are as for the training. A shard that is done
     stays done: --resume goes on with the others, also in several processes at the same time.
 
     Examples:

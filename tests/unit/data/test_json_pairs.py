@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heedful.data.corpora import load_text
-from heedful.data.files import PairFiles, ParallelText
+from heedful.data.files import PairFiles, ParallelText, load_text
 from heedful.errors import CorpusError
 
 Rows = list[dict[str, Any]]

@@ -142,7 +142,7 @@ def test_a_damaged_list_is_named(tmp_path: Path, damage: bytes) -> None:
     with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json"):
         TokenizerPair.load(tmp_path)
     (tmp_path / "tokenizer.pieces.json").unlink()
-    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: no such file"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json"):
         TokenizerPair.load(tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 from heedful.data.cleaning.pair import Pair, language_identifier
 from heedful.data.cleaning.registry import FILTERS, Filter, PairChecker, of_pair
-from heedful.data.cleaning.survey import Survey, TextCounts, survey
+from heedful.data.cleaning.survey import Survey, TextCounts, draw, survey
 
 __all__ = [
     "FILTERS",
@@ -11,6 +11,7 @@ __all__ = [
     "PairChecker",
     "Survey",
     "TextCounts",
+    "draw",
     "language_identifier",
     "of_pair",
     "survey",

@@ -31,43 +31,28 @@ MIN_PAIRS = 1000
 
 
 def duplicate_pair(survey: Survey) -> Mask:
-    """The same pair has come before.
-
-    Source: OpusFilter remove_duplicates, Bifixer.
-    """
+    """The same pair has come before."""
     return _repeated(survey.pairs)
 
 
 def near_duplicate(survey: Survey) -> Mask:
-    """A pair that differs in case, digits and punctuation alone has come before.
-
-    Source: Bifixer's hash of near-duplicates.
-    """
+    """A pair that differs in case, digits and punctuation alone has come before."""
     return _repeated(survey.shapes) & ~_repeated(survey.pairs)
 
 
 def duplicate_source(survey: Survey) -> Mask:
-    """The same source has come before, with another target.
-
-    Source: Mozilla's pipeline keeps one pair for each target.
-    """
+    """The same source has come before, with another target."""
     return _repeated(survey.sources) & ~_repeated(survey.pairs)
 
 
 def in_held_out(survey: Survey, name: str) -> Mask | None:
-    """The pair is in the held-out set.
-
-    Source: OpusFilter remove_duplicates with its overlap.
-    """
+    """The pair is in the held-out set."""
     held_out = survey.held_out.get(name)
     return None if held_out is None else np.isin(survey.pairs, held_out.pairs)
 
 
 def nearly_in_held_out(survey: Survey, name: str) -> Mask | None:
-    """A pair that differs in case, digits and punctuation alone is in the held-out set.
-
-    Source: as in_held_out, by Bifixer's hash of near-duplicates.
-    """
+    """A pair that differs in case, digits and punctuation alone is in the held-out set."""
     held_out = survey.held_out.get(name)
     if held_out is None:
         return None
@@ -75,10 +60,7 @@ def nearly_in_held_out(survey: Survey, name: str) -> Mask | None:
 
 
 def source_in_held_out(survey: Survey, name: str) -> Mask | None:
-    """The source is in the held-out set, with another target.
-
-    Source: heedful train warns of them.
-    """
+    """The source is in the held-out set, with another target."""
     held_out = survey.held_out.get(name)
     if held_out is None:
         return None
@@ -90,8 +72,6 @@ def outlier(survey: Survey) -> Mask | None:
 
     The difference of a target from its expected length, over the square root of both, is about normal; the
     standard deviation is estimated from the median. Not applied to corpora of under 1,000 pairs.
-
-    Source: Gale and Church, "A Program for Aligning Sentences in Bilingual Corpora" (1993).
     """
     src, tgt = survey.src_lengths.astype(np.float64), survey.tgt_lengths.astype(np.float64)
     if len(src) < MIN_PAIRS or not src.sum() or not tgt.sum():
@@ -104,10 +84,7 @@ def outlier(survey: Survey) -> Mask | None:
 
 
 def other_script(survey: Survey) -> Callable[[Pair], bool] | None:
-    """Over half of the letters of a side are in a script that is rare there in the corpus (under 5 %).
-
-    Source: OpusFilter CharacterScoreFilter (all letters), hardrules no_script_inconsistencies.
-    """
+    """Over half of the letters of a side are in a script that is rare there in the corpus (under 5 %)."""
     texts = (survey.src, survey.tgt)
     if not all(text.scripts for text in texts):
         return None
@@ -127,8 +104,6 @@ def other_language(survey: Survey) -> Callable[[Pair], bool] | None:
     """A side is in another language: its own has a probability below 0.05, and another one over 0.5.
 
     Not applied to sentences of under 20 letters; similar languages count as one.
-
-    Source: OpusCleaner fastText, OpusFilter Lingua, hardrules no_wrong_language; here py3langid.
     """
     (src, tgt), identifier = survey.languages, survey.identifier
     if identifier is None or src is None or tgt is None:
@@ -147,8 +122,6 @@ def swapped_languages(survey: Survey) -> Callable[[Pair], bool] | None:
 
     The product of both probabilities is over 0.1, and a hundred times that of the right direction. One of
     both has at least 20 letters.
-
-    Source: hardrules no_wrong_language finds both; here py3langid.
     """
     (src, tgt), identifier = survey.languages, survey.identifier
     if identifier is None or src is None or tgt is None or alike(src, tgt):

@@ -1,8 +1,12 @@
-"""Filters that look at one pair: its lengths, its characters, its content, and its encoding."""
+"""Filters that look at one pair, or at each side of it: lengths, characters, content, and encoding.
+
+docs/corpus.md says which other tools have which filter.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import wraps
 from html.entities import html5
 from itertools import pairwise
 from operator import eq
@@ -21,31 +25,31 @@ SHORTEST_MEAN, LONGEST_MEAN = 2.0, 20.0
 MIN_WORDS_OF_A_MEAN = 5
 
 
-def empty(pair: Pair) -> bool:
-    """A side is empty or only white space.
+def of_each_side(check: Callable[[Sentence], bool]) -> Callable[[Pair], bool]:
+    """Make a check of a sentence a filter: source or target has the fault."""
 
-    Source: OpusCleaner remove_empty_lines, hardrules no_empty.
-    """
+    @wraps(check)
+    def check_pair(pair: Pair) -> bool:
+        return check(pair.src) or check(pair.tgt)
+
+    return check_pair
+
+
+def empty(pair: Pair) -> bool:
+    """A side is empty or only white space."""
     return not (pair.src.text.strip() and pair.tgt.text.strip())
 
 
-def too_long(pair: Pair) -> bool:
-    """A side has over 150 words or 1,024 characters.
-
-    Source: OpusCleaner max_length (150 words; OpusFilter LengthFilter: 100), hardrules not_too_long (1,024
-    characters).
-    """
-    return any(
-        len(sentence.text) > MAX_CHARACTERS or len(sentence.words) > MAX_WORDS for sentence in pair.sentences
-    )
+@of_each_side
+def too_long(side: Sentence) -> bool:
+    """A side has over 150 words or 1,024 characters."""
+    return len(side.text) > MAX_CHARACTERS or len(side.words) > MAX_WORDS
 
 
-def too_short(pair: Pair) -> bool:
-    """A side has fewer than 3 words, or 3 letters in a script without spaces.
-
-    Source: hardrules not_too_short (OpusCleaner and OpusFilter take a single word).
-    """
-    return any((s.num_letters if s.is_unspaced else len(s.words)) < MIN_WORDS for s in pair.sentences)
+@of_each_side
+def too_short(side: Sentence) -> bool:
+    """A side has fewer than 3 words, or 3 letters in a script without spaces."""
+    return (side.num_letters if side.is_unspaced else len(side.words)) < MIN_WORDS
 
 
 def length_ratio(pair: Pair) -> bool:
@@ -53,48 +57,33 @@ def length_ratio(pair: Pair) -> bool:
 
     In both, because a Chinese character corresponds to several Latin letters and has three bytes. Headings
     and short sentences may differ by any factor.
-
-    Source: hardrules length_ratio (3; in bytes for Chinese, Japanese and Korean), OpusFilter
-    LengthRatioFilter (3), OpusCleaner src_trg_ratio.
     """
     src, tgt = pair.src.text, pair.tgt.text
     return _unlike(len(src), len(tgt)) and _unlike(len(src.encode()), len(tgt.encode()))
 
 
-def long_word(pair: Pair) -> bool:
-    """A word has over 40 characters; addresses and text in scripts without spaces do not count.
+@of_each_side
+def long_word(side: Sentence) -> bool:
+    """A word has over 40 characters; addresses and text in scripts without spaces do not count."""
+    if len(side.text) <= MAX_WORD:
+        return False
+    return any(len(part) > MAX_WORD and "/" not in part and "@" not in part for part in side.spaced_parts)
 
-    Source: OpusFilter LongWordFilter (40), OpusCleaner max_word_length (150).
-    """
-    return any(map(_has_long_word, pair.sentences))
 
-
-def word_length(pair: Pair) -> bool:
+@of_each_side
+def word_length(side: Sentence) -> bool:
     """The words of a side, of 5 words or more, have under 2 or over 20 characters on average.
 
     Punctuation between spaces is not counted as a word.
-
-    Source: OpusFilter AverageWordLengthFilter (2 and 20, of any number of words, punctuation included).
     """
-    return any(map(_has_odd_words, pair.sentences))
-
-
-def _has_long_word(sentence: Sentence) -> bool:
-    if len(sentence.text) <= MAX_WORD:
+    if side.is_unspaced or not _are_odd(len(side.words), side.num_visible):
         return False
-    return any(len(part) > MAX_WORD and "/" not in part and "@" not in part for part in sentence.spaced_parts)
+    words = [word for word in side.words if any(map(str.isalnum, word))]
+    return len(words) >= MIN_WORDS_OF_A_MEAN and _are_odd(len(words), sum(map(len, words)))
 
 
-def _has_odd_words(sentence: Sentence) -> bool:
-    words = sentence.words
-    if sentence.is_unspaced or SHORTEST_MEAN * len(words) <= sentence.num_visible <= LONGEST_MEAN * len(
-        words
-    ):
-        return False
-    words = [word for word in words if any(map(str.isalnum, word))]
-    if len(words) < MIN_WORDS_OF_A_MEAN:
-        return False
-    return not SHORTEST_MEAN * len(words) <= sum(map(len, words)) <= LONGEST_MEAN * len(words)
+def _are_odd(num_words: int, num_characters: int) -> bool:
+    return not SHORTEST_MEAN * num_words <= num_characters <= LONGEST_MEAN * num_words
 
 
 def _unlike(first: int, second: int) -> bool:
@@ -122,118 +111,84 @@ _BREADCRUMBS = re.compile(r"\s[>|→←•·]\s")
 MAX_BREADCRUMBS = 2
 
 
-def no_letters(pair: Pair) -> bool:
-    """A side has no letter at all.
-
-    Source: hardrules no_only_symbols (over 90 % no letters).
-    """
-    return not (pair.src.num_letters and pair.tgt.num_letters)
+@of_each_side
+def no_letters(side: Sentence) -> bool:
+    """A side has no letter at all."""
+    return not side.num_letters
 
 
-def many_digits(pair: Pair) -> bool:
-    """At least half of the characters of a side are digits.
-
-    Source: hardrules no_only_numbers (0.5).
-    """
-    return any(sentence.num_digits >= DIGITS_SHARE * sentence.num_visible for sentence in pair.sentences)
+@of_each_side
+def many_digits(side: Sentence) -> bool:
+    """At least half of the characters of a side are digits."""
+    return side.num_digits >= DIGITS_SHARE * side.num_visible
 
 
-def few_letters(pair: Pair) -> bool:
-    """Under half of the characters of a side are letters.
-
-    Source: OpusCleaner alpha_ratio (letters 0.5), OpusFilter AlphabetRatioFilter (0.75).
-    """
-    return any(sentence.num_letters < LETTERS_SHARE * sentence.num_visible for sentence in pair.sentences)
+@of_each_side
+def few_letters(side: Sentence) -> bool:
+    """Under half of the characters of a side are letters."""
+    return side.num_letters < LETTERS_SHARE * side.num_visible
 
 
-def control_characters(pair: Pair) -> bool:
-    """A side has control characters, replacement characters, or private and undefined ones.
-
-    Source: hardrules no_unicode_noise.
-    """
-    return any(_NOISE.search(sentence.text) is not None for sentence in pair.sentences)
+@of_each_side
+def control_characters(side: Sentence) -> bool:
+    """A side has control characters, replacement characters, or private and undefined ones."""
+    return _NOISE.search(side.text) is not None
 
 
-def html(pair: Pair) -> bool:
-    """A side has an HTML tag or character reference.
-
-    Source: OpusFilter HtmlTagFilter; OpusCleaner deescape-special-chars, which replaces references.
-    """
-    return any(
-        ("<" in sentence.text and _TAG.search(sentence.text) is not None)
-        or ("&" in sentence.text and any(map(_is_reference, _ENTITY.finditer(sentence.text))))
-        for sentence in pair.sentences
-    )
+@of_each_side
+def html(side: Sentence) -> bool:
+    """A side has an HTML tag or character reference."""
+    has_tag = "<" in side.text and _TAG.search(side.text) is not None
+    references = _ENTITY.finditer(side.text) if "&" in side.text else ()
+    return has_tag or any(match[1] is None or f"{match[1]};" in html5 for match in references)
 
 
-def escaped_characters(pair: Pair) -> bool:
-    r"""A side has an escape sequence such as \xc3 or \u00e9.
-
-    Source: hardrules no_escaped_unicode.
-    """
-    return any(
-        "\\" in sentence.text and _ESCAPED.search(sentence.text) is not None for sentence in pair.sentences
-    )
+@of_each_side
+def escaped_characters(side: Sentence) -> bool:
+    r"""A side has an escape sequence such as \xc3 or \u00e9."""
+    return "\\" in side.text and _ESCAPED.search(side.text) is not None
 
 
-def placeholders(pair: Pair) -> bool:
-    """A side has remains of templates or of markup: {{ }} %s +++ *** ="...
-
-    Source: hardrules no_literals (it has "Re:" too).
-    """
-    return any(literal in sentence.text for sentence in pair.sentences for literal in _LITERALS)
+@of_each_side
+def placeholders(side: Sentence) -> bool:
+    """A side has remains of templates or of markup: {{ }} %s +++ *** ="..."""
+    return any(literal in side.text for literal in _LITERALS)
 
 
-def breadcrumbs(pair: Pair) -> bool:
+@of_each_side
+def breadcrumbs(side: Sentence) -> bool:
     """A side has 2 or more separators of menu items, such as > or |.
 
     » counts if no « opens a quotation.
-
-    Source: hardrules no_breadcrumbs.
     """
-    return any(
-        len(_BREADCRUMBS.findall(sentence.text)) >= MAX_BREADCRUMBS
-        or (sentence.text.count(" » ") >= MAX_BREADCRUMBS and "«" not in sentence.text)
-        for sentence in pair.sentences
-    )
+    has_quotes = side.text.count(" » ") >= MAX_BREADCRUMBS and "«" not in side.text
+    return has_quotes or len(_BREADCRUMBS.findall(side.text)) >= MAX_BREADCRUMBS
 
 
-def spaced_letters(pair: Pair) -> bool:
+@of_each_side
+def spaced_letters(side: Sentence) -> bool:
     """A side has s p a c e s between five letters or more, of one case except for the first.
 
     A formula such as L x B x D has both cases.
-
-    Source: hardrules no_space_noise.
     """
-    return any(map(_has_spaced_letters, pair.sentences))
+    runs = (match[0].strip()[1:] for match in _SPACED.finditer(" " + side.text))
+    return any(run.islower() or run.isupper() for run in runs)
 
 
-def glued_words(pair: Pair) -> bool:
+@of_each_side
+def glued_words(side: Sentence) -> bool:
     """A side has a word like HomeNewsContact: three capitalised ones without spaces.
 
     Names within text of a script without spaces are no such words.
-
-    Source: hardrules no_glued_words.
     """
-    words = (word for sentence in pair.sentences for word in sentence.words)
-    return any(_is_glued(word) and not is_unspaced(word) for word in words)
-
-
-def _is_reference(match: re.Match[str]) -> bool:
-    return match[1] is None or f"{match[1]};" in html5
-
-
-def _has_spaced_letters(sentence: Sentence) -> bool:
-    runs = (match[0].strip()[1:] for match in _SPACED.finditer(" " + sentence.text))
-    return any(run.islower() or run.isupper() for run in runs)
+    return any(_is_glued(word) and not is_unspaced(word) for word in side.words)
 
 
 def _is_glued(word: str) -> bool:
     if len(word) < 6 or not word[1:].isalpha() or word[1:].islower() or word.isupper():
         return False
     starts = [i for i, letter in enumerate(word) if letter.isupper()]
-    starts.append(len(word))
-    parts = [word[start:end] for start, end in pairwise(starts)]
+    parts = [word[start:end] for start, end in pairwise([*starts, len(word)])]
     return len(parts) >= 3 and all(len(part) >= 2 for part in parts[:3])
 
 
@@ -265,28 +220,18 @@ def identical(pair: Pair) -> bool:
     """Source and target are the same text except for case, digits and punctuation; names and formulas may be.
 
     A text has three lower-case words of two letters or more, or ten letters in a script without spaces.
-
-    Source: hardrules no_identical; OpusFilter SimilarityFilter and LongestCommonSubstringFilter (0.9).
     """
     return pair.src.num_letters > 0 and pair.src.shape == pair.tgt.shape and _is_text(pair.src)
 
 
-def only_addresses(pair: Pair) -> bool:
-    """A side has only web or e-mail addresses.
-
-    Source: hardrules no_urls.
-    """
-    return any(
-        _may_have_address(sentence.text) and not any(map(str.isalpha, _ADDRESS.sub("", sentence.text)))
-        for sentence in pair.sentences
-    )
+@of_each_side
+def only_addresses(side: Sentence) -> bool:
+    """A side has only web or e-mail addresses."""
+    return _may_have_address(side.text) and not any(map(str.isalpha, _ADDRESS.sub("", side.text)))
 
 
 def addresses_differ(pair: Pair) -> bool:
-    """Source and target have different web or e-mail addresses.
-
-    Source: OpusCleaner url_mismatch.
-    """
+    """Source and target have different web or e-mail addresses."""
     if not (_may_have_address(pair.src.text) or _may_have_address(pair.tgt.text)):
         return False
     return _addresses(pair.src.text) != _addresses(pair.tgt.text)
@@ -296,9 +241,6 @@ def numbers_differ(pair: Pair) -> bool:
     """Source and target have numbers in digits, and under half of them are shared.
 
     Trailing zeros and separators of thousands and decimals are ignored; 3 p.m. may be 15:00.
-
-    Source: OpusCleaner num_mismatch (1), OpusFilter NonZeroNumeralsFilter (0.5), hardrules
-    no_number_inconsistencies.
     """
     if not (pair.src.num_digits and pair.tgt.num_digits):
         return False
@@ -319,8 +261,6 @@ def terminal_punctuation(pair: Pair) -> bool:
     The penalty is the difference, plus one for each mark of a side after its first. A mark counts only at the
     end or before a capital letter, which excludes abbreviations; several in a row count as one. Text in a
     script without spaces may have none, for example Thai.
-
-    Source: OpusFilter TerminalPunctuationFilter (-2 = -log(1 + 6.4); it counts every mark).
     """
     src, tgt = (len(_TERMINALS.findall(sentence.text)) for sentence in pair.sentences)
     if (pair.src.is_unspaced and not src) or (pair.tgt.is_unspaced and not tgt):
@@ -329,10 +269,7 @@ def terminal_punctuation(pair: Pair) -> bool:
 
 
 def repeated_words(pair: Pair) -> bool:
-    """A side has a sequence of up to 10 words four or more times in a row, and the other side has none.
-
-    Source: OpusFilter RepetitionFilter (three times), hardrules no_repeated_words (twice).
-    """
+    """A side has a sequence of up to 10 words four or more times in a row, and the other side has none."""
     return _repeats(pair.src) != _repeats(pair.tgt)
 
 
@@ -340,8 +277,6 @@ def brackets(pair: Pair) -> bool:
     """Brackets are balanced in only one of source and target, and differ in number.
 
     So "(2)(b)" may become "(2)b)".
-
-    Source: hardrules no_paren.
     """
     src, tgt = pair.src.text, pair.tgt.text
     return _balanced(src) != _balanced(tgt) and any(src.count(b) != tgt.count(b) for b in ")]}")
@@ -401,10 +336,7 @@ _LIKELY = re.compile("[^\x00-\x7f]{2}|[ÂÃâ]")
 
 
 def mojibake(survey: Survey) -> Callable[[Pair], bool] | None:
-    """A side was decoded with the wrong encoding, and can be repaired: "FÃ¤hre" for "Fähre".
-
-    Source: Bifixer and ftfy, hardrules no_bad_encoding; here ftfy.
-    """
+    """A side was decoded with the wrong encoding, and can be repaired: "FÃ¤hre" for "Fähre"."""
     del survey
     try:
         from ftfy import fix_encoding

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from heedful.data.files import IsFaulty, plain_name
 from heedful.errors import ConfigError, suggestion
@@ -19,13 +18,7 @@ class _Shapes(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         category = unicodedata.category(chr(code))
-        shape = " "
-        if category[0] in "LM":
-            shape = chr(code)
-        elif category == "Nd":
-            shape = "0"
-        elif category == "Cf":
-            shape = ""
+        shape = chr(code) if category[0] in "LM" else {"Nd": "0", "Cf": ""}.get(category, " ")
         self[code] = shape
         return shape
 
@@ -93,11 +86,7 @@ class Pair:
 
 
 def faulty_by(filters: Sequence[str]) -> IsFaulty:
-    """Return a function of source and target: whether a filter of a plugin finds a fault in them.
-
-    Raises:
-        ConfigError: there is no such filter.
-    """
+    """Return a function that says whether a filter of a plugin finds a fault in a source and a target."""
     checks: list[Callable[[Pair], bool]] = [part(each, "data.filters") for each in filters]
 
     def is_faulty(src: str, tgt: str) -> bool:
@@ -123,20 +112,8 @@ _ALIKE = (
 )  # fmt: skip
 
 
-class Identifier(Protocol):
-    """Identifies the language of a text."""
-
-    def best(self, text: str) -> tuple[str, float]:
-        """Return the most probable language, and its probability."""
-        ...
-
-    def probabilities(self, text: str) -> dict[str, float]:
-        """Return the probability of each language."""
-        ...
-
-
-class _Py3langid:
-    """py3langid on the first characters of a text."""
+class Identifier:
+    """Identifies the language of a text by its first characters, with py3langid."""
 
     def __init__(self) -> None:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -147,10 +124,12 @@ class _Py3langid:
         self._rank = lru_cache(maxsize=4)(identifier.rank)
 
     def best(self, text: str) -> tuple[str, float]:
+        """Return the most probable language, and its probability."""
         language, probability = self._classify(text[:_ENOUGH_CHARACTERS])
         return str(language), float(probability)
 
     def probabilities(self, text: str) -> dict[str, float]:
+        """Return the probability of each language."""
         return dict(self._rank(text[:_ENOUGH_CHARACTERS]))
 
 
@@ -158,7 +137,7 @@ class _Py3langid:
 def language_identifier() -> Identifier | None:
     """Return the identifier, loaded once; None if py3langid is not installed."""
     try:
-        return _Py3langid()
+        return Identifier()
     except ImportError:
         return None
 
@@ -166,7 +145,7 @@ def language_identifier() -> Identifier | None:
 def majority_language(sentences: Sequence[Sentence], identifier: Identifier) -> str | None:
     """Return the language of a text; None if there is none, or too little text.
 
-    It is that of most lines that are long enough, or else that of nearly all passages of several lines.
+    It is the language of most lines that are long enough, or else of nearly all passages of several lines.
     """
     lines = [sentence.text for sentence in sentences if sentence.num_letters >= MIN_LETTERS]
     return _voted(lines, _MAJORITY, identifier) or _voted(_passages(sentences), _NEARLY_ALL, identifier)
@@ -197,16 +176,11 @@ def language_of_name(path: Path, identifier: Identifier) -> str | None:
     return ending if ending in identifier.probabilities("") else None
 
 
-def known_language(name: str, identifier: Identifier) -> str:
-    """Return the language code if the identifier knows it.
-
-    Raises:
-        ConfigError: it does not.
-    """
+def check_language(name: str, identifier: Identifier) -> None:
+    """Raise a ConfigError if the identifier does not know a language code."""
     known = identifier.probabilities("")
     if name not in known:
         raise ConfigError(f"unknown language {name!r}{suggestion(name, known)}")
-    return name
 
 
 def alike(first: str, second: str) -> bool:
@@ -242,5 +216,5 @@ def main_scripts(characters: Mapping[str, int]) -> frozenset[str]:
 
 
 def foreign_letters(characters: Iterable[str], scripts: frozenset[str]) -> frozenset[str]:
-    """Return those of the characters that are letters of other scripts."""
+    """Return the characters that are letters of other scripts."""
     return frozenset(c for c in characters if (script := script_of(c)) is not None and script not in scripts)

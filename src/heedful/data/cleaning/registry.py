@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
+import numpy as np
+
 from heedful.data.cleaning import corpus_filters as corpus
 from heedful.data.cleaning import filters as pair_filters
 from heedful.data.cleaning.pair import Pair
@@ -18,7 +20,7 @@ class Filter:
     """A named check of pairs.
 
     Attributes:
-        name: on the command line and in reports.
+        name: the name on the command line and in reports.
         finds: a description of the faults, the first sentence of its docstring.
         build: returns the check for a corpus, or None if the filter cannot be applied to it.
         removes: whether `--fix` removes the pairs by default.
@@ -37,17 +39,23 @@ def of_pair(name: str, check: Check, *, removes: bool = True) -> Filter:
     return Filter(name, _first_line(check), lambda survey: check, removes)
 
 
-def _of_corpus(name: str, mask: Callable[[Survey], corpus.Mask | None], *, removes: bool = True) -> Filter:
-    """Return a filter that marks pairs of a corpus."""
+def _of_corpus(
+    name: str,
+    find: Callable[[Survey], corpus.Mask | Check | None],
+    *,
+    removes: bool = True,
+    needs: str | None = None,
+) -> Filter:
+    """Return a filter that marks pairs of a corpus, or that checks a pair in a way that depends on it."""
 
     def build(survey: Survey) -> Check | None:
-        marks = mask(survey)
-        if marks is None:
-            return None
-        flags = marks.tobytes()
+        found = find(survey)
+        if not isinstance(found, np.ndarray):
+            return found
+        flags = found.tobytes()
         return lambda pair: flags[pair.index] != 0
 
-    return Filter(name, _first_line(mask), build, removes)
+    return Filter(name, _first_line(find), build, removes, needs)
 
 
 def _of_held_out(name: str, description: str) -> Iterator[Filter]:
@@ -59,13 +67,6 @@ def _of_held_out(name: str, description: str) -> Iterator[Filter]:
     ):
         each = _of_corpus(f"{prefix}-{name}", partial(mask, name=name), removes=removes)
         yield replace(each, finds=_first_line(mask).replace("held-out", description))
-
-
-def _of_survey(
-    name: str, build: Callable[[Survey], Check | None], *, needs: str | None = None, removes: bool = True
-) -> Filter:
-    """Return a filter whose check of a pair depends on the corpus."""
-    return Filter(name, _first_line(build), build, removes, needs)
 
 
 def _first_line(function: Callable[..., object]) -> str:
@@ -86,9 +87,9 @@ FILTERS: tuple[Filter, ...] = (
     of_pair("no-letters", pair_filters.no_letters),
     of_pair("many-digits", pair_filters.many_digits, removes=False),
     of_pair("few-letters", pair_filters.few_letters, removes=False),
-    _of_survey("script", corpus.other_script),
-    _of_survey("language", corpus.other_language, needs="py3langid"),
-    _of_survey("swapped", corpus.swapped_languages, needs="py3langid"),
+    _of_corpus("script", corpus.other_script),
+    _of_corpus("language", corpus.other_language, needs="py3langid"),
+    _of_corpus("swapped", corpus.swapped_languages, needs="py3langid"),
     of_pair("identical", pair_filters.identical),
     of_pair("only-addresses", pair_filters.only_addresses),
     of_pair("addresses-differ", pair_filters.addresses_differ, removes=False),
@@ -97,7 +98,7 @@ FILTERS: tuple[Filter, ...] = (
     of_pair("repeated-words", pair_filters.repeated_words),
     of_pair("brackets", pair_filters.brackets, removes=False),
     of_pair("control-characters", pair_filters.control_characters),
-    _of_survey("mojibake", pair_filters.mojibake, needs="ftfy"),
+    _of_corpus("mojibake", pair_filters.mojibake, needs="ftfy"),
     of_pair("html", pair_filters.html),
     of_pair("escaped-characters", pair_filters.escaped_characters),
     of_pair("placeholders", pair_filters.placeholders),

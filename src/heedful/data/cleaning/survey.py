@@ -1,12 +1,13 @@
 """Survey a whole corpus before its pairs are checked: one pass, 32 bytes for each pair."""
 
-import random
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from random import Random
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from heedful.data.cleaning.pair import (
     Pair,
     Sentence,
     alike,
-    known_language,
+    check_language,
     language_of_name,
     main_scripts,
     majority_language,
@@ -27,6 +28,7 @@ _SAMPLE = 2000  # pairs whose languages are identified
 _MAX_WORDS = 2_000_000  # distinct words counted; beyond them, words that occurred once are dropped
 
 Keys = npt.NDArray[np.int64]
+_Item = TypeVar("_Item")
 
 
 class TextCounts:
@@ -71,13 +73,11 @@ class Survey:
         pairs: a key of the exact pair.
         shapes: a key of the pair without case, digits and punctuation; as in `pairs` if a side has no letter.
         sources: a key of the source.
-        src_lengths: characters of the source.
-        tgt_lengths: characters of the target.
-        src: characters and words of the source text.
-        tgt: characters and words of the target text.
+        src_lengths, tgt_lengths: characters of source and target.
+        src, tgt: the characters and words of the source and the target text.
         held_out: "valid" and "test", if provided.
-        identifier: of languages, or None.
-        languages: of source and target; None if unknown.
+        identifier: the identifier of languages, or None.
+        languages: the languages of source and target; None if unknown.
     """
 
     pairs: Keys
@@ -122,19 +122,14 @@ def survey(
     Args:
         rows: the pairs.
         held_out: the pairs of validation and test sets, by name.
-        identifier: from `language_identifier`.
-        languages: of source and target; None: found by the names of the files and the text.
-        files: those of source and target.
-
-    Raises:
-        ConfigError: a language is unknown to the identifier.
-        CorpusError: the text cannot be read.
+        identifier: what `language_identifier` returns; ConfigError if it does not know a language.
+        languages: the languages of source and target; None: found by the names of the files and the text.
+        files: the files of source and target.
     """
     pairs, shapes, sources = array("q"), array("q"), array("q")
     src_lengths, tgt_lengths = array("i"), array("i")
     src, tgt = TextCounts(), TextCounts()
-    sample: list[Pair] = []
-    draw = random.Random(0)
+    sample, random = list[Pair](), Random(0)
     for index, row in enumerate(rows):
         pair = Pair(row.src, row.tgt, index=index)
         pairs.append(pair_key(pair))
@@ -144,10 +139,7 @@ def survey(
         tgt_lengths.append(len(row.tgt))
         src.add(row.src)
         tgt.add(row.tgt)
-        if len(sample) < _SAMPLE:
-            sample.append(pair)
-        elif (slot := int(draw.random() * (index + 1))) < _SAMPLE:
-            sample[slot] = pair
+        draw(pair, sample, size=_SAMPLE, seen=index + 1, random=random)
     return Survey(
         pairs=np.frombuffer(pairs, dtype=np.int64),
         shapes=np.frombuffer(shapes, dtype=np.int64),
@@ -162,13 +154,18 @@ def survey(
     )
 
 
+def draw(item: _Item, sample: list[_Item], *, size: int, seen: int, random: Random) -> None:
+    """Keep a random sample of the items that were seen, this one included (reservoir sampling)."""
+    if len(sample) < size:
+        sample.append(item)
+    elif (slot := int(random.random() * seen)) < size:
+        sample[slot] = item
+
+
 def _held_out(rows: Iterable[Row]) -> HeldOut:
     pairs = [Pair(row.src, row.tgt) for row in rows]
-    return HeldOut(
-        pairs=np.array([pair_key(pair) for pair in pairs], dtype=np.int64),
-        shapes=np.array([shape_key(pair) for pair in pairs], dtype=np.int64),
-        sources=np.array([hash(pair.src.text) for pair in pairs], dtype=np.int64),
-    )
+    keys = (map(pair_key, pairs), map(shape_key, pairs), (hash(pair.src.text) for pair in pairs))
+    return HeldOut(*(np.fromiter(each, np.int64) for each in keys))
 
 
 def _languages(
@@ -181,7 +178,7 @@ def _languages(
         return None, None
     for name in languages:
         if name is not None:
-            known_language(name, identifier)
+            check_language(name, identifier)
     src, tgt = (
         languages[i]
         or _language_of_text([pair.sentences[i] for pair in sample], identifier, files[i : i + 1])
