@@ -18,7 +18,7 @@ from heedful.errors import ConfigError, StopTraining
 from heedful.runs.train import train
 from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.run import Config
-from heedful.training import Event, StepEvent
+from heedful.training.events import Event, StepEvent
 
 SETTINGS: dict[str, object] = {
     "train.max_steps": 4,

@@ -30,7 +30,7 @@ from heedful.text import TokenizerPair
 
 if TYPE_CHECKING:
     from heedful.data.store import ParallelStore
-    from heedful.training import SkippedEvent
+    from heedful.training.events import SkippedEvent
 
 CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
 SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"

@@ -15,7 +15,7 @@ from heedful.settings.run import Config
 from heedful.storage.torch_weights import unique_weights
 from heedful.text import TokenizerPair
 from heedful.text.round_trip import RoundTrip
-from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.events import Event, NoticeEvent, WarningEvent
 
 Listener = Callable[[Event], None]
 

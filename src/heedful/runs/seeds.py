@@ -18,7 +18,7 @@ from heedful.runtime.durable import put_file_in_place
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.storage.bundle import CARD_FILE, resolve_bundle, stored_scores
-from heedful.training import NoticeEvent
+from heedful.training.events import NoticeEvent
 
 TABLE = "seeds.json"
 # What a model depends on, besides the text, its seed and the limits of the training.

@@ -37,25 +37,22 @@ from heedful.settings.options import TrainingPrecision
 from heedful.settings.plugins import part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
-from heedful.training import (
+from heedful.training.checkpoint import latest_checkpoint, set_damaged_aside
+from heedful.training.events import (
+    CUT_OUTPUTS,
     EndEvent,
     Event,
     EventLog,
-    Scores,
     SkippedEvent,
     TensorBoardLog,
-    Trainer,
-    TrainerCallbacks,
-    latest_checkpoint,
-    measure_nll,
     summary_writer,
 )
-from heedful.training.checkpoint import set_damaged_aside
-from heedful.training.events import CUT_OUTPUTS
-from heedful.training.memory import memory_for_steps
+from heedful.training.loop import Trainer
+from heedful.training.memory import limited_onednn_cache
 from heedful.training.parallel.distributed import leave_process_group, note_start
 from heedful.training.schedule import LearningRate
-from heedful.training.step import LossFunction
+from heedful.training.state import Scores, TrainerCallbacks
+from heedful.training.step import LossFunction, measure_nll
 
 DECODED_METRICS = ("bleu", "chrf", "exact")
 
@@ -154,8 +151,8 @@ def train(  # noqa: PLR0913
             if resume:
                 _resume(trainer, run, notices)
                 run.write_config(prepared.config, commands)
-                log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
-                report.drop_after(trainer.progress.step)
+                log.drop_after(trainer.run.progress.step, validated_step=trainer.run.progress.validated_step)
+                report.drop_after(trainer.run.progress.step)
             else:
                 note_start(run.path)
                 run.start(prepared.config, prepared.tokenizers, commands)
@@ -280,7 +277,7 @@ def _fit(
     """Train to the end; one of the trainer's listeners writes curves for a program."""
     if track is None:
         return trainer.fit()
-    with closing(TensorBoardLog(run.path / track, run.log_file, trainer.progress.seconds)) as curves:
+    with closing(TensorBoardLog(run.path / track, run.log_file, trainer.run.progress.seconds)) as curves:
         listeners.append(curves)
         return trainer.fit()
 

@@ -6,9 +6,9 @@ from statistics import median
 
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config
-from heedful.training.checkpoint import Progress
 from heedful.training.events import Event, NoticeEvent, ProgressEvent, StepEvent, WarningEvent
-from heedful.training.schedule import Moment, Schedule, warmup_done
+from heedful.training.schedule import Schedule, warmup_done
+from heedful.training.state import Moment, Progress
 from heedful.training.step import StepMetrics
 
 _DIVERGED = 10.0  # times the loss of guessing

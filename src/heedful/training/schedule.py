@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from heedful.errors import ConfigError
 from heedful.settings.run import Config, ScheduleConfig
-from heedful.training.checkpoint import Progress
+from heedful.training.state import Moment, Progress
 
 # A schedule of your own: returns the learning rate of a step, counted from 1, given the fraction of the run
 # that is done before it, from 0 to 1, by the nearest limit (steps, epochs, minutes). Only rank 0 calls it.
@@ -75,26 +75,6 @@ def recovered_rate(rate_factor: float, *, rollbacks: int) -> float:
         rollbacks: how often training was rolled back.
     """
     return min(0.5 ** max(rollbacks - 1, 0), rate_factor * 2 ** (1 / RECOVERY_STEPS))
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A moment of a run.
-
-    Attributes:
-        progress: of training.
-        seconds: of training so far, validation included, over all resumptions.
-        epoch_length: micro-batches of the current epoch.
-    """
-
-    progress: Progress
-    seconds: float
-    epoch_length: int
-
-    @property
-    def epochs(self) -> float:
-        """Passes over the training data so far, with the part of the one that goes on."""
-        return self.progress.epoch + self.progress.next_batch / self.epoch_length
 
 
 @dataclass(frozen=True)

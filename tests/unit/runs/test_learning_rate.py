@@ -14,7 +14,7 @@ from heedful.runs.learning_rate import settings_of
 from heedful.runs.train import train
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
-from heedful.training import Event
+from heedful.training.events import Event
 from heedful.training.schedule import learning_rate
 
 QUICK = {
