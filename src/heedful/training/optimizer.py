@@ -46,20 +46,17 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update all weights that have a gradient."""
         for group in self.param_groups:
+            rate, momentum = group["lr"], group["momentum"]
             for weight in group["params"]:
-                if weight.grad is not None:
-                    self._update(weight, group)
-
-    def _update(self, weight: Tensor, group: dict[str, Any]) -> None:
-        gradient, momentum, rate = weight.grad, group["momentum"], group["lr"]
-        assert gradient is not None
-        state = self.state[weight]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(gradient)
-        average = state["momentum_buffer"].lerp_(gradient, 1.0 - momentum)
-        direction = _orthogonalise_whole(gradient.lerp(average, momentum), group["precision"])
-        weight.mul_(1.0 - rate * group["weight_decay"])
-        weight.add_(direction, alpha=-rate * 0.2 * math.sqrt(max(weight.shape)))
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if "momentum_buffer" not in state:
+                    state["momentum_buffer"] = torch.zeros_like(weight.grad)
+                average = state["momentum_buffer"].lerp_(weight.grad, 1.0 - momentum)
+                direction = _orthogonalise_whole(weight.grad.lerp(average, momentum), group["precision"])
+                weight.mul_(1.0 - rate * group["weight_decay"])
+                weight.add_(direction, alpha=-rate * 0.2 * math.sqrt(max(weight.shape)))
 
 
 def orthogonalise(matrix: Tensor, precision: TrainingPrecision) -> Tensor:

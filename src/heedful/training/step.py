@@ -81,10 +81,10 @@ class ForwardPass(Protocol):
 
 
 class LossFunction(Protocol):
-    """A loss of your own, a function `loss(model, batch)`; every process of a training calls it.
+    """A custom loss, a function `loss(model, batch)`; every process of a training calls it.
 
     The model is in training mode, and `model(batch.src, batch.tgt_in)` are its logits (B, T, V). The loss is
-    summed over the real target tokens of the batch (0, if a process has no rows of it); a step divides the
+    summed over the real target tokens of the batch (0 if a process has no rows of it); a step divides the
     gradients by the number of these tokens in all batches and processes.
 
     Other processes import the loss by name: it is a function of a module (a file), not of the script that
@@ -96,25 +96,47 @@ class LossFunction(Protocol):
         ...
 
 
-def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
+@dataclass(frozen=True)
+class Shortcuts:
+    """Which faster code computes a model's loss; it knows heedful's own modules only.
+
+    Attributes:
+        fuses_loss: the output matrix and the loss are one operation.
+        packs: on a GPU, batches have no padding. Each packed batch has attention modules of its own, for
+            which layers would be compiled again.
+    """
+
+    fuses_loss: bool
+    packs: bool
+
+    @classmethod
+    def of(cls, model: Transformer, settings: TrainConfig) -> "Shortcuts":
+        """Return the shortcuts of a model; look again after it was changed."""
+        packs = model.output.weight.is_cuda and settings.compile is False and has_plain_self_attention(model)
+        return cls(is_exactly(model.output, nn.Linear) and change_of(model) is None, packs)
+
+
+def batch_loss(
+    model: Transformer, batch: Batch, settings: TrainConfig, shortcuts: Shortcuts | None = None
+) -> Loss:
     """Run the model on a batch and return its loss, summed over the real target tokens.
 
     With R-Drop it runs on two copies of each row with different dropout. The sums are means over both, half
-    of those in Liang et al., so that they can be compared with training without R-Drop.
+    the sums in Liang et al., so that they can be compared with training without R-Drop.
     """
+    shortcuts = shortcuts or Shortcuts.of(model, settings)
     passes = 2 if settings.r_drop else 1
     pad_id = model.config.tgt_pad_id
     is_real = batch.tgt_out != pad_id
     src, tgt_in, chosen = (each.repeat(passes, 1) for each in (batch.src, batch.tgt_in, is_real))
-    # Each packed batch has attention modules of its own, for which layers would be compiled again.
-    if src.is_cuda and settings.compile is False and has_plain_self_attention(model):
+    if shortcuts.packs:
         states = packed_states(model, src, tgt_in, chosen)
     else:
         states = model.decode(tgt_in, model.encode(src))[chosen]
-    if passes == 2:  # the two of a token side by side
+    if passes == 2:  # interleave: rows 2i and 2i+1 are the two passes
         states = torch.stack(states.chunk(2), dim=1).flatten(0, 1)
     targets, smoothing = batch.tgt_out[is_real].repeat_interleave(passes), settings.label_smoothing
-    if is_exactly(model.output, nn.Linear) and change_of(model) is None:
+    if shortcuts.fuses_loss:
         loss = fused_linear_cross_entropy(
             states,
             model.output,

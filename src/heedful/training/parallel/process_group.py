@@ -25,6 +25,7 @@ from heedful.training.step import (
     ForwardPass,
     LossFunction,
     LossSums,
+    Shortcuts,
     StepInterruptedError,
     StepMetrics,
     accumulate_gradients,
@@ -124,7 +125,8 @@ class Rank:
         self.source = source
         self.config = config
         self.execution = execution
-        self.loss: LossFunction = loss or partial(batch_loss, settings=config.train)
+        shortcuts = Shortcuts.of(model, config.train)
+        self.loss: LossFunction = loss or partial(batch_loss, settings=config.train, shortcuts=shortcuts)
         self.index = index
         self.size = size
         self.is_interrupted = is_interrupted
