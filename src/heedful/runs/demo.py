@@ -19,7 +19,7 @@ from heedful.evaluation.metrics import evaluate_texts
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import set_up_training
-from heedful.runs.train import train
+from heedful.runs.train import TrainingExtras, train
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
@@ -250,8 +250,8 @@ def demo(
         plan = Plan(seconds_per_step, steps=None, seconds=60.0 * max_minutes)
     notices = Notices(listeners)
     notices.add(plan.message)
-    if overwrite and (old := run.set_aside()) is not None:
-        notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
+    if overwrite:
+        notices.add_set_aside(run.set_aside())
     files = _write(book, output / _TEXT)
     config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=files)
 
@@ -261,7 +261,8 @@ def demo(
         for listener in listeners:
             listener(event)
 
-    result = train(config, output, command="heedful demo", beside=(_TEXT,), callbacks=[notify])
+    extras = TrainingExtras(command="heedful demo", extra_files=(_TEXT,))
+    result = train(config, output, callbacks=[notify], extras=extras)
     translator = Translator.load(result.best)
     outputs, scores, signatures = _score(translator, book.test)
     _, unseen, _ = _score(translator, book.unseen)

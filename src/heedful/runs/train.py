@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from heedful.data.batches import BatchSource
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import without_warnings
 from heedful.decoding.translator import Translator
@@ -30,10 +30,9 @@ from heedful.runs.directory import (
     check_texts_are_outside,
 )
 from heedful.runs.notices import Listener, Notices
-from heedful.runs.setup import PreparedRun, parts_of_plugins, set_up_training
+from heedful.runs.setup import PreparedRun, set_up_training
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
-from heedful.settings.options import TrainingPrecision
 from heedful.settings.plugins import part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
@@ -49,7 +48,7 @@ from heedful.training.events import (
 )
 from heedful.training.loop import Trainer
 from heedful.training.memory import limited_onednn_cache
-from heedful.training.parallel.distributed import leave_process_group, note_start
+from heedful.training.parallel.torchrun import leave_process_group, note_start
 from heedful.training.schedule import LearningRate
 from heedful.training.state import Scores, TrainerCallbacks
 from heedful.training.step import LossFunction, measure_nll
@@ -74,18 +73,36 @@ class TrainResult:
         return f"TrainResult(best={str(self.best)!r}, last={str(self.last)!r}, {how})"
 
 
-def train(  # noqa: PLR0913
+@dataclass(frozen=True, kw_only=True)
+class TrainingExtras:
+    """What a training has besides its settings.
+
+    Attributes:
+        command: the command line, for the model card and config.toml.
+        extra_files: names of files that the caller has put into a new run directory.
+        track: also write the curves for this program.
+        loss: a function of a model and a batch in place of the smoothed cross-entropy
+            (`heedful.training.LossFunction`). With several processes it must be defined in a module (a file),
+            not in the script or the notebook.
+        schedule: a function of a step, counted from 1, and of the fraction of the run that is done. It
+            returns the learning rate, and replaces the settings of `[schedule]`.
+    """
+
+    command: str = "heedful train"
+    extra_files: tuple[str, ...] = ()
+    track: Literal["tensorboard"] | None = None
+    loss: LossFunction | None = None
+    schedule: LearningRate | None = None
+
+
+def train(
     config: Config,
     output: Path,
     *,
     resume: bool = False,
     overwrite: bool = False,
-    command: str = "heedful train",
-    beside: tuple[str, ...] = (),
     callbacks: Sequence[Listener] = (),
-    track: Literal["tensorboard"] | None = None,
-    loss: LossFunction | None = None,
-    schedule: LearningRate | None = None,
+    extras: TrainingExtras = TrainingExtras(),
 ) -> TrainResult:
     """Train a model; everything is checked before an existing run is renamed.
 
@@ -96,35 +113,28 @@ def train(  # noqa: PLR0913
         output: the run directory.
         resume: continue an existing run.
         overwrite: rename what is in the directory to NAME.old-N, and start anew.
-        command: the command line, for the model card and config.toml.
-        beside: names of files that the caller has put into a new run directory.
         callbacks: called with every event; one that raises `heedful.errors.StopTraining` ends training, as a
             limit does.
-        track: the program that the curves are written for, too.
-        loss: a function of a model and a batch, instead of the smoothed cross-entropy
-            (`heedful.training.LossFunction`). With several processes it comes from a module (a file) of its
-            own, not from the script or the notebook.
-        schedule: a function of a step, counted from 1, and of the fraction of the run that is done, which
-            returns the learning rate. It replaces the settings of `[schedule]`.
+        extras: what the training has besides its settings.
 
     Raises:
-        MissingExtraError: that program is not installed.
+        MissingExtraError: the program to write curves for is not installed.
         RunError: the output directory has a run and neither `resume` nor `overwrite` is set, is moved, or
             another process is training there.
         CorpusError, TokenizerError: the text is not usable, or too small for the vocabulary.
-        ConfigError: no training text, settings differ from those of the base model or the run to resume, or
-            other processes cannot import the loss.
+        ConfigError: there is no training text, settings differ from the base model or from the run to resume,
+            or other processes cannot import the loss.
         BundleError: the base model is not usable.
         CheckpointError: a checkpoint does not belong to this data and model.
         TrainingError: the loss is not finite, or a worker has died.
         Terminated, KeyboardInterrupt: stopped by SIGTERM or Ctrl-C, with a checkpoint written.
     """
-    if track is not None:
+    if extras.track is not None:
         summary_writer()
     if resume and overwrite:
         raise ConfigError("give resume to continue the run, or overwrite to start anew, not both")
-    loss, schedule = parts_of_plugins(config, loss, schedule)
-    run = RunDirectory(output, beside)
+    extras = with_parts_of_plugins(extras, config)
+    run = RunDirectory(output, extras.extra_files)
     run.check(resume=resume, overwrite=overwrite)
     if resume:
         check_files_are_there(run.path, config)
@@ -133,68 +143,81 @@ def train(  # noqa: PLR0913
     notices = Notices(callbacks)
     with restored_threads(), memory_for_steps():
         prepared = set_up_training(
-            config, run, notices, resume=resume, loss=loss, tests_rates=schedule is None
+            config, run, notices, resume=resume, loss=extras.loss, tests_rates=extras.schedule is None
         )
         if resume:
             check_resumable(load_config(run.config_file), prepared.config)
-        log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
-        report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
-        reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *callbacks])]
-        before = run.commands() if resume else []
-        commands = before if command in before[-1:] else [*before, command]
-        trainer = _trainer_of(
-            prepared, run, guard, "\n".join(commands), reporting, loss=loss, schedule=schedule
-        )
-        if overwrite and (old := run.set_aside()) is not None:
-            notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
-        with run.locked(resume=resume), guard.watched():
-            if resume:
-                _resume(trainer, run, notices)
-                run.write_config(prepared.config, commands)
-                log.drop_after(trainer.run.progress.step, validated_step=trainer.run.progress.validated_step)
-                report.drop_after(trainer.run.progress.step)
-            else:
-                note_start(run.path)
-                run.start(prepared.config, prepared.tokenizers, commands)
-            for event in notices.events:
-                log(event)
-            end = _fit(trainer, run, reporting, track)
+        end = _train_prepared(prepared, run, notices, extras, resume=resume, overwrite=overwrite)
         leave_process_group()
     return TrainResult(run.path / "best", run.path / "last", end)
+
+
+def _train_prepared(
+    prepared: PreparedRun,
+    run: RunDirectory,
+    notices: Notices,
+    extras: TrainingExtras,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> EndEvent:
+    """Start or resume a run in its directory, and train to the end."""
+    log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
+    report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
+    listeners: list[Listener] = [
+        lambda _: guard.check(),
+        _naming_the_report(report, [log, *notices.listeners]),
+    ]
+    before = run.commands() if resume else []
+    commands = before if extras.command in before[-1:] else [*before, extras.command]
+    trainer = _trainer_of(prepared, run, guard, commands, listeners, extras)
+    if overwrite:
+        notices.add_set_aside(run.set_aside())
+    with run.locked(resume=resume), guard.watched(), ExitStack() as stack:
+        if resume:
+            _resume(trainer, run, notices)
+            progress = trainer.run.progress
+            run.write_config(prepared.config, commands)
+            log.drop_after(progress.step, validated_step=progress.validated_step)
+            report.drop_after(progress.step)
+        else:
+            note_start(run.path)
+            run.start(prepared.config, prepared.tokenizers, commands)
+        for event in notices.events:
+            log(event)
+        if extras.track is not None:
+            curves = TensorBoardLog(run.path / extras.track, run.log_file, trainer.run.progress.seconds)
+            listeners.append(stack.enter_context(closing(curves)))
+        return trainer.fit()
 
 
 def _trainer_of(
     prepared: PreparedRun,
     run: RunDirectory,
     guard: DirectoryGuard,
-    command: str,
+    commands: Sequence[str],
     listeners: Sequence[Listener],
-    *,
-    loss: LossFunction | None,
-    schedule: LearningRate | None,
+    extras: TrainingExtras,
 ) -> Trainer:
     """Return the trainer with what it does besides steps: validation, checkpoints, bundles, events."""
-    decoding = DecodingValidator(prepared)
+    config, decoding = prepared.config, DecodingValidator(prepared)
+    held_out, precision = list(prepared.valid_source.batches(epoch=0)), prepared.execution.precision
+    callbacks = TrainerCallbacks(
+        validators=[
+            partial(measure_nll, batches=held_out, precision=precision),
+            *([decoding] if config.valid.decode_sentences else []),
+            *(_validator(each) for each in config.valid.validators),
+        ],
+        listeners=listeners,
+        keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding.signatures),
+        checkpoints=run.checkpoints,
+        fingerprint=fingerprint_of(prepared, extras.loss),
+        validation_set=_validation_set(prepared, decoding.tokenizer),
+        before_writing=guard.check,
+    )
+    execution, loss, schedule = prepared.execution, extras.loss, extras.schedule
     return Trainer(
-        prepared.model,
-        prepared.config,
-        prepared.source,
-        TrainerCallbacks(
-            validators=[
-                NllValidator(prepared.valid_source, prepared.execution.precision),
-                *([decoding] if prepared.config.valid.decode_sentences else []),
-                *(_validator(each) for each in prepared.config.valid.validators),
-            ],
-            listeners=listeners,
-            keep_model=_bundle_writer(prepared, guard, command, decoding.signatures),
-            checkpoints=run.checkpoints,
-            fingerprint=fingerprint_of(prepared, loss),
-            validation_set=_validation_set(prepared, decoding.tokenizer),
-            before_writing=guard.check,
-        ),
-        prepared.execution,
-        loss=loss,
-        schedule=schedule,
+        prepared.model, config, prepared.source, callbacks, execution, loss=loss, schedule=schedule
     )
 
 
@@ -219,6 +242,19 @@ def _validation_set(prepared: PreparedRun, tokenizer: str) -> str:
     """Return an identifier of the validation data and the tokenizer: only scores of the same are compared."""
     number = prepared.config.valid.decode_sentences
     return f"{prepared.valid_source.store.fingerprint}, {number} decoded, {tokenizer}"
+
+
+def with_parts_of_plugins(extras: TrainingExtras, config: Config) -> TrainingExtras:
+    """Return the extras with the loss and the schedule of plugins, where none is given.
+
+    Raises:
+        ConfigError: a plugin that the configuration names is not loaded, or lacks what is named.
+    """
+    parts = {key: part(name, key) for key, name in config.plugged}
+    named = parts.get("train.loss")
+    named = named() if isinstance(named, type) else named  # a class of settings with defaults
+    schedule = extras.schedule or parts.get("schedule.name")
+    return replace(extras, loss=extras.loss or named, schedule=schedule)
 
 
 def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
@@ -271,19 +307,8 @@ def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
         )
 
 
-def _fit(
-    trainer: Trainer, run: RunDirectory, listeners: "list[Listener]", track: Literal["tensorboard"] | None
-) -> EndEvent:
-    """Train to the end; one of the trainer's listeners writes curves for a program."""
-    if track is None:
-        return trainer.fit()
-    with closing(TensorBoardLog(run.path / track, run.log_file, trainer.run.progress.seconds)) as curves:
-        listeners.append(curves)
-        return trainer.fit()
-
-
 def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
-    """Return a listener that calls all others, after writing the sentences of skipped steps."""
+    """Return a listener that writes the sentences of skipped steps, then calls all others."""
 
     def notify(event: Event) -> None:
         if isinstance(event, SkippedEvent):
@@ -316,18 +341,6 @@ def _bundle_writer(
         save_bundle(bundle, guard.path / name, card=card)
 
     return write
-
-
-class NllValidator:
-    """Measures nll and perplexity on a fixed set of batches."""
-
-    def __init__(self, source: BatchSource, precision: TrainingPrecision) -> None:
-        self._batches = list(source.batches(epoch=0))
-        self._precision: TrainingPrecision = precision
-
-    def __call__(self, model: Transformer) -> dict[str, float]:
-        """Return nll and perplexity."""
-        return measure_nll(model, self._batches, precision=self._precision)
 
 
 class DecodingValidator:

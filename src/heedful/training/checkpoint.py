@@ -43,7 +43,7 @@ from heedful.storage.torch_weights import (
 from heedful.training.averaging import MovingAverage, average_weights
 from heedful.training.events import CheckpointEvent, WarningEvent
 from heedful.training.optimizer import is_plugged, load_optimizer_state
-from heedful.training.parallel.distributed import is_under_torchrun
+from heedful.training.parallel.torchrun import is_under_torchrun
 from heedful.training.reporting import rate_advice
 from heedful.training.state import Progress, RunState
 

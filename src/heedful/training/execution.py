@@ -61,6 +61,18 @@ class Execution:
         return torch.compiler.set_stance("force_eager") if self.compiles else nullcontext()
 
 
+def training_device(name: str) -> torch.device:
+    """Return the device of "auto", "cpu" or "cuda" on this machine.
+
+    Raises:
+        ConfigError: "cuda", and there is no GPU.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
+    gpu = name == "cuda" or (name == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if gpu else "cpu")
+
+
 def resolve_precision(setting: Literal["auto", TrainingPrecision], device: torch.device) -> TrainingPrecision:
     """Return the precision of a setting; "auto" is bf16 if the device has instructions for it."""
     if setting != "auto":

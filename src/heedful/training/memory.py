@@ -24,7 +24,7 @@ from heedful.runtime.memory import peak_memory
 from heedful.settings.run import Config
 from heedful.training.execution import Execution
 from heedful.training.parallel.choice import process_group_size
-from heedful.training.parallel.distributed import is_under_torchrun
+from heedful.training.parallel.torchrun import is_under_torchrun
 from heedful.training.step import accumulate_gradients, measure_nll
 
 _MIB = 1 << 20

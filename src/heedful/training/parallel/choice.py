@@ -15,7 +15,7 @@ from heedful.runtime.native import native
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
-from heedful.training.parallel.distributed import DistributedGroup, is_under_torchrun
+from heedful.training.parallel.distributed import DistributedGroup
 from heedful.training.parallel.messages import pack
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess
 from heedful.training.parallel.shared_memory import (
@@ -24,6 +24,7 @@ from heedful.training.parallel.shared_memory import (
     shared_memory_left,
     shared_memory_needed,
 )
+from heedful.training.parallel.torchrun import is_under_torchrun
 from heedful.training.step import LossFunction
 
 _ENOUGH_TOKENS = 512  # of a micro-batch per process: with fewer, matrix multiplications become inefficient
