@@ -3,8 +3,8 @@
 import math
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,17 +15,15 @@ from heedful.analysis.attention_pictures import write_attention
 from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
-from heedful.evaluation.metrics import evaluate_texts
+from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import set_up_training
 from heedful.runs.train import TrainingExtras, train
+from heedful.runs.training_speed import step_takers
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
-from heedful.training.averaging import MovingAverage
 from heedful.training.events import EndEvent, Event
-from heedful.training.optimizer import build_optimizer
-from heedful.training.parallel.choice import start_process_group
 from heedful.training.parallel.process_group import StepPlan
 
 _SHOWN = 6
@@ -99,16 +97,17 @@ class DemoReport:
         """Return the report for `--json`."""
         return {
             "seconds": round(self.seconds, 1),
-            "bleu": self.scores["bleu"],
-            "chrf": self.scores["chrf"],
-            "exact_match": self.scores["exact"],
-            "bleu_unseen": self.unseen["bleu"],
-            "chrf_unseen": self.unseen["chrf"],
-            "exact_match_unseen": self.unseen["exact"],
+            **_named(self.scores, ""),
+            **_named(self.unseen, "_unseen"),
             "signatures": self.signatures,
             "bundle": str(self.bundle),
             "attention": None if self.picture is None else str(self.picture),
         }
+
+
+def _named(scores: Mapping[str, float], suffix: str) -> dict[str, float]:
+    names = {"bleu": "bleu", "chrf": "chrf", "exact": "exact_match"}
+    return {f"{name}{suffix}": scores[key] for key, name in names.items()}
 
 
 @dataclass(frozen=True)
@@ -199,13 +198,8 @@ def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
             Path(path).write_text("\n".join(lines), encoding="utf-8", newline="\n")
         config = config.replace(data=files | {"cache_dir": temporary})
         run = set_up_training(config, RunDirectory(directory), Notices([]), resume=False)
-        model, config = run.model, run.config
-        optimizer = build_optimizer(model, config.optimizer, precision=run.execution.precision)
-        average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
         seconds = []
-        with closing(
-            start_process_group(model, run.source, config, run.execution, optimizer, average)
-        ) as group:
+        with step_takers(run) as group:
             for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
                 start = time.monotonic()
                 group.step(StepPlan(number, ((0, number),), 0.0))
@@ -264,12 +258,20 @@ def demo(
     extras = TrainingExtras(command="heedful demo", extra_files=(_TEXT,))
     result = train(config, output, callbacks=[notify], extras=extras)
     translator = Translator.load(result.best)
-    outputs, scores, signatures = _score(translator, book.test)
-    _, unseen, _ = _score(translator, book.unseen)
+    outputs, seen = _score(translator, book.test)
+    _, unseen = _score(translator, book.unseen)
     pairs = sorted(zip(book.test[:_SHOWN], outputs, strict=False), key=lambda pair: len(pair[0][0]))
     examples = [Example(source, out, reference) for (source, reference), out in pairs]
     picture = _draw_attention(translator, examples[-1].source, output)
-    return DemoReport(time.monotonic() - started, scores, unseen, signatures, examples, result.best, picture)
+    return DemoReport(
+        time.monotonic() - started,
+        seen.scores,
+        unseen.scores,
+        seen.signatures,
+        examples,
+        result.best,
+        picture,
+    )
 
 
 def _write(book: PhraseBook, directory: Path) -> dict[str, str]:
@@ -277,28 +279,20 @@ def _write(book: PhraseBook, directory: Path) -> dict[str, str]:
     directory.mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test", "unseen"):
         for language, lines in zip(("en", "de"), _columns(getattr(book, name)), strict=True):
-            (directory / f"{name}.{language}").write_text(
-                "\n".join([*lines, ""]), encoding="utf-8", newline="\n"
-            )
-    return {
-        "src": str(directory / "train.en"),
-        "tgt": str(directory / "train.de"),
-        "valid_src": str(directory / "valid.en"),
-        "valid_tgt": str(directory / "valid.de"),
-    }
+            file = directory / f"{name}.{language}"
+            file.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+    names = {"src": "train.en", "tgt": "train.de", "valid_src": "valid.en", "valid_tgt": "valid.de"}
+    return {key: str(directory / name) for key, name in names.items()}
 
 
 def _columns(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return [english for english, _ in pairs], [german for _, german in pairs]
 
 
-def _score(
-    translator: Translator, pairs: Sequence[tuple[str, str]]
-) -> tuple[list[str], dict[str, float], dict[str, str]]:
+def _score(translator: Translator, pairs: Sequence[tuple[str, str]]) -> tuple[list[str], EvaluationReport]:
     sources, references = _columns(pairs)
     outputs = translator.translate(sources)
-    report = evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
-    return outputs, report.scores, report.signatures
+    return outputs, evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
 
 
 def _draw_attention(translator: Translator, source: str, directory: Path) -> Path | None:
