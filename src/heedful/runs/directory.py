@@ -19,7 +19,6 @@ from heedful.runtime.durable import (
     WRITING,
     named_in_errors,
     put_file_in_place,
-    restore_backup,
     sync,
     writing_at,
 )
@@ -106,19 +105,24 @@ def check_resumable(before: Config, now: Config) -> None:
     Raises:
         ConfigError: a fixed setting has another value.
     """
-    was, after = before.model_dump(), now.model_dump()
-    for section, settings in after.items():
+    for name, was, value in _changed_fixed(before, now):
+        raise ConfigError(
+            f"{name}={value!r}: the run has {was!r}, which cannot change at --resume; leave it out, or give "
+            "another --output for a new run"
+        )
+
+
+def _changed_fixed(before: Config, now: Config) -> Iterator[tuple[str, object, object]]:
+    """Yield the whole key, the old and the new value of each fixed setting that was changed."""
+    was = before.model_dump()
+    for section, settings in now.model_dump().items():
         for key, value in settings.items():
-            name = f"{section}.{key}"
-            if {section, name} & set(FIXED) and value != was[section][key]:
-                raise ConfigError(
-                    f"{name}={value!r}: the run has {was[section][key]!r}, which cannot change at --resume; "
-                    "leave it out, or give another --output for a new run"
-                )
+            if {section, f"{section}.{key}"} & set(FIXED) and value != was[section][key]:
+                yield f"{section}.{key}", was[section][key], value
 
 
 def _text_files(data: DataConfig) -> dict[str, str | None]:
-    """Return the names of all files of text by their keys."""
+    """Return the names of all text files, by their keys."""
     of_corpora = {
         f"corpora.{number}.{key}": getattr(corpus, key)
         for number, corpus in enumerate(data.corpora)
@@ -147,7 +151,7 @@ def check_texts_are_outside(run: Path, now: Config) -> None:
     """Check that no text of a new run is in the directory that `--overwrite` renames.
 
     Raises:
-        RunError: one is, and its name would soon be another.
+        RunError: one is.
     """
     check_are_outside(run, _text_files(now.data).values())
 
@@ -176,17 +180,15 @@ def check_preset(run: Path, preset: str, overridden: Collection[str]) -> None:
     Raises:
         ConfigError: there is no such preset, or it has another value for a fixed setting.
     """
-    has, after = (config.model_dump() for config in (load_config(run / CONFIG), load_config(preset=preset)))
-    said = PRESETS[preset] | {"model": after["model"]}
-    for section, settings in said.items():
-        for key in settings:
-            name, value = f"{section}.{key}", after[section][key]
-            is_fixed = bool({section, name} & set(FIXED)) and key not in RESOLVED
-            if is_fixed and name not in overridden and value != has[section][key]:
-                raise ConfigError(
-                    f"--preset {preset}: {name}={value!r}, but the run has {has[section][key]!r}, which "
-                    "cannot change at --resume; leave --preset out, or give another --output for a new run"
-                )
+    now = load_config(preset=preset)
+    sections = PRESETS[preset] | {"model": now.model.model_dump()}
+    named = {f"{section}.{key}" for section, keys in sections.items() for key in keys if key not in RESOLVED}
+    for name, was, value in _changed_fixed(load_config(run / CONFIG), now):
+        if name in named and name not in overridden:
+            raise ConfigError(
+                f"--preset {preset}: {name}={value!r}, but the run has {was!r}, which cannot change at "
+                "--resume; leave --preset out, or give another --output for a new run"
+            )
 
 
 _FEW_NAMES = 3
@@ -197,37 +199,17 @@ class RunDirectory:
     """runs/NAME: config.toml, log.jsonl, skipped.tsv, tokenizer/, checkpoints/, best/, last/.
 
     Attributes:
-        path: of the directory.
-        beside: names of other files that a new one may have.
+        path: the directory.
+        extra_files: names of other files that a new run may have.
     """
 
     path: Path
-    beside: tuple[str, ...] = ()
+    extra_files: tuple[str, ...] = ()
 
     @property
     def config_file(self) -> Path:
         """The resolved configuration; it exists if there is a run."""
         return self.path / CONFIG
-
-    @property
-    def log_file(self) -> Path:
-        """One event a line."""
-        return self.path / LOG
-
-    @property
-    def skipped_file(self) -> Path:
-        """The sentences of skipped steps."""
-        return self.path / SKIPPED
-
-    @property
-    def checkpoints(self) -> Path:
-        """The directory of checkpoints."""
-        return self.path / CHECKPOINTS
-
-    @property
-    def tokenizer(self) -> Path:
-        """The directory of the run's tokenizer."""
-        return self.path / TOKENIZER
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
         """Refuse to start where there is something, without `overwrite`, and to resume a missing run.
@@ -236,7 +218,7 @@ class RunDirectory:
             RunError: one of these, or another process trains there.
         """
         self._check_what_is_there(resume=resume, overwrite=overwrite)
-        if self._lock_file.exists():
+        if (self.path / LOCK).exists():
             with self._lock():
                 pass
 
@@ -291,7 +273,7 @@ class RunDirectory:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        lock = filelock.FileLock(self._lock_file)
+        lock = filelock.FileLock(self.path / LOCK)
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
@@ -300,15 +282,13 @@ class RunDirectory:
                 "--output"
             ) from None
         except OSError as error:
-            raise RunError(f"{self._lock_file}: cannot be locked ({error}); give another --output") from error
+            raise RunError(
+                f"{self.path / LOCK}: cannot be locked ({error}); give another --output"
+            ) from error
         try:
             yield
         finally:
             lock.release()
-
-    @property
-    def _lock_file(self) -> Path:
-        return self.path / LOCK
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
@@ -318,7 +298,12 @@ class RunDirectory:
         if resume:
             if not holds_run:
                 raise RunError(f"{self.path}: has no run to resume; leave --resume out to start one")
-            self._check_bundles_are_no_links()
+            for bundle in (self.path / name for name in BUNDLES):
+                if bundle.is_symlink():  # the next bundle would replace the link, not its target
+                    raise RunError(
+                        f"{bundle}: is a link, which the run's next model would replace; put the directory "
+                        "itself there, or move the whole run and link to that"
+                    )
         elif overwrite:
             return
         elif holds_run:
@@ -336,31 +321,22 @@ class RunDirectory:
 
     def _others(self) -> list[Path]:
         """Return what is in the directory, without what a run left that was killed while it started."""
-        known = {LOCK, *self.beside}
+        known = {LOCK, *self.extra_files}
         if not self.config_file.exists() and (self.path / _STARTING).exists():
             known |= {_STARTING, TOKENIZER, writing_at(self.config_file).name}
         there = self.path.iterdir() if self.path.exists() else ()
         return sorted(path for path in there if path.name not in known)
 
-    def _check_bundles_are_no_links(self) -> None:
-        """Refuse a link in place of a bundle: the next bundle would replace the link, not its target."""
-        for name in BUNDLES:
-            if (self.path / name).is_symlink():
-                raise RunError(
-                    f"{self.path / name}: is a link, which the run's next model would replace; put the "
-                    "directory itself there, or move the whole run and link to that"
-                )
-
     def start(self, config: Config, tokenizers: TokenizerPair, commands: Sequence[str] = ()) -> None:
-        """Write the tokenizers and the configuration of a new run, the latter last; see `write_config`."""
-        starting = self.path / _STARTING
+        """Write the tokenizers, then the configuration of a new run; see `write_config`."""
+        starting, folder = self.path / _STARTING, self.path / TOKENIZER
         starting.touch()
-        if self.tokenizer.exists():  # of a start that was killed
-            shutil.rmtree(self.tokenizer)
-        self.tokenizer.mkdir()
-        with named_in_errors(self.tokenizer):
-            tokenizers.save(self.tokenizer)
-        for path in (*self.tokenizer.iterdir(), self.tokenizer):
+        if folder.exists():  # left by a start that was killed
+            shutil.rmtree(folder)
+        folder.mkdir()
+        with named_in_errors(folder):
+            tokenizers.save(folder)
+        for path in (*folder.iterdir(), folder):
             sync(path)
         self.write_config(config, commands)
         starting.unlink()
@@ -373,18 +349,13 @@ class RunDirectory:
         from heedful.training.checkpoint import DAMAGED_PREFIX
         from heedful.training.events import CheckpointEvent, StartEvent, logged_events
 
-        events = logged_events(self.log_file)
+        events = logged_events(self.path / LOG)
         return (
             (self.path / LAST).exists()
-            or any(self.checkpoints.glob(f"{DAMAGED_PREFIX}*"))
+            or any((self.path / CHECKPOINTS).glob(f"{DAMAGED_PREFIX}*"))
             or CheckpointEvent.kind in events
             or ((self.path / BEST).exists() and StartEvent.kind not in events)
         )
-
-    def bring_back_bundles(self) -> None:
-        """Undo incomplete replacements of bundles by a killed process."""
-        for name in BUNDLES:
-            restore_backup(self.path / name)
 
     def write_config(self, config: Config, commands: Sequence[str] = ()) -> None:
         """Write the resolved configuration, atomically; the commands of the run are comments above it."""
@@ -406,11 +377,9 @@ class RunDirectory:
             RunError: they are missing or damaged.
         """
         try:
-            return TokenizerPair.load(self.tokenizer)
+            return TokenizerPair.load(self.path / TOKENIZER)
         except TokenizerError as error:
-            raise RunError(
-                f"{self.path}: the run's tokenizer is damaged ({error}); start a new run"
-            ) from None
+            raise RunError(f"{self.path}: the tokenizer is damaged ({error}); start a new run") from None
 
 
 class SkippedReport:

@@ -22,6 +22,10 @@ from heedful.ops.changes import changed_parts
 from heedful.ops.lora import without_adapters
 from heedful.runs.card import model_card, shared_config
 from heedful.runs.directory import (
+    BUNDLES,
+    CHECKPOINTS,
+    LOG,
+    SKIPPED,
     DirectoryGuard,
     RunDirectory,
     SkippedReport,
@@ -31,6 +35,7 @@ from heedful.runs.directory import (
 )
 from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import PreparedRun, set_up_training
+from heedful.runtime.durable import restore_backup
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
 from heedful.settings.plugins import part
@@ -162,8 +167,8 @@ def _train_prepared(
     overwrite: bool,
 ) -> EndEvent:
     """Start or resume a run in its directory, and train to the end."""
-    log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
-    report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
+    log, guard = EventLog(run.path / LOG), DirectoryGuard(run.path)
+    report = SkippedReport(run.path / SKIPPED, prepared.source.store, prepared.tokenizers)
     listeners: list[Listener] = [
         lambda _: guard.check(),
         _naming_the_report(report, [log, *notices.listeners]),
@@ -186,7 +191,7 @@ def _train_prepared(
         for event in notices.events:
             log(event)
         if extras.track is not None:
-            curves = TensorBoardLog(run.path / extras.track, run.log_file, trainer.run.progress.seconds)
+            curves = TensorBoardLog(run.path / extras.track, log.path, trainer.run.progress.seconds)
             listeners.append(stack.enter_context(closing(curves)))
         return trainer.fit()
 
@@ -210,7 +215,7 @@ def _trainer_of(
         ],
         listeners=listeners,
         keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding.signatures),
-        checkpoints=run.checkpoints,
+        checkpoints=run.path / CHECKPOINTS,
         fingerprint=fingerprint_of(prepared, extras.loss),
         validation_set=_validation_set(prepared, decoding.tokenizer),
         before_writing=guard.check,
@@ -284,9 +289,10 @@ def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
     Raises:
         CheckpointError: all are damaged, or missing.
     """
-    run.bring_back_bundles()
-    damaged = set_damaged_aside(run.checkpoints)
-    checkpoint = latest_checkpoint(run.checkpoints)
+    checkpoints = run.path / CHECKPOINTS
+    for name in BUNDLES:
+        restore_backup(run.path / name)
+    damaged, checkpoint = set_damaged_aside(checkpoints), latest_checkpoint(checkpoints)
     names = ", ".join(str(path) for path in damaged)
     if damaged and checkpoint is None:
         raise CheckpointError(
@@ -301,7 +307,7 @@ def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
         trainer.resume(checkpoint)
     elif run.has_had_checkpoints():
         raise CheckpointError(
-            f"{run.checkpoints}: no intact checkpoint is left, and a new start would replace the "
+            f"{checkpoints}: no intact checkpoint is left, and a new start would replace the "
             f"results; continue from the weights with --init {run.path} and another --output, or give "
             "--overwrite instead of --resume"
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def caught_signals() -> Iterator[Callable[[], signal.Signals | None]]:
     """Yield a function that returns the first signal, or None; a second signal raises KeyboardInterrupt.
 
-    Only the main thread receives signals; in another one the function always returns None.
+    Only the main thread receives signals; in another thread the function always returns None.
     """
     caught: list[signal.Signals] = []
 
@@ -35,29 +35,28 @@ def caught_signals() -> Iterator[Callable[[], signal.Signals | None]]:
             raise KeyboardInterrupt
         caught.append(signal.Signals(number))
 
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    before = {number: signal.signal(number, catch) for number in SIGNALS}
-    try:
+    with _handled_by(catch):
         yield lambda: caught[0] if caught else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def ignore_signals() -> Iterator[None]:
     """Ignore signals in a worker: rank 0 gets them too, and needs the worker for its last step."""
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 class Phase(IntEnum):
