@@ -161,7 +161,7 @@ def shared_config(config: Config) -> Config:
 
 
 def shared_name(bundle: str) -> str:
-    """Return the name of a bundle: that on the hub, or that of its directory."""
+    """Return the name of a bundle: on the hub, or of its directory."""
     return bundle if hub_repo(Path(bundle)) else _file_name(bundle)
 
 

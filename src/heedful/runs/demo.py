@@ -78,7 +78,7 @@ class DemoReport:
         seconds: from reading the text to the last score.
         scores: bleu, chrf and exact (in percent) on test sentences of seen combinations.
         unseen: the same on sentences with a combination of words that is not in the training text.
-        signatures: of the scores.
+        signatures: the signatures of the scores.
         examples: some test sentences.
         bundle: the trained model.
         picture: its attention map for the longest example; a page without matplotlib, None if neither could
@@ -180,7 +180,7 @@ def _enough_minutes(seconds_per_step: float) -> int:
 
 
 def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
-    """Return the plan of a demo with that many seconds left: enough steps, or as many as fit."""
+    """Return the plan of a demo in the seconds that are left: enough steps, or all that fit."""
     return Plan(seconds_per_step, _ENOUGH_STEPS, max(1.0, seconds - _OTHER_STEPS * seconds_per_step))
 
 
@@ -188,7 +188,7 @@ def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
     """Return the seconds of one training step, timed over a few steps.
 
     Args:
-        config: of the training; its data are not read.
+        config: the settings of the training; its data are not read.
         pairs: some of its sentence pairs, enough for its vocabulary.
     """
     with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
@@ -217,15 +217,15 @@ def demo(
 ) -> DemoReport:
     """Train on the phrase book as `heedful train` does, and score the model.
 
-    A few steps are timed first: training takes as many as it needs, or as fit into four minutes. The
-    listeners get the plan and the expected scores before it starts. The text is written to `data/` in the run
-    directory.
+    A few steps are timed first: training takes the steps that it needs, or all that fit into four minutes.
+    The listeners get the plan and the expected scores before it starts. The text is written to `data/` in the
+    run directory.
 
     Args:
         output: the run directory.
         overwrite: rename what is in it to NAME.old-N, and start anew.
-        max_minutes: minutes of training; None: as many as the phrase book needs.
-        seed: of the training; the text is always the same.
+        max_minutes: minutes of training; None: what the phrase book needs.
+        seed: the seed of the training; the text is always the same.
         listeners: called with every event.
 
     Raises:

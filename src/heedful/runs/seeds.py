@@ -116,9 +116,9 @@ class RunRequest:
         """Return the request that a command line or a program describes.
 
         Args:
-            file: a recipe; None: at a resumption the run's own settings, else those of the preset.
+            file: a recipe; None: the run's own settings at a resumption, else the preset.
             output: the run directory; None: runs/NAME, for the file, the preset, or "base".
-            values: whole keys of settings and their values, besides those of the file.
+            values: whole keys and values of settings, which override the file.
             preset: the preset to start from.
             seeds: as the attribute.
             resume: as the attribute; a run that this job of torchrun has started is resumed, too.
@@ -217,7 +217,7 @@ def _check(request: RunRequest, runs: Sequence[Path]) -> None:
 
 
 def _check_same(before: Config, now: Config, run: Path) -> None:
-    """Refuse other settings than those of a run that was started: scores of all runs stand in one table.
+    """Refuse settings that differ from a started run: the scores of all runs stand in one table.
 
     Raises:
         ConfigError: a setting that a model depends on was changed.

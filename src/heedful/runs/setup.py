@@ -63,8 +63,8 @@ class Origin:
     """The bundle that a model was fine-tuned from.
 
     Attributes:
-        name: as specified by the user.
-        sha256: of its weights.
+        name: the name that the user gave.
+        sha256: the checksum of its weights.
         data: a description of its training text.
     """
 
@@ -303,7 +303,7 @@ def _read(
 
 
 def _with_default_tag(config: Config) -> Config:
-    """Return the configuration with the first corpus's tag as that of validation and use, if all have one."""
+    """Use the first corpus's tag for validation and translation, if all corpora have one."""
     tags = [corpus.tag for corpus in config.data.corpora]
     if config.languages.src_tag is not None or not tags or not all(tags):
         return config

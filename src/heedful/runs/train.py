@@ -230,7 +230,7 @@ def _validator(name: str) -> Callable[[Transformer], Scores]:
     """Return the validator of a plugin; the name of its score is its own.
 
     Raises:
-        ConfigError: from the validator, if what it returned is no number.
+        ConfigError: the validator raises it if the plugin did not return a number.
     """
 
     def validate(model: Transformer) -> Scores:
@@ -353,8 +353,8 @@ class DecodingValidator:
     """Translates validation sentences greedily and scores them.
 
     Attributes:
-        tokenizer: sacreBLEU's, for BLEU.
-        signatures: of the scores, once they were computed.
+        tokenizer: sacreBLEU's tokenizer for BLEU.
+        signatures: the signatures of the scores, once they were computed.
     """
 
     def __init__(self, prepared: PreparedRun) -> None:
@@ -386,7 +386,7 @@ class DecodingValidator:
 
 
 def tokenizer_of(config: Config, references: Sequence[str]) -> str:
-    """Return sacreBLEU's tokenizer for the validation text: as set, or that of its language.
+    """Return sacreBLEU's tokenizer for the validation text: as set, or by its language.
 
     Raises:
         ConfigError: the one that is set needs a model that is not there.

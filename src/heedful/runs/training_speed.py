@@ -33,8 +33,8 @@ from heedful.training.step import StepMetrics
 ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
 _WARM_UP_STEPS = 5  # in which kernels are compiled and memory is allocated
-_WATCHED_STEPS = 10  # whose memory is measured; at most as many as are timed
-_COUNTED_STEPS = 4  # whose operations are counted
+_WATCHED_STEPS = 10  # steps to measure the memory of; at most the timed ones
+_COUNTED_STEPS = 4  # steps to count the operations of
 _MATMUL_SECONDS = 1.0  # of matrix multiplications, before the timed steps and after them
 _SYNTHETIC_PAIRS = 20_000
 
@@ -95,7 +95,7 @@ def bench_training(
     """Measure training steps with these settings, after a warm-up.
 
     Batches have their full size: `batch.ramp_from` is ignored. Without training text in the settings,
-    sentences are random words, as many as the vocabulary has, with the lengths of image captions. Only the
+    sentences are random words of the whole vocabulary, with the lengths of image captions. Only the
     cache of ids is kept.
 
     Args:
@@ -164,7 +164,7 @@ def write_synthetic_text(src: Path, tgt: Path, *, num_pairs: int, num_words: int
         tgt: the file for the target.
         num_pairs: the number of lines of each.
         num_words: the number of distinct words, about equally frequent and the same in source and target.
-        seed: of words and lengths.
+        seed: the random seed of words and lengths.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     log_lengths = rng.normal(_LOG_LENGTH, _LOG_LENGTH_DEVIATION, num_pairs)

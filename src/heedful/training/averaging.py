@@ -47,7 +47,7 @@ class MovingAverage:
         self.weights = {name: weight.clone() for name, weight in unique_weights(model).items()}
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the average by that of a checkpoint, on the model's device."""
+        """Load the average from a checkpoint, onto the model's device."""
         self.weights = {name: weights[name].to(own.device) for name, own in self.weights.items()}
 
     def update(self, latest: Mapping[str, Tensor], step: int) -> None:

@@ -200,7 +200,7 @@ def is_complete(path: Path) -> bool:
 
 
 def prune_checkpoints(root: Path, *, retained: Collection[int]) -> None:
-    """Remove checkpoints older than the two newest intact ones, except those of the `retained` steps."""
+    """Remove checkpoints older than the two newest intact ones, except for the `retained` steps."""
     newest_first = list_checkpoints(root)[::-1]
     if all(checkpoint_step(path) in retained for path in newest_first[_MIN_INTACT:]):
         return  # nothing to remove, so no checksums to verify

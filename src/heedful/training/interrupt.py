@@ -83,7 +83,7 @@ class Heartbeat:
     """Publishes each second how far this rank is, and notices ranks that die or hang.
 
     Rank 0 watches all ranks, and each of the others watches rank 0. Time is counted in beats of the watching
-    process, so a job that is stopped as a whole and continued loses nobody. A main thread that waits in a
+    process, so a job that is stopped as a whole and continued loses no rank. A main thread that waits in a
     collective operation cannot raise an exception; after a few seconds its process is ended.
 
     Attributes:
@@ -95,8 +95,8 @@ class Heartbeat:
         """Start to publish and to watch.
 
         Args:
-            store: that all ranks of this group share, and no other group.
-            rank: of this process.
+            store: shared by all ranks of this group, and by no other group.
+            rank: the rank of this process.
             size: the number of ranks.
         """
         self.lost: str | None = None
@@ -159,7 +159,7 @@ class Heartbeat:
                 self._end_process()
 
     def _look(self) -> None:
-        """Compare the signs of the watched ranks with those of the last beat."""
+        """Compare the signs of the watched ranks with the last beat."""
         keys = [str(rank) for rank in self._watched]
         if self.lost is not None or not self._store.check(keys):
             return
@@ -198,7 +198,7 @@ class Heartbeat:
         return ", ".join(names) + (f" and {len(ranks) - 3} more" if len(ranks) > 3 else "")
 
     def _end_process(self) -> None:
-        """End this process, whose main thread waits for a rank that is lost."""
+        """End this process: its main thread waits for a rank that is lost."""
         if self.is_reporter:
             os.write(2, f"error: {self.lost}\n".encode())
         os._exit(1)

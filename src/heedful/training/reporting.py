@@ -18,7 +18,7 @@ _TRANSLATES = {"bleu": 1.0, "chrf": 20.0}
 BY_CALLBACK = "stopped by a callback"  # instead of the limit that was reached
 _TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
 _TIMED_SECONDS = 8.0
-_SILENCE = 30.0  # seconds after which a line is shown, whatever train.log_every_steps says
+_SILENCE = 30.0  # seconds after which a line is shown even before train.log_every_steps steps
 
 
 class StepLog:
@@ -26,7 +26,7 @@ class StepLog:
 
     Attributes:
         steps_taken: since the start or the resumption.
-        validation_seconds: of one validation; None while there was none.
+        validation_seconds: the time of one validation; None before the first.
     """
 
     def __init__(self, config: Config, schedule: Schedule, *, on_cpu: bool) -> None:
@@ -140,7 +140,7 @@ def accumulation_warning(config: Config, epoch_length: int) -> str:
 
 
 def no_step_finished(config: Config) -> str:
-    """Return the error of a run whose time was too short for one step."""
+    """Return the error of a run that had no time for one step."""
     number = config.batch.accumulation
     lower = f", or lower batch.accumulation={number}" if number > 1 else ""
     return f"no step was finished within train.max_minutes={config.train.max_minutes:g}; raise it{lower}"
@@ -155,13 +155,13 @@ def rate_advice(config: Config) -> str:
 
 
 def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> str:
-    """Return why training ended.
+    """Return why training ended at a limit: a setting, or `BY_CALLBACK`.
 
     Args:
-        config: of the run.
-        limit: that it reached, from `Schedule.reached_limit`, or `BY_CALLBACK`.
-        step: the last one.
-        steps_taken: since it was started or resumed.
+        config: the settings of the run.
+        limit: the limit, from `Schedule.reached_limit`.
+        step: the last step.
+        steps_taken: the steps since the start or the resumption.
     """
     if limit == BY_CALLBACK:
         return f"{limit} after {_count(step, 'step')}"
@@ -194,11 +194,11 @@ def pace_message(
     """Return how many steps fit into the run, or how long they take, and the warm-up.
 
     Args:
-        config: of the run.
-        now: after the last step.
+        config: the settings of the run.
+        now: the moment after the last step.
         pace: seconds of a step.
         validation: seconds of a validation, which the steps do not contain; None: not known yet.
-        has_warmup: whether the learning rate is that of the settings.
+        has_warmup: whether the settings give the learning rate.
     """
     limits, schedule, step, seconds = config.train, config.schedule, now.progress.step, now.seconds
     epoch_steps = now.epoch_length / config.batch.accumulation
@@ -233,12 +233,12 @@ def shortfall(
     """Return what kept a run that has ended from learning, and what to do; empty if nothing did.
 
     Args:
-        config: of the run.
-        progress: at its end.
-        limit: that it reached, from `Schedule.reached_limit`.
-        done: the fraction of the run when it reached it.
+        config: the settings of the run.
+        progress: the progress at its end.
+        limit: the limit that it reached, from `Schedule.reached_limit`.
+        done: the fraction of the run that was done then.
         seen: how often the training text was passed.
-        has_warmup: whether the learning rate is that of the settings.
+        has_warmup: whether the settings give the learning rate.
     """
     scores, schedule = progress.best_scores, config.schedule
     in_warmup = has_warmup and warmup_done(schedule, progress.step, progress=done) < 1.0
@@ -266,7 +266,7 @@ def _smaller_models(config: Config) -> list[str]:
 
 
 def _or(remedies: Sequence[str]) -> str:
-    """Return what to do, as a list whose last item follows an "or"."""
+    """Return what to do, as a list with "or" before its last item."""
     *others, last = remedies
     return f"{', '.join(others)}, or {last}" if others else last
 

@@ -8,8 +8,8 @@ from heedful.errors import ConfigError
 from heedful.settings.run import Config, ScheduleConfig
 from heedful.training.state import Moment, Progress
 
-# A schedule of your own: returns the learning rate of a step, counted from 1, given the fraction of the run
-# that is done before it, from 0 to 1, by the nearest limit (steps, epochs, minutes). Only rank 0 calls it.
+# A custom schedule: returns the learning rate of a step, counted from 1, given the fraction of the run that
+# is done before it, from 0 to 1, by the nearest limit (steps, epochs, minutes). Only rank 0 calls it.
 LearningRate = Callable[[int, float], float]
 
 RECOVERY_STEPS = 100  # in which the rate doubles again after a rollback
@@ -91,7 +91,7 @@ class Schedule:
 
     Attributes:
         config: the settings.
-        own: the learning rate of each step, instead of that of the settings.
+        own: the learning rate of each step, in place of the settings.
     """
 
     config: Config

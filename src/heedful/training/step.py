@@ -28,7 +28,7 @@ from heedful.training.loss import Loss, divergence, fused_linear_cross_entropy, 
 
 Batches = Callable[[], Iterator[Batch]]  # each call returns a new iterator over the micro-batches of a step
 
-_VALIDATED_ROWS = 512  # whose logits are computed at once
+_VALIDATED_ROWS = 512  # the logits that are computed at once
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,10 @@ def train_step(
     precision: TrainingPrecision,
     forward: ForwardPass | None = None,
 ) -> StepMetrics:
-    """Update the weights once, unless loss or gradient is not finite; `forward` is that of accumulation.
+    """Update the weights once, unless loss or gradient is not finite.
 
-    The gradient is that of the mean over all target tokens of all micro-batches: how the tokens are split
-    into micro-batches changes nothing but rounding.
+    The loss is the mean over all target tokens of all micro-batches: how the tokens are split into
+    micro-batches changes nothing but rounding. For `forward` see `accumulate_gradients`.
     """
     try:
         sums = accumulate_gradients(model, micro_batches, config.train, precision=precision, forward=forward)
@@ -189,17 +189,17 @@ def accumulate_gradients(
     discard: Callable[[], object] | None = None,
     forward: ForwardPass | None = None,
 ) -> LossSums:
-    """Add the gradients of the loss, summed over real target tokens, to those of the weights.
+    """Add the gradients of the loss, summed over real target tokens, to the weights.
 
     If a batch does not fit into memory, all gradients are discarded, since some of that batch's may be among
     them, and the pass restarts with batches of that size split in two. The sums stay the same.
 
     Args:
-        model: on its device.
-        micro_batches: of one step. At most two are in memory if each iteration makes them anew; an iterator
-            is read to its end first.
-        settings: of the loss.
-        precision: of the matrix multiplications.
+        model: the model, on its device.
+        micro_batches: the batches of one step. At most two are in memory if each iteration makes them anew;
+            an iterator is read to its end first.
+        settings: the settings of the loss.
+        precision: the precision of matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
         forward: the forward pass, if the model is wrapped or the loss is not `batch_loss`.
 
@@ -227,7 +227,7 @@ def accumulate_gradients(
 def _accumulate(
     batches: Iterator[Batch], forward: ForwardPass, precision: TrainingPrecision, device: torch.device
 ) -> LossSums:
-    """Add the gradients of all batches to those of the weights; return the sums.
+    """Add the gradients of all batches to the weights; return the sums.
 
     Raises:
         OutOfMemoryError: a batch does not fit into memory; some of its gradients may have been added.
@@ -343,12 +343,7 @@ def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
 
 
 def halve_batches(batches: Batches, *, like: Batch, pad_id: int) -> Batches:
-    """Return the same rows, with every batch at least as large as `like` split in two.
-
-    Args:
-        batches: of one step.
-        like: the batch that did not fit into memory.
-        pad_id: of the target.
+    """Return the same rows, with every batch split in two that is at least as large as `like`.
 
     Raises:
         TrainingError: `like` has only one row.

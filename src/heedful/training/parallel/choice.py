@@ -1,4 +1,4 @@
-"""Choose the process group: that of torchrun, several processes of this machine, or one."""
+"""Choose the process group: torchrun's, several processes of this machine, or one."""
 
 import gc
 import math
@@ -48,11 +48,11 @@ def start_process_group(
     of some 360,000 (most of them torch's) takes 0.2 s and frees nothing.
 
     Args:
-        model: to which `execution` has been applied.
-        source: of the batches.
-        config: of the run.
-        execution: of this process.
-        optimizer: over all trained weights.
+        model: the model, to which `execution` has been applied.
+        source: the training batches.
+        config: the settings of the run.
+        execution: how this process computes.
+        optimizer: the optimiser of all trained weights.
         average: the moving average, or None.
         loss: a loss function, instead of `batch_loss`.
         is_interrupted: whether to end a step before its update; torchrun's processes do not ask.

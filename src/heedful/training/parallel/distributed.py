@@ -143,7 +143,7 @@ def run_worker(device: torch.device) -> None:
 
 
 def _new_rank(setup: _Setup, device: torch.device) -> Rank:
-    """Return this process's rank with the model of rank 0, whose weights are still to come."""
+    """Return this process's rank with the model of rank 0; the weights are still to come."""
     config, execution = setup.config, Execution.of(setup.config.train, device)
     if execution.compiles:  # a compiled layer is sent as a plain one
         compile_layers(setup.model)
@@ -219,7 +219,7 @@ class _Stepper:
         )
         dist.all_reduce(numbers)
         smoothed, nll, num_tokens, num_halvings, squared = numbers.tolist()
-        # Both wrappers leave the mean of the ranks' gradients, each of which is a sum over tokens.
+        # Both wrappers leave the mean over ranks; each rank has sums over tokens.
         sums = LossSums(smoothed, nll, round(num_tokens), round(num_halvings))
         metrics = step_metrics(sums, rank.size**2 * squared)
         if metrics.is_finite:
@@ -407,7 +407,7 @@ class _Sharded:
         raise TrainingError(_TOO_LARGE)
 
     def squared_norm(self) -> float:
-        """Return this rank's share of the sum of squares, that of its shards."""
+        """Return this rank's share of the sum of squares: of its own shards."""
         gradients: list[Any] = [weight.grad for weight in self.rank.model.parameters()]
         shards = [each.to_local() for each in gradients if each is not None]
         return float(torch.nn.utils.get_total_norm(shards)) ** 2
@@ -423,7 +423,7 @@ def _tensors_of(state: _State | None) -> tuple[dict[str, Tensor], dict[str, Tens
 
 
 def _units(model: Transformer) -> Iterator[nn.Module | list[nn.Module]]:
-    """Yield what is gathered at once: each layer, or a stack whose layers share weights."""
+    """Yield what is gathered at once: each layer, or a stack if its layers share weights."""
     for stack in (model.encoder, model.decoder):
         layers = [*stack.layers]
         users = Counter(weight for layer in layers for weight in layer.parameters())
@@ -453,7 +453,7 @@ def _shard(full: Tensor | None, like: Tensor) -> Tensor:
 
 
 def _full(tensor: Tensor) -> Tensor:
-    """Return a tensor with the shards of all ranks, each of which calls this; scalars are not sharded."""
+    """Return a tensor with the shards of all ranks, which all call this; scalars are not sharded."""
     gather = getattr(tensor, "full_tensor", lambda: tensor)
     full: Tensor = gather()
     return full

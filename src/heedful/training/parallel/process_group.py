@@ -43,7 +43,7 @@ class StepPlan:
     Attributes:
         step: its number, counted from 1.
         batches: its micro-batches, each an epoch and an index into the epoch's plan.
-        learning_rate: of this step.
+        learning_rate: the learning rate of this step.
     """
 
     step: int
@@ -165,12 +165,9 @@ class Rank:
         discard: Callable[[], object] | None = None,
         forward: ForwardPass | None = None,
     ) -> LossSums:
-        """Add the gradients of this rank's rows, summed over tokens, to those of the weights.
+        """Add the gradients of this rank's rows, summed over tokens, to the weights.
 
-        Args:
-            plan: of the step.
-            discard: discards the gradients of a step so far, as in `accumulate_gradients`.
-            forward: the forward pass of a wrapped model, as there.
+        For `discard` and `forward`, the forward pass of a wrapped model, see `accumulate_gradients`.
 
         Raises:
             StepInterruptedError: it was interrupted.
