@@ -185,12 +185,7 @@ def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
 
 
 def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
-    """Return the seconds of one training step, timed over a few steps.
-
-    Args:
-        config: the settings of the training; its data are not read.
-        pairs: some of its sentence pairs, enough for its vocabulary.
-    """
+    """Return the seconds of one training step, timed over a few steps on some sentence pairs."""
     with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
         directory = Path(temporary)
         files = {name: str(directory / name) for name in ("src", "tgt")}

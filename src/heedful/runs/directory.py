@@ -172,11 +172,6 @@ def check_are_outside(run: Path, paths: Iterable[str | Path | None]) -> None:
 def check_preset(run: Path, preset: str, overridden: Collection[str]) -> None:
     """Check that a preset named at --resume agrees with the run's fixed settings.
 
-    Args:
-        run: the run directory.
-        preset: its name.
-        overridden: keys of settings on the command line.
-
     Raises:
         ConfigError: there is no such preset, or it has another value for a fixed setting.
     """
@@ -292,32 +287,35 @@ class RunDirectory:
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
+        problem = self._problem(resume=resume, overwrite=overwrite)
         if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path}: is a file; give a directory as --output")
-        holds_run = self.config_file.exists()
+            problem = "is a file; give a directory as --output"
+        if problem:
+            raise RunError(f"{self.path}: {problem}")
+
+    def _problem(self, *, resume: bool, overwrite: bool) -> str | None:
         if resume:
-            if not holds_run:
-                raise RunError(f"{self.path}: has no run to resume; leave --resume out to start one")
-            for bundle in (self.path / name for name in BUNDLES):
-                if bundle.is_symlink():  # the next bundle would replace the link, not its target
-                    raise RunError(
-                        f"{bundle}: is a link, which the run's next model would replace; put the directory "
-                        "itself there, or move the whole run and link to that"
-                    )
-        elif overwrite:
-            return
-        elif holds_run:
-            raise RunError(
-                f"{self.path}: already exists, with a run; give another --output, --overwrite to rename this "
-                "one, or `heedful train --resume` to continue it"
+            if not self.config_file.exists():
+                return "has no run to resume; leave --resume out to start one"
+            links = [name for name in BUNDLES if (self.path / name).is_symlink()]
+            if links:  # the next bundle would replace the link, not its target
+                return (
+                    f"{links[0]} is a link, which the run's next model would replace; put the directory "
+                    "itself there, or move the whole run and link to that"
+                )
+            return None
+        if overwrite:
+            return None
+        if self.config_file.exists():
+            return (
+                "already exists, with a run; give another --output, --overwrite to rename this one, or "
+                "`heedful train --resume` to continue it"
             )
-        elif others := self._others():
+        if others := self._others():
             more = f" and {len(others) - _FEW_NAMES} more" if len(others) > _FEW_NAMES else ""
             names = ", ".join(map(str, others[:_FEW_NAMES])) + more
-            raise RunError(
-                f"{self.path}: already exists, with {names}; give another --output, or --overwrite to rename "
-                "this one"
-            )
+            return f"already exists, with {names}; give another --output, or --overwrite to rename this one"
+        return None
 
     def _others(self) -> list[Path]:
         """Return what is in the directory, without what a run left that was killed while it started."""

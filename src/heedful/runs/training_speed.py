@@ -159,12 +159,7 @@ def _with_synthetic_text(config: Config, directory: Path) -> Config:
 def write_synthetic_text(src: Path, tgt: Path, *, num_pairs: int, num_words: int, seed: int) -> None:
     """Write two files of random words, parallel and with the sentence lengths of image captions.
 
-    Args:
-        src: the file for the source.
-        tgt: the file for the target.
-        num_pairs: the number of lines of each.
-        num_words: the number of distinct words, about equally frequent and the same in source and target.
-        seed: the random seed of words and lengths.
+    The words are about equally frequent, and the same in source and target.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     log_lengths = rng.normal(_LOG_LENGTH, _LOG_LENGTH_DEVIATION, num_pairs)

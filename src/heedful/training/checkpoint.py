@@ -334,9 +334,7 @@ class Checkpointer:
 def read_state(path: Path, *, like: Progress) -> tuple[str, dict[str, Any], object]:
     """Return what state.pt holds: the fingerprint, the fields of the progress, and the optimiser's state.
 
-    Args:
-        path: the file.
-        like: an example of the progress, for the fields and their types.
+    `like` is an example of the progress, for the fields and their types.
 
     Raises:
         ValueError: the file holds something else.

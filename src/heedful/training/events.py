@@ -146,9 +146,7 @@ class EventLog:
     def drop_after(self, step: int, *, validated_step: int = -1) -> None:
         """Drop the events after the last checkpoint: those steps are about to be taken again.
 
-        Args:
-            step: of that checkpoint.
-            validated_step: of the last validation in that checkpoint; -1 if unknown.
+        The last validation in that checkpoint was at `validated_step`; -1 if unknown.
         """
         if self.path.exists():
             validated = step if validated_step < 0 else validated_step

@@ -92,13 +92,7 @@ class Heartbeat:
     """
 
     def __init__(self, store: "Store", rank: int, size: int) -> None:
-        """Start to publish and to watch.
-
-        Args:
-            store: shared by all ranks of this group, and by no other group.
-            rank: the rank of this process.
-            size: the number of ranks.
-        """
+        """Start to publish and to watch, over a store that only the ranks of this group share."""
         self.lost: str | None = None
         self.is_waiting = False
         self._store, self._rank = store, rank

@@ -164,11 +164,6 @@ def build_optimizer(
       pre-softmax matrix, positions, norms and biases.
 
     Weight decay is decoupled (AdamW) and excludes biases and norms.
-
-    Args:
-        model: the model to train.
-        config: the optimiser's settings.
-        precision: the precision of the matrix multiplications in Muon; Adam has none.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     layers = inner_linear_layers(model).values() if config.name == "muon" else ()

@@ -23,13 +23,7 @@ class MatmulRate:
     """Measures the rate of matrix multiplications, over all calls of `measure`."""
 
     def __init__(self, precision: TrainingPrecision, device: torch.device, *, threads: int) -> None:
-        """Create the matrices.
-
-        Args:
-            precision: of the matrices.
-            device: of the matrices.
-            threads: of this process.
-        """
+        """Create the matrices; `threads` multiply them."""
         self._device = device
         self._threads = threads
         dtype = torch_dtype(precision)

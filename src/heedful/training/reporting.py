@@ -155,14 +155,7 @@ def rate_advice(config: Config) -> str:
 
 
 def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> str:
-    """Return why training ended at a limit: a setting, or `BY_CALLBACK`.
-
-    Args:
-        config: the settings of the run.
-        limit: the limit, from `Schedule.reached_limit`.
-        step: the last step.
-        steps_taken: the steps since the start or the resumption.
-    """
+    """Return why training ended at a limit: a setting, or `BY_CALLBACK`."""
     if limit == BY_CALLBACK:
         return f"{limit} after {_count(step, 'step')}"
     section, _, key = limit.partition(".")
@@ -191,14 +184,10 @@ def pace_message(
     validation: float | None = None,
     has_warmup: bool = True,
 ) -> str:
-    """Return how many steps fit into the run, or how long they take, and the warm-up.
+    """Return how many steps of `pace` seconds fit into the run, or how long they take, and the warm-up.
 
-    Args:
-        config: the settings of the run.
-        now: the moment after the last step.
-        pace: seconds of a step.
-        validation: seconds of a validation, which the steps do not contain; None: not known yet.
-        has_warmup: whether the settings give the learning rate.
+    `validation` are the seconds of one, which the steps do not contain; None: not known yet. `has_warmup`:
+    the settings give the learning rate.
     """
     limits, schedule, step, seconds = config.train, config.schedule, now.progress.step, now.seconds
     epoch_steps = now.epoch_length / config.batch.accumulation
@@ -232,13 +221,7 @@ def shortfall(
 ) -> str:
     """Return what kept a run that has ended from learning, and what to do; empty if nothing did.
 
-    Args:
-        config: the settings of the run.
-        progress: the progress at its end.
-        limit: the limit that it reached, from `Schedule.reached_limit`.
-        done: the fraction of the run that was done then.
-        seen: how often the training text was passed.
-        has_warmup: whether the settings give the learning rate.
+    At the `limit`, the fraction `done` of the run was over, and `seen` passes over the training text.
     """
     scores, schedule = progress.best_scores, config.schedule
     in_warmup = has_warmup and warmup_done(schedule, progress.step, progress=done) < 1.0

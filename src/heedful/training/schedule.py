@@ -55,25 +55,14 @@ def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: 
 
 
 def warmup_done(config: ScheduleConfig, step: int, *, progress: float) -> float:
-    """Return how much of the warm-up is done: 1 at its end, and more than 1 after it.
-
-    Args:
-        config: the schedule.
-        step: counted from 1.
-        progress: how much of the run is done before this step.
-    """
+    """Return how much of the warm-up is done before a step: 1 at its end, and more than 1 after it."""
     if config.warmup_fraction is not None:
         return max(_FIRST, progress / config.warmup_fraction)
     return step / max(config.warmup_steps, 1)
 
 
 def recovered_rate(rate_factor: float, *, rollbacks: int) -> float:
-    """Return the factor of the learning rate after one more finite step.
-
-    Args:
-        rate_factor: before it, at most 1.
-        rollbacks: how often training was rolled back.
-    """
+    """Return the factor of the learning rate, at most 1, after one more finite step."""
     return min(0.5 ** max(rollbacks - 1, 0), rate_factor * 2 ** (1 / RECOVERY_STEPS))
 
 

@@ -42,20 +42,9 @@ def start_process_group(
     loss: LossFunction | None = None,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> ProcessGroup:
-    """Start the process group of a training; the caller closes it.
+    """Start the process group of a training, as for `Trainer`; the caller closes it.
 
-    Python's garbage collector leaves out all objects that exist now, until `gc.unfreeze()`: a full collection
-    of some 360,000 (most of them torch's) takes 0.2 s and frees nothing.
-
-    Args:
-        model: the model, to which `execution` has been applied.
-        source: the training batches.
-        config: the settings of the run.
-        execution: how this process computes.
-        optimizer: the optimiser of all trained weights.
-        average: the moving average, or None.
-        loss: a loss function, instead of `batch_loss`.
-        is_interrupted: whether to end a step before its update; torchrun's processes do not ask.
+    torchrun's processes do not ask `is_interrupted`, which ends a step before its update.
 
     Raises:
         ConfigError: the settings need shared memory or native kernels, which are missing here.

@@ -20,7 +20,7 @@ from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.loss import Loss
-from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
+from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers
 from heedful.training.step import (
     ForwardPass,
     LossFunction,
@@ -130,7 +130,7 @@ class Rank:
         self.index = index
         self.size = size
         self.is_interrupted = is_interrupted
-        self.loader: DataLoader = InlineLoader(source, rank=index, size=size)
+        self.loader: InlineLoader | PrefetchingLoader = InlineLoader(source, rank=index, size=size)
 
     def prefetch(self, workers: int | None = None) -> None:
         """Let worker processes make the batches from now on; by default `num_workers`."""

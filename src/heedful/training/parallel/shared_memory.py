@@ -81,13 +81,7 @@ class SharedMemoryGroup:
     def __init__(
         self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, *, threads: int
     ) -> None:
-        """Start the workers.
-
-        Args:
-            rank: rank 0 of the group.
-            optimizer: over all trained weights.
-            average: the moving average, or None.
-            threads: of each process.
+        """Start the workers, each with `threads` threads; `rank` is rank 0.
 
         Raises:
             NoSharedMemoryError: there is none, or too little.
@@ -344,11 +338,6 @@ def partition_weights(
     """Partition the weights greedily, the costliest to update first, each to the least loaded rank.
 
     An optimiser of a plugin has state that is not shared, so rank 0 updates all weights.
-
-    Args:
-        trained: weights by name.
-        optimizer: of all of them.
-        size: the number of ranks.
 
     Returns:
         For each rank, the weights that it updates.

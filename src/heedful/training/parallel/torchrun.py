@@ -88,20 +88,21 @@ def _store_of_this_start() -> dict[str, Any]:
 
 def _check_environment() -> None:
     """Refuse an incomplete environment: templates of clusters set only WORLD_SIZE and RANK."""
-    size = os.environ["WORLD_SIZE"]
-    if missing := [name for name in _TORCHRUN_VARIABLES if not os.environ.get(name)]:
-        raise ConfigError(
-            f"WORLD_SIZE={size}, but {', '.join(missing)} not set: torchrun sets "
-            f"{', '.join(_TORCHRUN_VARIABLES)} and WORLD_SIZE; start with torchrun -m heedful, or unset "
-            "WORLD_SIZE to train in one process"
-        )
-    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
-        if not os.environ.get(name, "0").isdecimal():
-            raise ConfigError(f"{name}={os.environ[name]!r} is not a number; start with torchrun -m heedful")
-    if int(os.environ["RANK"]) >= int(size):
-        raise ConfigError(
-            f"RANK={os.environ['RANK']} is not below WORLD_SIZE={size}; start with torchrun -m heedful"
-        )
+    values = {name: os.environ.get(name, "") for name in ("WORLD_SIZE", *_TORCHRUN_VARIABLES)}
+    numbers = {"LOCAL_RANK": os.environ.get("LOCAL_RANK", "0")} | values
+    del numbers["MASTER_ADDR"]
+    if missing := [name for name, value in values.items() if not value]:
+        sets = f"torchrun sets {', '.join(_TORCHRUN_VARIABLES)} and WORLD_SIZE"
+        problem = f"WORLD_SIZE={values['WORLD_SIZE']}, but {', '.join(missing)} not set: {sets}"
+    elif wrong := [name for name, value in numbers.items() if not value.isdecimal()]:
+        problem = f"{wrong[0]}={numbers[wrong[0]]!r} is not a number"
+    elif int(values["RANK"]) >= int(values["WORLD_SIZE"]):
+        problem = f"RANK={values['RANK']} is not below WORLD_SIZE={values['WORLD_SIZE']}"
+    else:
+        return
+    raise ConfigError(
+        f"{problem}; start with torchrun -m heedful, or unset WORLD_SIZE to train in one process"
+    )
 
 
 def is_under_torchrun() -> bool:
