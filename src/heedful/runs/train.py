@@ -52,7 +52,7 @@ from heedful.training.events import (
     summary_writer,
 )
 from heedful.training.loop import Trainer
-from heedful.training.memory import limited_onednn_cache
+from heedful.training.memory import memory_for_steps
 from heedful.training.parallel.torchrun import leave_process_group, note_start
 from heedful.training.schedule import LearningRate
 from heedful.training.state import Scores, TrainerCallbacks
