@@ -229,11 +229,7 @@ def _heedful(task: _Task) -> Translate:
     torch.set_num_threads(task.threads)
     bundle = load_bundle(task.folder / "bundle")
     translator = Translator(
-        bundle,
-        precision=task.precision,
-        batch_size=task.batch,
-        batch_tokens=1 << 30,
-        engine=task.layout,
+        bundle, precision=task.precision, batch_size=task.batch, batch_tokens=1 << 30, engine=task.layout
     )
     options = replace(
         SearchOptions.from_config(bundle.config.decode),

@@ -51,12 +51,7 @@ _WARM_UP_STEPS, _TIMED_STEPS = 2, 4
 _OTHER_STEPS = 60  # steps in the time of everything else: tokenizer, validation, scores, the image
 
 # BLEU on seen and on unseen combinations after that number of steps, measured: docs/results.md.
-_BLEU_AFTER = {
-    0: (0.0, 0.0),
-    300: (73.3, 62.8),
-    600: (96.1, 93.3),
-    900: (98.2, 96.8),
-}
+_BLEU_AFTER = {0: (0.0, 0.0), 300: (73.3, 62.8), 600: (96.1, 93.3), 900: (98.2, 96.8)}
 _ENOUGH_STEPS = max(_BLEU_AFTER)
 _NEARLY_ALL = 0.8  # of the expected steps; with fewer, a demo says why its scores are lower
 

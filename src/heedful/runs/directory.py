@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING
 import filelock
 
 from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
-from heedful.runtime.durable import (
-    WRITING,
-    named_in_errors,
-    put_file_in_place,
-    sync,
-    writing_at,
-)
+from heedful.runtime.durable import WRITING, named_in_errors, put_file_in_place, sync, writing_at
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config, DataConfig

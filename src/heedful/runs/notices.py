@@ -109,8 +109,7 @@ def note_store(store: ParallelStore, notices: Notices) -> None:
     )
     if report.num_too_long:
         notices.add(
-            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens",
-            warning=True,
+            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens", warning=True
         )
 
 

@@ -177,12 +177,7 @@ def has_learned(scores: Mapping[str, float]) -> bool:
 
 
 def pace_message(
-    config: Config,
-    now: Moment,
-    *,
-    pace: float,
-    validation: float | None = None,
-    has_warmup: bool = True,
+    config: Config, now: Moment, *, pace: float, validation: float | None = None, has_warmup: bool = True
 ) -> str:
     """Return how many steps of `pace` seconds fit into the run, or how long they take, and the warm-up.
 

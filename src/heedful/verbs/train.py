@@ -34,8 +34,7 @@ class Train:
     """
 
     config: Annotated[
-        Path | None,
-        Option("A recipe, or a run's config.toml.", metavar="CONFIG.toml", is_argument=True),
+        Path | None, Option("A recipe, or a run's config.toml.", metavar="CONFIG.toml", is_argument=True)
     ] = None
     text: TrainingRequest = field(default_factory=TrainingRequest)
     preset: Annotated[str | None, PRESET] = None
@@ -59,12 +58,11 @@ class Train:
         bool,
         Option(
             "Train nothing, but find a learning rate (LR range test): print the loss after some steps at "
-            "several rates.",
+            "several rates."
         ),
     ] = False
     track: Annotated[
-        Literal["tensorboard"] | None,
-        Option("Also write the curves, into RUN/tensorboard."),
+        Literal["tensorboard"] | None, Option("Also write the curves, into RUN/tensorboard.")
     ] = None
     as_json: AsJson = False
 
