@@ -174,6 +174,8 @@ def train_seeds(
             "train.seed"
         )
     config, output = request.config, request.output
+    trains = [config.train.replace(seed=seed).model_dump(exclude_unset=True) for seed in seeds]
+    configs = [config.replace(train=each) for each in trains]
     directories = {seed: output / f"seed-{seed}" for seed in seeds}
     _check(request, [*directories.values()])
     if request.overwrite:
@@ -182,8 +184,8 @@ def train_seeds(
     for number, (seed, path) in enumerate(directories.items(), 1):
         for listener in callbacks:
             listener(NoticeEvent(0, 0.0, f"seed {seed}, run {number} of {len(seeds)}: {path}"))
-        own = config.replace(train=config.train.replace(seed=seed).model_dump(exclude_unset=True))
-        runs[seed] = train(own, path, resume=(path / CONFIG).exists(), callbacks=callbacks, extras=extras)
+        is_there = (path / CONFIG).exists()
+        runs[seed] = train(configs[number - 1], path, resume=is_there, callbacks=callbacks, extras=extras)
     bests = {seed: resolve_bundle(run.best) for seed, run in runs.items()}
     result = SeedsResult(runs, {seed: stored_scores(best) for seed, best in bests.items()})
     put_file_in_place(output / TABLE, json.dumps(result.to_json(), indent=2) + "\n")

@@ -22,7 +22,6 @@ from torch.nn.parallel import DistributedDataParallel
 from heedful.data.batches import Batch, BatchSource
 from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
-from heedful.ops.changes import Changes, changed_parts
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution, compile_layers, training_device
@@ -53,7 +52,6 @@ class _Setup:
     """The first message to a worker; `average_decay` is None without a moving average."""
 
     model: Transformer  # with weights of any value
-    changes: Changes  # by rank 0's code
     loss: LossFunction
     source: BatchSource
     config: Config
@@ -80,8 +78,7 @@ class DistributedGroup:
         self.is_sharded = rank.config.train.parallel == "fsdp"
         self._is_between_steps = True
         decay = None if average is None else average.decay
-        parts = rank.model, changed_parts(rank.model), rank.loss
-        setup = _Setup(*parts, rank.source, rank.config, decay, uuid.uuid4().hex)
+        setup = _Setup(rank.model, rank.loss, rank.source, rank.config, decay, uuid.uuid4().hex)
         _broadcast(packed := pack(setup, rank.model))
         if self.is_sharded:  # rank 0 has a second model for its shards
             setup = unpack(packed, rank.execution.device)
