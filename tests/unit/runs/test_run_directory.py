@@ -217,7 +217,7 @@ def test_weights_without_their_settings_are_not_taken_for_nothing(tmp_path: Path
     with pytest.raises(RunError, match="already exists, with"):
         begin(run)
     old = begin(run, overwrite=True)
-    assert not run.checkpoints.exists()
+    assert not (run.path / "checkpoints").exists()
     assert old is not None
     assert (old / "checkpoints" / "step-5" / "model.safetensors").exists()
 
