@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 
-from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
+from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.runtime.durable import WRITING, named_in_errors, put_file_in_place, sync, writing_at
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
@@ -208,7 +208,7 @@ class RunDirectory:
         """
         self._check_what_is_there(resume=resume, overwrite=overwrite)
         if (self.path / LOCK).exists():
-            with self._lock():
+            with _lock(self.path):
                 pass
 
     @contextmanager
@@ -221,7 +221,7 @@ class RunDirectory:
             RunError: another process trains there, or has created a run there since `check`.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with self._lock():
+        with _lock(self.path):
             self._check_what_is_there(resume=resume, overwrite=False)
             yield
 
@@ -259,25 +259,6 @@ class RunDirectory:
                 path.mkdir()
                 return old
         raise AssertionError("there is always another number")
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        lock = filelock.FileLock(self.path / LOCK)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            raise RunError(
-                f"{self.path}: another process is training there; wait for it, stop it, or give another "
-                "--output"
-            ) from None
-        except OSError as error:
-            raise RunError(
-                f"{self.path / LOCK}: cannot be locked ({error}); give another --output"
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
@@ -333,22 +314,6 @@ class RunDirectory:
         self.write_config(config, commands)
         starting.unlink()
 
-    def has_had_checkpoints(self) -> bool:
-        """Return whether the run has ever written a checkpoint, even if none is left.
-
-        A best model may be older than the first checkpoint; only the log shows that.
-        """
-        from heedful.training.checkpoint import DAMAGED_PREFIX
-        from heedful.training.events import CheckpointEvent, StartEvent, logged_events
-
-        events = logged_events(self.path / LOG)
-        return (
-            (self.path / LAST).exists()
-            or any((self.path / CHECKPOINTS).glob(f"{DAMAGED_PREFIX}*"))
-            or CheckpointEvent.kind in events
-            or ((self.path / BEST).exists() and StartEvent.kind not in events)
-        )
-
     def write_config(self, config: Config, commands: Sequence[str] = ()) -> None:
         """Write the resolved configuration, atomically; the commands of the run are comments above it."""
         put_file_in_place(
@@ -362,16 +327,22 @@ class RunDirectory:
         lines = self.config_file.read_text(encoding="utf-8", errors="replace").split("\n")
         return [line.removeprefix(_COMMENT) for line in lines if line.startswith(f"{_COMMENT}heedful ")]
 
-    def load_tokenizers(self) -> TokenizerPair:
-        """Load the run's tokenizers.
 
-        Raises:
-            RunError: they are missing or damaged.
-        """
-        try:
-            return TokenizerPair.load(self.path / TOKENIZER)
-        except TokenizerError as error:
-            raise RunError(f"{self.path}: the tokenizer is damaged ({error}); start a new run") from None
+@contextmanager
+def _lock(run: Path) -> Iterator[None]:
+    lock = filelock.FileLock(run / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise RunError(
+            f"{run}: another process is training there; wait for it, stop it, or give another --output"
+        ) from None
+    except OSError as error:
+        raise RunError(f"{run / LOCK}: cannot be locked ({error}); give another --output") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class SkippedReport:

@@ -22,8 +22,10 @@ from heedful.ops.changes import changed_parts
 from heedful.ops.lora import without_adapters
 from heedful.runs.card import model_card, shared_config
 from heedful.runs.directory import (
+    BEST,
     BUNDLES,
     CHECKPOINTS,
+    LAST,
     LOG,
     SKIPPED,
     DirectoryGuard,
@@ -41,14 +43,17 @@ from heedful.settings.loading import load_config
 from heedful.settings.plugins import part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
-from heedful.training.checkpoint import latest_checkpoint, set_damaged_aside
+from heedful.training.checkpoint import DAMAGED_PREFIX, latest_checkpoint, set_damaged_aside
 from heedful.training.events import (
     CUT_OUTPUTS,
+    CheckpointEvent,
     EndEvent,
     Event,
     EventLog,
     SkippedEvent,
+    StartEvent,
     TensorBoardLog,
+    logged_events,
     summary_writer,
 )
 from heedful.training.loop import Trainer
@@ -305,12 +310,26 @@ def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
         )
     if checkpoint:
         trainer.resume(checkpoint)
-    elif run.has_had_checkpoints():
+    elif _has_had_checkpoints(run.path):
         raise CheckpointError(
             f"{checkpoints}: no intact checkpoint is left, and a new start would replace the "
             f"results; continue from the weights with --init {run.path} and another --output, or give "
             "--overwrite instead of --resume"
         )
+
+
+def _has_had_checkpoints(run: Path) -> bool:
+    """Return whether a run has ever written a checkpoint, even if none is left.
+
+    A best model may be older than the first checkpoint; only the log shows that.
+    """
+    events = logged_events(run / LOG)
+    return (
+        (run / LAST).exists()
+        or any((run / CHECKPOINTS).glob(f"{DAMAGED_PREFIX}*"))
+        or CheckpointEvent.kind in events
+        or ((run / BEST).exists() and StartEvent.kind not in events)
+    )
 
 
 def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:

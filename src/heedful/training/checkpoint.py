@@ -228,7 +228,11 @@ class DivergedError(Exception):
 
 
 class Checkpointer:
-    """Writes the checkpoints of a run, removes old ones, and returns to the last one after a divergence."""
+    """Writes the checkpoints of a run, removes old ones, and returns to the last one after a divergence.
+
+    Attributes:
+        saved_at: the seconds of training at the last checkpoint, or at the start.
+    """
 
     def __init__(
         self,
@@ -240,11 +244,7 @@ class Checkpointer:
         self._run = run
         self._parts = model, optimizer, average
         self._root = run.callbacks.checkpoints
-        self._saved_at = 0.0
-
-    def start(self) -> None:
-        """Count the minutes to the next checkpoint from here."""
-        self._saved_at = self._run.seconds
+        self.saved_at = 0.0
 
     def load(self, checkpoint: Path) -> None:
         """Continue from a checkpoint.
@@ -258,7 +258,7 @@ class Checkpointer:
     def is_due(self) -> bool:
         """Whether a checkpoint is due for safety: `train.checkpoint_every_minutes` after the last one."""
         minutes = self._run.config.train.checkpoint_every_minutes
-        return minutes is not None and self._run.seconds - self._saved_at >= 60.0 * minutes
+        return minutes is not None and self._run.seconds - self.saved_at >= 60.0 * minutes
 
     def save(self, *, is_regular: bool = False) -> None:
         """Write a checkpoint, and remove those that are not needed any more.
@@ -271,7 +271,7 @@ class Checkpointer:
             progress.regular_checkpoints = steps[-self._run.config.train.keep_checkpoints :]
         path = self.write()
         prune_checkpoints(self._root, retained={*progress.regular_checkpoints, progress.step})
-        self.start()
+        self.saved_at = self._run.seconds
         self._run.emit(CheckpointEvent, path=path.name)
 
     def save_once(self, *, is_regular: bool = False) -> None:

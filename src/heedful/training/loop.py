@@ -102,8 +102,7 @@ class Trainer:
         """
         run = self.run
         run.set_seconds(run.progress.seconds)
-        self.checkpointer.start()
-        self._steps.start(run.seconds)
+        self.checkpointer.saved_at = self._steps.shown_at = run.seconds
         run.emit(
             StartEvent,
             num_parameters=self.model.num_parameters,

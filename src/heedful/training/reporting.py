@@ -27,6 +27,7 @@ class StepLog:
     Attributes:
         steps_taken: since the start or the resumption.
         validation_seconds: the time of one validation; None before the first.
+        shown_at: the seconds of training at the last line, or at the start.
     """
 
     def __init__(self, config: Config, schedule: Schedule, *, on_cpu: bool) -> None:
@@ -40,11 +41,7 @@ class StepLog:
         self._has_shown_pace = False
         self._has_halved = False  # a batch
         self._has_diverged = False
-        self._shown_at = 0.0  # the seconds of the last line
-
-    def start(self, seconds: float) -> None:
-        """Count the silence from here."""
-        self._shown_at = seconds
+        self.shown_at = 0.0
 
     def add(self, metrics: StepMetrics, rate: float, seconds: float, now: Moment) -> Iterator[Event]:
         """Add a step, with its learning rate and its seconds; it has no line if it was skipped."""
@@ -82,7 +79,7 @@ class StepLog:
             yield NoticeEvent(now.progress.step, now.seconds, message)
         if now.progress.step % self._config.train.log_every_steps == 0:
             yield from self.flush(now)
-        elif is_first or now.seconds - self._shown_at >= _SILENCE:
+        elif is_first or now.seconds - self.shown_at >= _SILENCE:
             yield from self._means(now, ProgressEvent)
 
     def flush(self, now: Moment) -> Iterator[Event]:
@@ -111,7 +108,7 @@ class StepLog:
         steps = self._unlogged
         if not steps:
             return
-        self._shown_at = now.seconds
+        self.shown_at = now.seconds
         num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in steps)
         yield kind(
             now.progress.step,
