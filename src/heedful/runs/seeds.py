@@ -1,4 +1,4 @@
-"""The same training with several random seeds: a run for each, and the mean and deviation of their scores."""
+"""A requested training: once, or with several random seeds, and the mean and deviation of their scores."""
 
 import json
 import math

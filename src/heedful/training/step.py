@@ -112,7 +112,8 @@ class Shortcuts:
     @classmethod
     def of(cls, model: Transformer, settings: TrainConfig) -> "Shortcuts":
         """Return the shortcuts of a model; look again after it was changed."""
-        packs = model.output.weight.is_cuda and settings.compile is False and has_plain_self_attention(model)
+        on_gpu = next(model.parameters()).is_cuda
+        packs = on_gpu and settings.compile is False and has_plain_self_attention(model)
         return cls(is_exactly(model.output, nn.Linear) and change_of(model) is None, packs)
 
 
