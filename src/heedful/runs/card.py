@@ -46,12 +46,7 @@ def front_matter(
 ) -> str:
     """Return the front matter, from `---` to `---`.
 
-    Args:
-        config: gives the languages and the name of the validation text.
-        title: the name of the model.
-        scores: scores on the validation text; non-finite ones are omitted.
-        signatures: the signatures of the scores, where they have one.
-        base_model: the model on the hub that this one was fine-tuned from, as `user/model`.
+    `base_model` is the model on the hub that this one was fine-tuned from, as `user/model`.
     """
     lines = ["---", "library_name: heedful", "pipeline_tag: translation"]
     if languages := _languages(config):
@@ -179,17 +174,7 @@ def model_card(
     signatures: Mapping[str, str],
     origin: Origin | None = None,
 ) -> str:
-    """Return the model card in Markdown, with the hub's front matter.
-
-    Args:
-        config: the settings of the run.
-        store: the training data, for its size and fingerprint.
-        command: the training command.
-        step: the number of optimiser steps.
-        scores: scores on the validation set.
-        signatures: the signatures of the scores, where they have one.
-        origin: the base model of fine-tuning, if any.
-    """
+    """Return the model card in Markdown, with the hub's front matter."""
     report = store.report
     rows = "".join(
         f"| {name} | {value:.4g} | {signatures.get(name, '').replace('|', _BAR)} |\n"

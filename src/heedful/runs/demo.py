@@ -70,7 +70,7 @@ class DemoReport:
     """Results of the demonstration.
 
     Attributes:
-        seconds: from reading the text to the last score.
+        seconds: the time from reading the text to the last score.
         scores: bleu, chrf and exact (in percent) on test sentences of seen combinations.
         unseen: the same on sentences with a combination of words that is not in the training text.
         signatures: the signatures of the scores.
@@ -110,7 +110,7 @@ class Plan:
     """The duration of a demo's training.
 
     Attributes:
-        seconds_per_step: on this machine.
+        seconds_per_step: the time of a step on this machine.
         steps: the maximum; None: only the time is limited.
         seconds: the maximum time.
     """

@@ -38,10 +38,6 @@ class FoundRate:
 def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) -> FoundRate:
     """Return the best of several learning rates for a new model, or for one to fine-tune; nothing is written.
 
-    Args:
-        config: the configuration of the training.
-        callbacks: called with the notices of what is being done.
-
     Raises:
         ConfigError: the schedule is a plugin's, which sets the rate itself.
         HeedfulError: as for the training itself.

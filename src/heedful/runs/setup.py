@@ -108,14 +108,6 @@ def set_up_training(
 ) -> PreparedRun:
     """Read the text, train or load the tokenizers, turn text into ids, build or load the model, size batches.
 
-    Args:
-        config: all settings.
-        run: the run directory.
-        notices: get what is being done, and what the text is like.
-        resume: whether the run was started before.
-        loss: a loss in place of cross-entropy.
-        tests_rates: whether `schedule.peak = "auto"` is replaced by a rate; else the caller has one.
-
     Raises:
         CorpusError: the text is not usable.
         TokenizerError: the text is too small for the vocabulary.
@@ -199,10 +191,6 @@ def _saved_tokenizers(run: RunDirectory) -> TokenizerPair:
 
 def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
     """Load a bundle, or the best one of a run.
-
-    Args:
-        name: its path, or its id on the hub.
-        output: the directory of a new run.
 
     Raises:
         RunError: one of bundle and output is inside the other.

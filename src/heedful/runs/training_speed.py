@@ -60,13 +60,13 @@ class TrainingBenchmark:
         num_parameters: the size of the model.
         batch_tokens: the budget of a step, rows x max(src_len, tgt_len), padding included.
         target_tokens_per_second: real target tokens, without padding, over the time of the steps.
-        seconds_per_step: on average.
+        seconds_per_step: the average time of a step.
         model_flops_per_second: the rate of the matrix multiplications in a step, forward and backward,
             padding included; counted in some of the steps and scaled by target tokens.
         matmul_flops_per_second: the rate of large matrix multiplications in the same precision, by one
             process with a thread for each core in use, measured just before and just after the steps.
         share_of_matmul: the ratio of both.
-        peak_memory_mib: in MiB, over steps that were not timed.
+        peak_memory_mib: the peak memory in MiB, over steps that were not timed.
         peak_memory_of: what this memory includes.
     """
 

@@ -53,15 +53,6 @@ class Trainer:
     ) -> None:
         """Build the optimiser and the moving average of a model.
 
-        Args:
-            model: the model to train, to which `execution` has been applied.
-            config: the settings of the run.
-            source: the training batches.
-            callbacks: what to call to validate, to save, and to log.
-            execution: how this process computes.
-            loss: a loss function in place of `batch_loss`.
-            schedule: the learning rate of each step, in place of the configuration's.
-
         Raises:
             ConfigError: the other processes of this training cannot import the loss or a class of the model.
         """

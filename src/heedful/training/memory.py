@@ -165,7 +165,7 @@ def fitting_batch(
         config: the settings of the run, without `batch.tokens`.
         execution: how this process computes.
         longest: S and T of a batch, in tokens.
-        free: bytes of memory, on this machine or this process's GPU; by default those free now.
+        free: bytes of memory, on this machine or this process's GPU; by default the free ones.
 
     Raises:
         ConfigError: not even the longest pair fits.

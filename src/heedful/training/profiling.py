@@ -65,7 +65,7 @@ def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
     masked positions, without recomputation.
 
     Args:
-        ranks: all of a group, with one model; each computes its rows, one after the other.
+        ranks: all ranks of a group, with one model; they compute their rows one after the other.
         plan: the step. Its gradients are added to the model's.
     """
     model, plain_layers = ranks[0].model, ranks[0].execution.eagerly()

@@ -80,11 +80,6 @@ def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_ST
     """Return the best of several learning rates for the first steps; no weight and no random state changes.
 
     The search begins at 1e-4 and goes to the better neighbour until both are worse.
-
-    Args:
-        rank: the model, its batches, its loss, and the settings of the run.
-        valid_source: batches of other text; a few of them are measured.
-        num_steps: steps at each rate.
     """
     started = time.monotonic()
     model, config, precision = rank.model, rank.config, rank.execution.precision

@@ -25,7 +25,7 @@ class StepLog:
     """The steps since the last line, and the events that tell of them.
 
     Attributes:
-        steps_taken: since the start or the resumption.
+        steps_taken: the steps since the start or the resumption.
         validation_seconds: the time of one validation; None before the first.
         shown_at: the seconds of training at the last line, or at the start.
     """

@@ -85,13 +85,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of a run.
-
-    Attributes:
-        progress: the progress of training.
-        seconds: time of training so far, validation included, over all resumptions.
-        epoch_length: micro-batches of the current epoch.
-    """
+    """A moment of a run: after `seconds` of training; `epoch_length` micro-batches are the current epoch."""
 
     progress: Progress
     seconds: float

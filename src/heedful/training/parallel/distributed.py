@@ -109,9 +109,6 @@ def run_as_worker(device: str) -> bool:
     """Run as a worker if torchrun started this process as one; return whether it did.
 
     Rank 0 of torchrun, and a process that torchrun did not start, train and return to their caller.
-
-    Args:
-        device: "cpu", "cuda", or "auto".
     """
     if not join_process_group(device):
         return False

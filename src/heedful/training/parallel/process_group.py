@@ -41,7 +41,7 @@ class StepPlan:
     """One optimiser step, as planned by rank 0.
 
     Attributes:
-        step: its number, counted from 1.
+        step: the number of the step, counted from 1.
         batches: its micro-batches, each an epoch and an index into the epoch's plan.
         learning_rate: the learning rate of this step.
     """

@@ -63,9 +63,9 @@ class Update:
     """The second half of a step.
 
     Attributes:
-        scale: to multiply the summed gradients by.
-        learning_rate: of the step.
-        step: its number.
+        scale: multiplies the summed gradients.
+        learning_rate: the learning rate of the step.
+        step: the number of the step.
     """
 
     scale: float
@@ -364,9 +364,9 @@ class SharedMemory:
     """All shared tensors; each attribute concatenates several tensors into one vector.
 
     Attributes:
-        weights: of the whole model.
+        weights: the weights of the whole model.
         gradients: for each rank, its gradients of the weights that other ranks update.
-        state: of the optimiser, a vector for each dtype (step counters are always float32).
+        state: the state of the optimiser, a vector for each dtype (step counters are always float32).
         average: the moving average of the weights, if there is one.
     """
 

@@ -32,9 +32,6 @@ def join_process_group(device: str) -> int | None:
 
     Returns None if torchrun did not start this process, or started it alone.
 
-    Args:
-        device: "cpu", "cuda", or "auto".
-
     Raises:
         ConfigError: the environment is incomplete or contradictory.
     """
