@@ -101,6 +101,10 @@ class RunRequest:
     resume: bool = False
     overwrite: bool = False
 
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise ConfigError("give --resume to continue the run, or --overwrite to start anew, not both")
+
     @classmethod
     def of(
         cls,

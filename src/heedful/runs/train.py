@@ -141,8 +141,6 @@ def train(
     """
     if extras.track is not None:
         summary_writer()
-    if resume and overwrite:
-        raise ConfigError("give resume to continue the run, or overwrite to start anew, not both")
     extras = with_parts_of_plugins(extras, config)
     run = RunDirectory(output, extras.extra_files)
     run.check(resume=resume, overwrite=overwrite)

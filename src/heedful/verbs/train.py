@@ -81,8 +81,6 @@ def command(task: Train) -> None:
     from heedful.runs.train import TrainingExtras
     from heedful.training.parallel.distributed import run_as_worker
 
-    if task.resume and task.overwrite:
-        raise typer.BadParameter("give --resume to continue the run, or --overwrite to start anew, not both")
     if task.find_lr and (task.seeds or task.resume or task.overwrite or task.track):
         raise typer.BadParameter(
             "--find-lr trains nothing: leave out --seeds, --resume, --overwrite and --track"
