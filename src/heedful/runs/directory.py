@@ -262,13 +262,12 @@ class RunDirectory:
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
-        problem = self._problem(resume=resume, overwrite=overwrite)
-        if self.path.exists() and not self.path.is_dir():
-            problem = "is a file; give a directory as --output"
-        if problem:
+        if problem := self._problem(resume=resume, overwrite=overwrite):
             raise RunError(f"{self.path}: {problem}")
 
     def _problem(self, *, resume: bool, overwrite: bool) -> str | None:
+        if self.path.exists() and not self.path.is_dir():
+            return "is a file; give a directory as --output"
         if resume:
             if not self.config_file.exists():
                 return "has no run to resume; leave --resume out to start one"
