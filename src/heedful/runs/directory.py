@@ -264,21 +264,19 @@ class RunDirectory:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
         if problem := self._problem(resume=resume, overwrite=overwrite):
             raise RunError(f"{self.path}: {problem}")
+        for bundle in (self.path / name for name in BUNDLES):
+            if resume and bundle.is_symlink():  # the next bundle would replace the link, not its target
+                raise RunError(
+                    f"{bundle}: is a link, which the run's next model would replace; put the directory itself "
+                    "there, or move the whole run and link to that"
+                )
 
     def _problem(self, *, resume: bool, overwrite: bool) -> str | None:
         if self.path.exists() and not self.path.is_dir():
             return "is a file; give a directory as --output"
-        if resume:
-            if not self.config_file.exists():
-                return "has no run to resume; leave --resume out to start one"
-            links = [name for name in BUNDLES if (self.path / name).is_symlink()]
-            if links:  # the next bundle would replace the link, not its target
-                return (
-                    f"{links[0]} is a link, which the run's next model would replace; put the directory "
-                    "itself there, or move the whole run and link to that"
-                )
-            return None
-        if overwrite:
+        if resume and not self.config_file.exists():
+            return "has no run to resume; leave --resume out to start one"
+        if resume or overwrite:
             return None
         if self.config_file.exists():
             return (
