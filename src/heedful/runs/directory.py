@@ -267,8 +267,8 @@ class RunDirectory:
         for bundle in (self.path / name for name in BUNDLES):
             if resume and bundle.is_symlink():  # the next bundle would replace the link, not its target
                 raise RunError(
-                    f"{bundle}: is a link, which the run's next model would replace; put the directory itself "
-                    "there, or move the whole run and link to that"
+                    f"{bundle}: is a link, which the run's next model would replace; put the directory "
+                    "itself there, or move the whole run and link to that"
                 )
 
     def _problem(self, *, resume: bool, overwrite: bool) -> str | None:
