@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from measuring import Row, environment_of, last_json, machine_line, peak_memory_mib, table
+from measuring import Row, compare, last_json, parser_of, peak_memory_mib
 
 Ids = list[int]
 Translate = Callable[[list[Ids]], list[Ids]]  # framed sources to outputs without start, end token included
@@ -39,9 +39,7 @@ UNTRAINED_LENGTH = 20
 
 def main() -> int:
     """Measure every setting; return 1 if one failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("run", type=Path, nargs="?", help="a run or bundle of heedful's")
     parser.add_argument("--src", type=Path, help="sentences")
     parser.add_argument("--ref", type=Path, help="their translations, for BLEU")
@@ -52,22 +50,13 @@ def main() -> int:
     parser.add_argument("--engines", default="heedful,ctranslate2,transformers", help=", ".join(ENGINES))
     parser.add_argument("--precisions", default="float32,bf16,int8")
     parser.add_argument("--untrained", default="", metavar="PRESET")
-    parser.add_argument("--isa", help="hold everything to this level of the instruction set")
-    parser.add_argument("--row", type=json.loads, help=argparse.SUPPRESS)  # of the process of an engine
-    given = parser.parse_args()
-    if given.row:
-        return _measure_here(given.row)
-    if given.run is None or given.src is None:
-        parser.error("RUN and --src are missing")
-    environment = environment_of(given.isa)
-    print(f"{machine_line(environment)}\n")
-    rows = measured(given, environment)
-    print(table(rows))
-    return int(any("failure" in row for row in rows))
+    return compare(parser, measured, _measure_here)
 
 
 def measured(given: argparse.Namespace, environment: dict[str, str]) -> list[Row]:
     """Return a row for each beam, batch size, engine and precision."""
+    if given.run is None or given.src is None:
+        raise SystemExit("error: RUN and --src are missing")
     sources = given.src.read_text(encoding="utf-8").splitlines()[: given.sentences]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="heedful-decoding-") as folder:
@@ -240,11 +229,7 @@ def _heedful(task: _Task) -> Translate:
     torch.set_num_threads(task.threads)
     bundle = load_bundle(task.folder / "bundle")
     translator = Translator(
-        bundle,
-        precision=task.precision,
-        batch_size=task.batch,
-        batch_tokens=1 << 30,
-        engine=task.layout,
+        bundle, precision=task.precision, batch_size=task.batch, batch_tokens=1 << 30, engine=task.layout
     )
     options = replace(
         SearchOptions.from_config(bundle.config.decode),

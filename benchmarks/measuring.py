@@ -1,11 +1,12 @@
 """What the benchmarks share: processes that print one JSON line, the machine, memory, and Markdown tables."""
 
+import argparse
 import json
 import os
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,37 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 HEEDFUL = (sys.executable, "-m", "heedful")
 Row = dict[str, Any]
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser that shows the description of a program as it stands."""
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def compare(
+    parser: argparse.ArgumentParser,
+    measured: Callable[[argparse.Namespace, dict[str, str]], list[Row]],
+    measure_here: Callable[[Row], int],
+) -> int:
+    """Measure one row in this process, or print a table of all rows; return 1 if one failed.
+
+    Args:
+        parser: the options of the program, besides those of every comparison.
+        measured: returns all rows, given the options and the environment of their processes.
+        measure_here: measures the row of an engine, and prints its JSON line.
+    """
+    parser.add_argument("--isa", help="hold everything to this level of the instruction set")
+    parser.add_argument("--row", type=json.loads, help=argparse.SUPPRESS)  # of the process of an engine
+    given = parser.parse_args()
+    if given.row:
+        return measure_here(given.row)
+    environment = environment_of(given.isa)
+    print(f"{machine_line(environment)}\n")
+    rows = measured(given, environment)
+    print(table(rows))
+    return int(any("failure" in row for row in rows))
 
 
 def environment_of(level: str | None) -> dict[str, str]:

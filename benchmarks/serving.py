@@ -7,7 +7,6 @@ more lines than there will be requests, because heedful remembers its answers. P
 phase. With --url, another server that knows LibreTranslate's /translate is loaded instead.
 """
 
-import argparse
 import asyncio
 import itertools
 import json
@@ -23,7 +22,7 @@ from threading import Thread
 
 import httpx
 import psutil
-from measuring import HEEDFUL, Row
+from measuring import HEEDFUL, Row, parser_of
 
 from heedful.documents.marked_text import find
 from heedful.documents.segments import has_letters, split_sentences
@@ -120,9 +119,7 @@ def num_wrong(bundle: str, answers: dict[str, str], precision: str) -> int:
 
 def main() -> None:
     """Print one JSON object for each phase."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("bundle")
     parser.add_argument("pair")
     parser.add_argument("input", type=Path)

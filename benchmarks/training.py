@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from measuring import HEEDFUL, Row, environment_of, last_json, machine_line, peak_memory_mib, table
+from measuring import HEEDFUL, Row, compare, last_json, parser_of, peak_memory_mib
 
 if TYPE_CHECKING:
     import torch
@@ -39,9 +39,7 @@ WARM_UP_STEPS = 10
 
 def main() -> int:
     """Measure every setting; return 1 if one failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--src", type=Path, help="source side of the training text")
     parser.add_argument("--tgt", type=Path, help="target side, line by line parallel")
     parser.add_argument("--presets", default="tiny,small", help=", ".join(BUDGETS))
@@ -50,16 +48,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="measured for each row")
     parser.add_argument("--warm-up", type=float, default=5.0, help="seconds before; at least 10 steps")
     parser.add_argument("--vocab-size", type=int, default=8000, help="tokens of the joint vocabulary")
-    parser.add_argument("--isa", help="hold everything to this level of the instruction set")
-    parser.add_argument("--row", type=json.loads, help=argparse.SUPPRESS)  # of the process of a package
-    given = parser.parse_args()
-    if given.row:
-        return _train_here(given.row)
-    environment = environment_of(given.isa)
-    print(f"{machine_line(environment)}\n")
-    rows = measured(given, environment)
-    print(table(rows))
-    return int(any("failure" in row for row in rows))
+    return compare(parser, measured, _train_here)
 
 
 def measured(given: argparse.Namespace, environment: dict[str, str]) -> list[Row]:

@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -14,16 +13,14 @@ from heedful.errors import ConfigError, InputError, suggestion
 from heedful.evaluation.metrics import EvaluationReport
 from heedful.evaluation.systems import System
 from heedful.runs.card import shell_command, without_directories
-from heedful.runs.directory import check_preset
 from heedful.runs.evaluate import score, translator_for
 from heedful.runs.loading import options_from, refuse_options_of_models
 from heedful.runs.notices import Listener
 from heedful.runs.options import EvaluationOptions
-from heedful.runs.seeds import SeedsResult, config_to_resume, train_seeds
-from heedful.runs.train import TrainResult
-from heedful.runs.train import train as train_run
+from heedful.runs.seeds import RunRequest, SeedsResult
+from heedful.runs.train import TrainingExtras, TrainResult
 from heedful.settings.arguments import checked
-from heedful.settings.loading import load_config, plain
+from heedful.settings.loading import plain
 from heedful.settings.options import TrainingRequest
 from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
@@ -108,23 +105,25 @@ def train(  # noqa: PLR0913
     if isinstance(config, Config):
         if preset is not None or settings or keys:
             raise ConfigError("give a Config or other settings, not both; load_config makes one of them")
-        run, command = Path(output or "runs/base"), "heedful train config.toml"
+        command, output = "heedful train config.toml", Path(output or "runs/base")
+        request = RunRequest(config=config, output=output, seeds=seeds, resume=resume, overwrite=overwrite)
     else:
         values = {_key(name): value for name, value in keys.items()} | dict(settings or {})
         values = {key: plain(value, key) for key, value in values.items()}
         file = None if config is None else Path(config)
-        name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
-        run = Path(output or Path("runs") / name)
-        before = config_to_resume(run, seeds) if resume and file is None else None
-        if before is not None and preset is not None:
-            check_preset(before.parent, preset, list(values))
-        config = load_config(before or file, preset=preset, overrides=list(values.items()))
-        command = _command(file, preset, values, config)
+        request = RunRequest.of(
+            file,
+            Path(output) if output else None,
+            [*values.items()],
+            preset=preset,
+            seeds=seeds,
+            resume=resume,
+            overwrite=overwrite,
+        )
+        command = _command(file, preset, values, request.config)
         command += f" --seeds {','.join(map(str, seeds))}" if seeds else ""
-    one = partial(train_run, command=command, track=track, loss=loss, schedule=schedule)
-    if seeds is None:
-        return one(config, run, resume=resume, overwrite=overwrite, callbacks=callbacks)
-    return train_seeds(config, run, seeds, one, resume=resume, overwrite=overwrite, callbacks=callbacks)
+    extras = TrainingExtras(command=command, track=track, loss=loss, schedule=schedule)
+    return request.train(extras, callbacks)
 
 
 @checked

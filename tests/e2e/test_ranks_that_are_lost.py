@@ -24,7 +24,7 @@ from ten_pairs import as_options, write_pairs
 from tolerances import FLOAT32, assert_close
 from torch import Tensor
 
-from heedful.training import latest_checkpoint
+from heedful.training.checkpoint import latest_checkpoint
 
 SETTINGS = {
     "train.max_steps": 40,

@@ -15,10 +15,10 @@ from ten_pairs import as_options, write_pairs
 from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError, StopTraining
-from heedful.runs.train import train
+from heedful.runs.train import TrainingExtras, train
 from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.run import Config
-from heedful.training import Event, StepEvent
+from heedful.training.events import Event, StepEvent
 
 SETTINGS: dict[str, object] = {
     "train.max_steps": 4,
@@ -30,11 +30,12 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from heedful.settings.loading import load_config
-from heedful.runs.train import train
+from heedful.runs.train import TrainingExtras, train
 from own_losses import doubled
 
 config = load_config(Path({config!r}))
-train(config, Path({output!r}), loss=doubled, schedule=lambda step, done: 0.001 * step + 0.01 * done)
+extras = TrainingExtras(loss=doubled, schedule=lambda step, done: 0.001 * step + 0.01 * done)
+train(config, Path({output!r}), extras=extras)
 """
 GUARD = 'if __name__ == "__main__":\n    '
 # Python imports this module first, in every process.
@@ -137,7 +138,8 @@ def config_of(folder: Path, **changes: object) -> Config:
 
 def test_a_loss_that_workers_cannot_import_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="<lambda>"):
-        train(config_of(tmp_path), tmp_path / "run", loss=lambda *both: own_losses.doubled(*both))
+        extras = TrainingExtras(loss=lambda *both: own_losses.doubled(*both))
+        train(config_of(tmp_path), tmp_path / "run", extras=extras)
     assert not (tmp_path / "run" / "config.toml").exists()
 
 
@@ -147,7 +149,12 @@ def test_a_callback_ends_training_and_a_loss_acts(tmp_path: Path) -> None:
             raise StopTraining
 
     one = {"train.processes": 1}
-    result = train(config_of(tmp_path, **one), tmp_path / "run", loss=own_losses.doubled, callbacks=[stop])
+    result = train(
+        config_of(tmp_path, **one),
+        tmp_path / "run",
+        extras=TrainingExtras(loss=own_losses.doubled),
+        callbacks=[stop],
+    )
     assert result.end.step == 2
     assert (result.last / "model.safetensors").is_file()
     ratios = [step["loss"] / step["nll"] for step in logged(tmp_path / "run")]

@@ -23,9 +23,10 @@ from heedful.ops.attention import AttentionImplementation, attention_implementat
 from heedful.settings.run import Config
 from heedful.training import execution
 from heedful.training.execution import compile_layers, compiles
-from heedful.training.loop import Trainer, TrainerCallbacks
+from heedful.training.loop import Trainer
 from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.profiling import count_flops
+from heedful.training.state import TrainerCallbacks
 from heedful.training.step import batch_loss, measure_nll
 
 # What torch's compiler warns of is its own: it imports what is deprecated, and looks at gradients.
@@ -171,7 +172,7 @@ def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path
             model, config.replace(train=train, valid=valid), source, callbacks, prepared(model, config)
         )
         trainer.fit()
-        assert trainer.progress.computed_by.endswith(", with compiled layers") is wanted
+        assert trainer.run.progress.computed_by.endswith(", with compiled layers") is wanted
         models.append(model)
     assert compiled[0][0] >= 2
     assert [before for before, _ in compiled] == [after for _, after in compiled]

@@ -29,17 +29,17 @@ from tiny_bundle import memorised, save_memorised
 from heedful.analysis.curves import draw_curves, read_curves
 from heedful.settings.loading import to_toml
 from heedful.settings.run import OptimizerConfig
-from heedful.training import EventLog
 from heedful.training.averaging import MovingAverage, average_weights
 from heedful.training.checkpoint import (
-    Progress,
     Resumable,
     latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
     save_checkpoint,
 )
+from heedful.training.events import EventLog
 from heedful.training.optimizer import build_optimizer
+from heedful.training.state import Progress
 
 SRC, TGT_IN = torch.tensor([[5, 7, 3, 0]]), torch.tensor([[2, 6, 9]])
 STEP = {"event": "step", "seconds": 0.5, "nll": 2.5, "learning_rate": 0.1, "tokens_per_second": 9}

@@ -22,7 +22,7 @@ from heedful.ops.attention import attention_implementation
 from heedful.ops.lora import without_adapters
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config
-from heedful.training import measure_nll, profiling
+from heedful.training import profiling
 from heedful.training.averaging import MovingAverage
 from heedful.training.checkpoint import latest_checkpoint
 from heedful.training.memory import fitting_batch
@@ -30,7 +30,7 @@ from heedful.training.optimizer import build_optimizer, choose_trained_weights
 from heedful.training.parallel import distributed, process_group
 from heedful.training.parallel.distributed import DistributedGroup
 from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
-from heedful.training.step import accumulate_gradients, train_step
+from heedful.training.step import accumulate_gradients, measure_nll, train_step
 
 
 def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -29,14 +29,15 @@ from heedful.runtime.durable import put_in_place
 from heedful.storage.bundle import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.events import EventLog
-from heedful.training.loop import Trainer
+from heedful.training.loop import Trainer, step_plans
 from heedful.training.parallel.process_group import SingleProcess
+from heedful.training.validation import Validation
 
 PHASES: dict[CodeType, str] = {
     RunDirectory.start.__code__: "beginning",
-    Trainer._plan.__code__: "step",
+    step_plans.__code__: "step",
     SingleProcess.step.__code__: "step",
-    Trainer._validate.__code__: "validation",
+    Validation.validate.__code__: "validation",
     save_checkpoint.__code__: "checkpoint",
     put_in_place.__code__: "renaming",
     prune_checkpoints.__code__: "pruning",

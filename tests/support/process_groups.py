@@ -22,14 +22,10 @@ from heedful.settings.run import Config
 from heedful.text import train_tokenizers
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import build_optimizer, choose_trained_weights
-from heedful.training.parallel.distributed import (
-    DistributedGroup,
-    join_process_group,
-    leave_process_group,
-    run_worker,
-)
+from heedful.training.parallel.distributed import DistributedGroup, run_worker
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup
+from heedful.training.parallel.torchrun import join_process_group, leave_process_group
 from heedful.training.step import LossFunction, StepMetrics
 
 STEPS = 20

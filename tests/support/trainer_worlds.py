@@ -12,8 +12,9 @@ from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.storage.torch_weights import unique_weights
 from heedful.training.events import Event
-from heedful.training.loop import Trainer, TrainerCallbacks
+from heedful.training.loop import Trainer
 from heedful.training.schedule import LearningRate
+from heedful.training.state import TrainerCallbacks
 
 EPOCH_LENGTH = 5
 

@@ -26,7 +26,7 @@ from heedful.model.attention import MultiHeadAttention
 from heedful.model.transformer import Transformer
 from heedful.storage.bundle import Bundle
 from heedful.text import SpecialTokens
-from heedful.training import measure_nll
+from heedful.training.step import measure_nll
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

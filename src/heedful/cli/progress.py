@@ -14,7 +14,7 @@ from heedful.runs.card import shell_command, without_directories
 from heedful.runs.learning_rate import FoundRate
 from heedful.runs.seeds import SeedsResult
 from heedful.runs.train import TrainResult
-from heedful.training import (
+from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
     Event,

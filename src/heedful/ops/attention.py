@@ -36,13 +36,7 @@ class FusedAttention(ScaledDotProductAttention):
     """
 
     def __init__(self, dropout: nn.Dropout, *, kernels: bool, always_sdpa: bool = False) -> None:
-        """Take the dropout of another attention.
-
-        Args:
-            dropout: of the weights.
-            kernels: use native kernels in training where they support the tensors.
-            always_sdpa: use SDPA on a CPU too.
-        """
+        """Take the dropout of another attention; `always_sdpa`: use SDPA on a CPU too."""
         super().__init__()
         self.dropout = dropout
         self.kernels = kernels

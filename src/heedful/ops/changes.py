@@ -82,7 +82,7 @@ def _change_of_instance(
 
 
 def patched_functions() -> Changes:
-    """Return functions and classes of `heedful.model` to whose names something else has been assigned."""
+    """Return functions and classes of `heedful.model` that something else has been assigned to."""
     return {
         f"{module.__name__}.{name}": _name(value)
         for module in _OF_THE_PAPER
@@ -107,7 +107,7 @@ def patched_code() -> Changes:
 def changed_parts(model: Transformer) -> Changes:
     """Return what differs from the model that its configuration describes.
 
-    Besides the differences of `change_of`: other classes of heedful, settings and weights than those of the
+    Besides the differences of `change_of`: classes of heedful, settings and weights other than in the
     configuration, for example `RotaryPositions` where it says sinusoids. Adapters (LoRA) do not count, nor
     do the rates of dropout.
 

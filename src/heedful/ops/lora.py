@@ -15,7 +15,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class AdaptedLinear(nn.Linear):
-    """y = W x + b + (alpha / rank) B A x, where W and b are those of a trained layer and frozen.
+    """y = W x + b + (alpha / rank) B A x, where W and b belong to a trained layer and are frozen.
 
     A (rank, in) is initialised from N(0, 1 / in), so that A x is about as large as x; B (out, rank) with
     zeros, so that the layer is at first equal to the one that it adapts (section 4.1).
@@ -53,7 +53,7 @@ def inner_linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
 
 
 def add_adapters(model: nn.Module, config: LoraConfig) -> None:
-    """Replace every inner linear layer whose last name is a target by an adapted one; freeze all others.
+    """Adapt every inner linear layer that has a target as its last name; freeze all others.
 
     Raises:
         ConfigError: no layer has the name of a target, or one is not torch's own `Linear`.

@@ -55,12 +55,12 @@ class Packing:
         return x.flatten(0, 1).index_select(0, self.index)[None]
 
     def pack_heads(self, heads: Tensor) -> Tensor:
-        """Return the heads of a batch, (B, H, L, K), as those of a row, (1, H, N, K)."""
+        """Pack the heads of a batch, (B, H, L, K), into a row, (1, H, N, K)."""
         row = self.pack(heads.transpose(1, 2).flatten(2))
         return row.view(1, -1, heads.shape[1], heads.shape[3]).transpose(1, 2)
 
     def unpack_heads(self, heads: Tensor) -> Tensor:
-        """Return the heads of a row, (1, H, N, K), as those of a batch, (B, H, L, K), zero at padding."""
+        """Unpack the heads of a row, (1, H, N, K), into a batch, (B, H, L, K), zero at padding."""
         row = heads[0].transpose(0, 1)
         num_sentences, length = self.shape
         batch = row.new_zeros(num_sentences * length, *row.shape[1:]).index_copy(0, self.index, row)
@@ -86,7 +86,7 @@ class _PackedAttention(ScaledDotProductAttention):
         causal: bool = False,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Return the weighted sums of the values, (1, H, N, d_v), of rows; the mask is that of the batch."""
+        """Return the weighted sums of the values, (1, H, N, d_v), of rows; the mask is of the batch."""
         heads = queries, keys, values
         dropout = self.dropout.p if self.attention.training else 0.0
         if bias is None and dropout == 0.0 and _has_varlen_attn(*heads):
@@ -137,10 +137,10 @@ def packed_states(model: Transformer, src: Tensor, tgt_in: Tensor, is_real: Tens
     """Return the decoder's states (N, D) at the N positions where `is_real`, (B, T), is True.
 
     Args:
-        model: for which `has_plain_self_attention` holds.
+        model: a model with `has_plain_self_attention`.
         src: (B, S) source ids.
         tgt_in: (B, T) target ids, shifted to the right.
-        is_real: which tokens of the expected output are no padding.
+        is_real: (B, T), True at real tokens of the expected output.
     """
     source, target = Packing.of(src != model.config.src_pad_id), Packing.of(is_real)
     with _packed(model, source, target):

@@ -46,12 +46,7 @@ def front_matter(
 ) -> str:
     """Return the front matter, from `---` to `---`.
 
-    Args:
-        config: of the model, for its languages and the name of the validation text.
-        title: the name of the model.
-        scores: of the validation text; non-finite ones are omitted.
-        signatures: of those scores that have one.
-        base_model: the model on the hub that this one was made from, as `user/model`.
+    `base_model` is the model on the hub that this one was fine-tuned from, as `user/model`.
     """
     lines = ["---", "library_name: heedful", "pipeline_tag: translation"]
     if languages := _languages(config):
@@ -64,9 +59,8 @@ def front_matter(
         lines += ["model-index:", f"- name: {_quoted(title)}", "  results:"]
         lines += ["  - task: {type: translation, name: Translation}"]
         lines += [f"    dataset: {_dataset(config.data)}", "    metrics:"]
-        lines += [
-            f"    - {_metric(name, value, (signatures or {}).get(name))}" for name, value in finite.items()
-        ]
+        signed = signatures or {}
+        lines += [f"    - {_metric(name, value, signed.get(name))}" for name, value in finite.items()]
     return "\n".join([*lines, "---", ""])
 
 
@@ -135,7 +129,9 @@ def _shell_word(word: str) -> str:
 
 
 def _plugged_section(config: Config) -> list[str]:
-    """Return what is not heedful's own; the code is not in a bundle."""
+    """Return what is not heedful's own, if anything; the code is not in a bundle."""
+    if not config.plugged:
+        return []
     rows = [f"- `{key}`: `{name}`" for key, name in config.plugged]
     needed = dict.fromkeys(each.partition(":")[0] for each in config.model.plugged.values())
     code = f" To use the model, you need the code of {' and '.join(needed)}." if needed else ""
@@ -160,7 +156,7 @@ def shared_config(config: Config) -> Config:
 
 
 def shared_name(bundle: str) -> str:
-    """Return the name of a bundle: that on the hub, or that of its directory."""
+    """Return the name of a bundle: on the hub, or of its directory."""
     return bundle if hub_repo(Path(bundle)) else _file_name(bundle)
 
 
@@ -178,73 +174,58 @@ def model_card(
     signatures: Mapping[str, str],
     origin: Origin | None = None,
 ) -> str:
-    """Return the model card in Markdown, with the hub's front matter.
-
-    Args:
-        config: of the run.
-        store: the training data, for its size and fingerprint.
-        command: the training command.
-        step: the number of optimiser steps.
-        scores: of the validation set.
-        signatures: of those scores that have one.
-        origin: the base model of fine-tuning, if any.
-    """
+    """Return the model card in Markdown, with the hub's front matter."""
     report = store.report
-    rows = [
-        f"| {name} | {value:.4g} | {signatures.get(name, '').replace('|', _BAR)} |"
+    rows = "".join(
+        f"| {name} | {value:.4g} | {signatures.get(name, '').replace('|', _BAR)} |\n"
         for name, value in scores.items()
-    ]
+    )
     title = model_title(config)
     load = "".join(f"{word} " for word in plugin_options(config.model.plugged.values()))
     base = hub_repo(Path(origin.name)) if origin else None
-    names = [_file_name(file) for file in config.data.training_files]
-    return "\n".join(
-        [
-            front_matter(config, title=title, scores=scores, signatures=signatures, base_model=base),
-            f"# {title}",
-            "",
-            f"An encoder-decoder Transformer trained with heedful for {step:,} steps.",
-            "",
-            "## Use",
-            "",
-            "```sh",
-            f"heedful translate {load}path/to/this/directory < input.txt  # or a name on the hub: user/model",
-            "```",
-            "",
-            "```python",
-            "from heedful import Translator",
-            "",
-            'translator = Translator.load("path/to/this/directory")  # or download_bundle("user/model")',
-            'print(translator.translate(["..."]))',
-            "```",
-            "",
-            *(_origin_section(origin, config) if origin else []),
-            *(_plugged_section(config) if config.plugged else []),
-            "## Data",
-            "",
-            f"- training text: {' and '.join(names)}",
-            *_provenance(config),
-            f"- pairs read: {report.num_read:,}; used: {report.num_kept:,}; left out as empty: "
-            f"{report.num_empty:,}; as longer than {report.max_length} tokens: {report.num_too_long:,}",
-            f"- fingerprint: `{store.fingerprint}`",
-            "",
-            "## Scores on the validation set",
-            "",
-            "Decoded metrics are of a greedy search over at most "
-            f"{config.valid.decode_sentences:,} sentences; they chose this model, so a test set will differ.",
-            "",
-            "| metric | value | signature |",
-            "|---|---|---|",
-            *rows,
-            "",
-            "## Command",
-            "",
-            "```sh",
-            command,
-            "```",
-            "",
-        ]
-    )
+    text = " and ".join(_file_name(file) for file in config.data.training_files)
+    front = front_matter(config, title=title, scores=scores, signatures=signatures, base_model=base)
+    parts = [*(_origin_section(origin, config) if origin else []), *_plugged_section(config)]
+    sections, provenance = ("".join(f"{line}\n" for line in lines) for lines in (parts, _provenance(config)))
+    return f"""{front}
+# {title}
+
+An encoder-decoder Transformer trained with heedful for {step:,} steps.
+
+## Use
+
+```sh
+heedful translate {load}path/to/this/directory < input.txt  # or a name on the hub: user/model
+```
+
+```python
+from heedful import Translator
+
+translator = Translator.load("path/to/this/directory")  # or download_bundle("user/model")
+print(translator.translate(["..."]))
+```
+
+{sections}## Data
+
+- training text: {text}
+{provenance}- pairs read: {report.num_read:,}; used: {report.num_kept:,}; \
+left out as empty: {report.num_empty:,}; as longer than {report.max_length} tokens: {report.num_too_long:,}
+- fingerprint: `{store.fingerprint}`
+
+## Scores on the validation set
+
+Decoded metrics are of a greedy search over at most {config.valid.decode_sentences:,} sentences; \
+they chose this model, so a test set will differ.
+
+| metric | value | signature |
+|---|---|---|
+{rows}
+## Command
+
+```sh
+{command}
+```
+"""
 
 
 def _provenance(config: Config) -> list[str]:

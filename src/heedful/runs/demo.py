@@ -3,8 +3,8 @@
 import math
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,17 +15,15 @@ from heedful.analysis.attention_pictures import write_attention
 from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
-from heedful.evaluation.metrics import evaluate_texts
+from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import set_up_training
-from heedful.runs.train import train
+from heedful.runs.train import TrainingExtras, train
+from heedful.runs.training_speed import step_takers
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
-from heedful.training.averaging import MovingAverage
 from heedful.training.events import EndEvent, Event
-from heedful.training.optimizer import build_optimizer
-from heedful.training.parallel.choice import start_process_group
 from heedful.training.parallel.process_group import StepPlan
 
 _SHOWN = 6
@@ -53,12 +51,7 @@ _WARM_UP_STEPS, _TIMED_STEPS = 2, 4
 _OTHER_STEPS = 60  # steps in the time of everything else: tokenizer, validation, scores, the image
 
 # BLEU on seen and on unseen combinations after that number of steps, measured: docs/results.md.
-_BLEU_AFTER = {
-    0: (0.0, 0.0),
-    300: (73.3, 62.8),
-    600: (96.1, 93.3),
-    900: (98.2, 96.8),
-}
+_BLEU_AFTER = {0: (0.0, 0.0), 300: (73.3, 62.8), 600: (96.1, 93.3), 900: (98.2, 96.8)}
 _ENOUGH_STEPS = max(_BLEU_AFTER)
 _NEARLY_ALL = 0.8  # of the expected steps; with fewer, a demo says why its scores are lower
 
@@ -77,10 +70,10 @@ class DemoReport:
     """Results of the demonstration.
 
     Attributes:
-        seconds: from reading the text to the last score.
+        seconds: the time from reading the text to the last score.
         scores: bleu, chrf and exact (in percent) on test sentences of seen combinations.
         unseen: the same on sentences with a combination of words that is not in the training text.
-        signatures: of the scores.
+        signatures: the signatures of the scores.
         examples: some test sentences.
         bundle: the trained model.
         picture: its attention map for the longest example; a page without matplotlib, None if neither could
@@ -99,16 +92,17 @@ class DemoReport:
         """Return the report for `--json`."""
         return {
             "seconds": round(self.seconds, 1),
-            "bleu": self.scores["bleu"],
-            "chrf": self.scores["chrf"],
-            "exact_match": self.scores["exact"],
-            "bleu_unseen": self.unseen["bleu"],
-            "chrf_unseen": self.unseen["chrf"],
-            "exact_match_unseen": self.unseen["exact"],
+            **_named(self.scores, ""),
+            **_named(self.unseen, "_unseen"),
             "signatures": self.signatures,
             "bundle": str(self.bundle),
             "attention": None if self.picture is None else str(self.picture),
         }
+
+
+def _named(scores: Mapping[str, float], suffix: str) -> dict[str, float]:
+    names = {"bleu": "bleu", "chrf": "chrf", "exact": "exact_match"}
+    return {f"{name}{suffix}": scores[key] for key, name in names.items()}
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class Plan:
     """The duration of a demo's training.
 
     Attributes:
-        seconds_per_step: on this machine.
+        seconds_per_step: the time of a step on this machine.
         steps: the maximum; None: only the time is limited.
         seconds: the maximum time.
     """
@@ -181,17 +175,12 @@ def _enough_minutes(seconds_per_step: float) -> int:
 
 
 def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
-    """Return the plan of a demo with that many seconds left: enough steps, or as many as fit."""
+    """Return the plan of a demo in the seconds that are left: enough steps, or all that fit."""
     return Plan(seconds_per_step, _ENOUGH_STEPS, max(1.0, seconds - _OTHER_STEPS * seconds_per_step))
 
 
 def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
-    """Return the seconds of one training step, timed over a few steps.
-
-    Args:
-        config: of the training; its data are not read.
-        pairs: some of its sentence pairs, enough for its vocabulary.
-    """
+    """Return the seconds of one training step, timed over a few steps on some sentence pairs."""
     with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
         directory = Path(temporary)
         files = {name: str(directory / name) for name in ("src", "tgt")}
@@ -199,13 +188,8 @@ def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
             Path(path).write_text("\n".join(lines), encoding="utf-8", newline="\n")
         config = config.replace(data=files | {"cache_dir": temporary})
         run = set_up_training(config, RunDirectory(directory), Notices([]), resume=False)
-        model, config = run.model, run.config
-        optimizer = build_optimizer(model, config.optimizer, precision=run.execution.precision)
-        average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
         seconds = []
-        with closing(
-            start_process_group(model, run.source, config, run.execution, optimizer, average)
-        ) as group:
+        with step_takers(run) as group:
             for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
                 start = time.monotonic()
                 group.step(StepPlan(number, ((0, number),), 0.0))
@@ -223,15 +207,15 @@ def demo(
 ) -> DemoReport:
     """Train on the phrase book as `heedful train` does, and score the model.
 
-    A few steps are timed first: training takes as many as it needs, or as fit into four minutes. The
-    listeners get the plan and the expected scores before it starts. The text is written to `data/` in the run
-    directory.
+    A few steps are timed first: training takes the steps that it needs, or all that fit into four minutes.
+    The listeners get the plan and the expected scores before it starts. The text is written to `data/` in the
+    run directory.
 
     Args:
         output: the run directory.
         overwrite: rename what is in it to NAME.old-N, and start anew.
-        max_minutes: minutes of training; None: as many as the phrase book needs.
-        seed: of the training; the text is always the same.
+        max_minutes: minutes of training; None: what the phrase book needs.
+        seed: the seed of the training; the text is always the same.
         listeners: called with every event.
 
     Raises:
@@ -250,8 +234,8 @@ def demo(
         plan = Plan(seconds_per_step, steps=None, seconds=60.0 * max_minutes)
     notices = Notices(listeners)
     notices.add(plan.message)
-    if overwrite and (old := run.set_aside()) is not None:
-        notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
+    if overwrite:
+        notices.add_set_aside(run.set_aside())
     files = _write(book, output / _TEXT)
     config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=files)
 
@@ -261,14 +245,23 @@ def demo(
         for listener in listeners:
             listener(event)
 
-    result = train(config, output, command="heedful demo", beside=(_TEXT,), callbacks=[notify])
+    extras = TrainingExtras(command="heedful demo", extra_files=(_TEXT,))
+    result = train(config, output, callbacks=[notify], extras=extras)
     translator = Translator.load(result.best)
-    outputs, scores, signatures = _score(translator, book.test)
-    _, unseen, _ = _score(translator, book.unseen)
+    outputs, seen = _score(translator, book.test)
+    _, unseen = _score(translator, book.unseen)
     pairs = sorted(zip(book.test[:_SHOWN], outputs, strict=False), key=lambda pair: len(pair[0][0]))
     examples = [Example(source, out, reference) for (source, reference), out in pairs]
     picture = _draw_attention(translator, examples[-1].source, output)
-    return DemoReport(time.monotonic() - started, scores, unseen, signatures, examples, result.best, picture)
+    return DemoReport(
+        time.monotonic() - started,
+        seen.scores,
+        unseen.scores,
+        seen.signatures,
+        examples,
+        result.best,
+        picture,
+    )
 
 
 def _write(book: PhraseBook, directory: Path) -> dict[str, str]:
@@ -276,28 +269,20 @@ def _write(book: PhraseBook, directory: Path) -> dict[str, str]:
     directory.mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test", "unseen"):
         for language, lines in zip(("en", "de"), _columns(getattr(book, name)), strict=True):
-            (directory / f"{name}.{language}").write_text(
-                "\n".join([*lines, ""]), encoding="utf-8", newline="\n"
-            )
-    return {
-        "src": str(directory / "train.en"),
-        "tgt": str(directory / "train.de"),
-        "valid_src": str(directory / "valid.en"),
-        "valid_tgt": str(directory / "valid.de"),
-    }
+            file = directory / f"{name}.{language}"
+            file.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+    names = {"src": "train.en", "tgt": "train.de", "valid_src": "valid.en", "valid_tgt": "valid.de"}
+    return {key: str(directory / name) for key, name in names.items()}
 
 
 def _columns(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return [english for english, _ in pairs], [german for _, german in pairs]
 
 
-def _score(
-    translator: Translator, pairs: Sequence[tuple[str, str]]
-) -> tuple[list[str], dict[str, float], dict[str, str]]:
+def _score(translator: Translator, pairs: Sequence[tuple[str, str]]) -> tuple[list[str], EvaluationReport]:
     sources, references = _columns(pairs)
     outputs = translator.translate(sources)
-    report = evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
-    return outputs, report.scores, report.signatures
+    return outputs, evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
 
 
 def _draw_attention(translator: Translator, source: str, directory: Path) -> Path | None:

@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING
 
 import filelock
 
-from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
-from heedful.runtime.durable import (
-    WRITING,
-    named_in_errors,
-    put_file_in_place,
-    restore_backup,
-    sync,
-    writing_at,
-)
+from heedful.errors import ConfigError, CorpusError, RunError
+from heedful.runtime.durable import WRITING, named_in_errors, put_file_in_place, sync, writing_at
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config, DataConfig
@@ -30,7 +23,7 @@ from heedful.text import TokenizerPair
 
 if TYPE_CHECKING:
     from heedful.data.store import ParallelStore
-    from heedful.training import SkippedEvent
+    from heedful.training.events import SkippedEvent
 
 CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
 SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
@@ -106,19 +99,24 @@ def check_resumable(before: Config, now: Config) -> None:
     Raises:
         ConfigError: a fixed setting has another value.
     """
-    was, after = before.model_dump(), now.model_dump()
-    for section, settings in after.items():
+    for name, was, value in _changed_fixed(before, now):
+        raise ConfigError(
+            f"{name}={value!r}: the run has {was!r}, which cannot change at --resume; leave it out, or give "
+            "another --output for a new run"
+        )
+
+
+def _changed_fixed(before: Config, now: Config) -> Iterator[tuple[str, object, object]]:
+    """Yield the whole key, the old and the new value of each fixed setting that was changed."""
+    was = before.model_dump()
+    for section, settings in now.model_dump().items():
         for key, value in settings.items():
-            name = f"{section}.{key}"
-            if {section, name} & set(FIXED) and value != was[section][key]:
-                raise ConfigError(
-                    f"{name}={value!r}: the run has {was[section][key]!r}, which cannot change at --resume; "
-                    "leave it out, or give another --output for a new run"
-                )
+            if {section, f"{section}.{key}"} & set(FIXED) and value != was[section][key]:
+                yield f"{section}.{key}", was[section][key], value
 
 
 def _text_files(data: DataConfig) -> dict[str, str | None]:
-    """Return the names of all files of text by their keys."""
+    """Return the names of all text files, by their keys."""
     of_corpora = {
         f"corpora.{number}.{key}": getattr(corpus, key)
         for number, corpus in enumerate(data.corpora)
@@ -147,7 +145,7 @@ def check_texts_are_outside(run: Path, now: Config) -> None:
     """Check that no text of a new run is in the directory that `--overwrite` renames.
 
     Raises:
-        RunError: one is, and its name would soon be another.
+        RunError: one is.
     """
     check_are_outside(run, _text_files(now.data).values())
 
@@ -168,25 +166,18 @@ def check_are_outside(run: Path, paths: Iterable[str | Path | None]) -> None:
 def check_preset(run: Path, preset: str, overridden: Collection[str]) -> None:
     """Check that a preset named at --resume agrees with the run's fixed settings.
 
-    Args:
-        run: the run directory.
-        preset: its name.
-        overridden: keys of settings on the command line.
-
     Raises:
         ConfigError: there is no such preset, or it has another value for a fixed setting.
     """
-    has, after = (config.model_dump() for config in (load_config(run / CONFIG), load_config(preset=preset)))
-    said = PRESETS[preset] | {"model": after["model"]}
-    for section, settings in said.items():
-        for key in settings:
-            name, value = f"{section}.{key}", after[section][key]
-            is_fixed = bool({section, name} & set(FIXED)) and key not in RESOLVED
-            if is_fixed and name not in overridden and value != has[section][key]:
-                raise ConfigError(
-                    f"--preset {preset}: {name}={value!r}, but the run has {has[section][key]!r}, which "
-                    "cannot change at --resume; leave --preset out, or give another --output for a new run"
-                )
+    now = load_config(preset=preset)
+    sections = PRESETS[preset] | {"model": now.model.model_dump()}
+    named = {f"{section}.{key}" for section, keys in sections.items() for key in keys if key not in RESOLVED}
+    for name, was, value in _changed_fixed(load_config(run / CONFIG), now):
+        if name in named and name not in overridden:
+            raise ConfigError(
+                f"--preset {preset}: {name}={value!r}, but the run has {was!r}, which cannot change at "
+                "--resume; leave --preset out, or give another --output for a new run"
+            )
 
 
 _FEW_NAMES = 3
@@ -197,37 +188,17 @@ class RunDirectory:
     """runs/NAME: config.toml, log.jsonl, skipped.tsv, tokenizer/, checkpoints/, best/, last/.
 
     Attributes:
-        path: of the directory.
-        beside: names of other files that a new one may have.
+        path: the directory.
+        extra_files: names of other files that a new run may have.
     """
 
     path: Path
-    beside: tuple[str, ...] = ()
+    extra_files: tuple[str, ...] = ()
 
     @property
     def config_file(self) -> Path:
         """The resolved configuration; it exists if there is a run."""
         return self.path / CONFIG
-
-    @property
-    def log_file(self) -> Path:
-        """One event a line."""
-        return self.path / LOG
-
-    @property
-    def skipped_file(self) -> Path:
-        """The sentences of skipped steps."""
-        return self.path / SKIPPED
-
-    @property
-    def checkpoints(self) -> Path:
-        """The directory of checkpoints."""
-        return self.path / CHECKPOINTS
-
-    @property
-    def tokenizer(self) -> Path:
-        """The directory of the run's tokenizer."""
-        return self.path / TOKENIZER
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
         """Refuse to start where there is something, without `overwrite`, and to resume a missing run.
@@ -236,8 +207,8 @@ class RunDirectory:
             RunError: one of these, or another process trains there.
         """
         self._check_what_is_there(resume=resume, overwrite=overwrite)
-        if self._lock_file.exists():
-            with self._lock():
+        if (self.path / LOCK).exists():
+            with _lock(self.path):
                 pass
 
     @contextmanager
@@ -250,7 +221,7 @@ class RunDirectory:
             RunError: another process trains there, or has created a run there since `check`.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with self._lock():
+        with _lock(self.path):
             self._check_what_is_there(resume=resume, overwrite=False)
             yield
 
@@ -289,102 +260,56 @@ class RunDirectory:
                 return old
         raise AssertionError("there is always another number")
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        lock = filelock.FileLock(self._lock_file)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            raise RunError(
-                f"{self.path}: another process is training there; wait for it, stop it, or give another "
-                "--output"
-            ) from None
-        except OSError as error:
-            raise RunError(f"{self._lock_file}: cannot be locked ({error}); give another --output") from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-    @property
-    def _lock_file(self) -> Path:
-        return self.path / LOCK
-
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
+        if problem := self._problem(resume=resume, overwrite=overwrite):
+            raise RunError(f"{self.path}: {problem}")
+        for bundle in (self.path / name for name in BUNDLES):
+            if resume and bundle.is_symlink():  # the next bundle would replace the link, not its target
+                raise RunError(
+                    f"{bundle}: is a link, which the run's next model would replace; put the directory "
+                    "itself there, or move the whole run and link to that"
+                )
+
+    def _problem(self, *, resume: bool, overwrite: bool) -> str | None:
         if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path}: is a file; give a directory as --output")
-        holds_run = self.config_file.exists()
-        if resume:
-            if not holds_run:
-                raise RunError(f"{self.path}: has no run to resume; leave --resume out to start one")
-            self._check_bundles_are_no_links()
-        elif overwrite:
-            return
-        elif holds_run:
-            raise RunError(
-                f"{self.path}: already exists, with a run; give another --output, --overwrite to rename this "
-                "one, or `heedful train --resume` to continue it"
+            return "is a file; give a directory as --output"
+        if resume and not self.config_file.exists():
+            return "has no run to resume; leave --resume out to start one"
+        if resume or overwrite:
+            return None
+        if self.config_file.exists():
+            return (
+                "already exists, with a run; give another --output, --overwrite to rename this one, or "
+                "`heedful train --resume` to continue it"
             )
-        elif others := self._others():
+        if others := self._others():
             more = f" and {len(others) - _FEW_NAMES} more" if len(others) > _FEW_NAMES else ""
             names = ", ".join(map(str, others[:_FEW_NAMES])) + more
-            raise RunError(
-                f"{self.path}: already exists, with {names}; give another --output, or --overwrite to rename "
-                "this one"
-            )
+            return f"already exists, with {names}; give another --output, or --overwrite to rename this one"
+        return None
 
     def _others(self) -> list[Path]:
         """Return what is in the directory, without what a run left that was killed while it started."""
-        known = {LOCK, *self.beside}
+        known = {LOCK, *self.extra_files}
         if not self.config_file.exists() and (self.path / _STARTING).exists():
             known |= {_STARTING, TOKENIZER, writing_at(self.config_file).name}
         there = self.path.iterdir() if self.path.exists() else ()
         return sorted(path for path in there if path.name not in known)
 
-    def _check_bundles_are_no_links(self) -> None:
-        """Refuse a link in place of a bundle: the next bundle would replace the link, not its target."""
-        for name in BUNDLES:
-            if (self.path / name).is_symlink():
-                raise RunError(
-                    f"{self.path / name}: is a link, which the run's next model would replace; put the "
-                    "directory itself there, or move the whole run and link to that"
-                )
-
     def start(self, config: Config, tokenizers: TokenizerPair, commands: Sequence[str] = ()) -> None:
-        """Write the tokenizers and the configuration of a new run, the latter last; see `write_config`."""
-        starting = self.path / _STARTING
+        """Write the tokenizers, then the configuration of a new run; see `write_config`."""
+        starting, folder = self.path / _STARTING, self.path / TOKENIZER
         starting.touch()
-        if self.tokenizer.exists():  # of a start that was killed
-            shutil.rmtree(self.tokenizer)
-        self.tokenizer.mkdir()
-        with named_in_errors(self.tokenizer):
-            tokenizers.save(self.tokenizer)
-        for path in (*self.tokenizer.iterdir(), self.tokenizer):
+        if folder.exists():  # left by a start that was killed
+            shutil.rmtree(folder)
+        folder.mkdir()
+        with named_in_errors(folder):
+            tokenizers.save(folder)
+        for path in (*folder.iterdir(), folder):
             sync(path)
         self.write_config(config, commands)
         starting.unlink()
-
-    def has_had_checkpoints(self) -> bool:
-        """Return whether the run has ever written a checkpoint, even if none is left.
-
-        A best model may be older than the first checkpoint; only the log shows that.
-        """
-        from heedful.training.checkpoint import DAMAGED_PREFIX
-        from heedful.training.events import CheckpointEvent, StartEvent, logged_events
-
-        events = logged_events(self.log_file)
-        return (
-            (self.path / LAST).exists()
-            or any(self.checkpoints.glob(f"{DAMAGED_PREFIX}*"))
-            or CheckpointEvent.kind in events
-            or ((self.path / BEST).exists() and StartEvent.kind not in events)
-        )
-
-    def bring_back_bundles(self) -> None:
-        """Undo incomplete replacements of bundles by a killed process."""
-        for name in BUNDLES:
-            restore_backup(self.path / name)
 
     def write_config(self, config: Config, commands: Sequence[str] = ()) -> None:
         """Write the resolved configuration, atomically; the commands of the run are comments above it."""
@@ -399,18 +324,22 @@ class RunDirectory:
         lines = self.config_file.read_text(encoding="utf-8", errors="replace").split("\n")
         return [line.removeprefix(_COMMENT) for line in lines if line.startswith(f"{_COMMENT}heedful ")]
 
-    def load_tokenizers(self) -> TokenizerPair:
-        """Load the run's tokenizers.
 
-        Raises:
-            RunError: they are missing or damaged.
-        """
-        try:
-            return TokenizerPair.load(self.tokenizer)
-        except TokenizerError as error:
-            raise RunError(
-                f"{self.path}: the run's tokenizer is damaged ({error}); start a new run"
-            ) from None
+@contextmanager
+def _lock(run: Path) -> Iterator[None]:
+    lock = filelock.FileLock(run / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise RunError(
+            f"{run}: another process is training there; wait for it, stop it, or give another --output"
+        ) from None
+    except OSError as error:
+        raise RunError(f"{run / LOCK}: cannot be locked ({error}); give another --output") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class SkippedReport:

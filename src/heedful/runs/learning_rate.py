@@ -10,7 +10,8 @@ from typing import Any
 from heedful.errors import ConfigError
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Listener, Notices
-from heedful.runs.setup import parts_of_plugins, set_up_training, tested_rates
+from heedful.runs.setup import set_up_training, tested_rates
+from heedful.runs.train import TrainingExtras, with_parts_of_plugins
 from heedful.runtime.threads import restored_threads
 from heedful.settings.run import Config
 from heedful.training.memory import memory_for_steps
@@ -37,22 +38,18 @@ class FoundRate:
 def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) -> FoundRate:
     """Return the best of several learning rates for a new model, or for one to fine-tune; nothing is written.
 
-    Args:
-        config: the configuration of the training.
-        callbacks: called with the notices of what is being done.
-
     Raises:
         ConfigError: the schedule is a plugin's, which sets the rate itself.
         HeedfulError: as for the training itself.
     """
-    loss, schedule = parts_of_plugins(config, None, None)
-    if schedule is not None:
+    extras = with_parts_of_plugins(TrainingExtras(), config)
+    if extras.schedule is not None:
         raise ConfigError(f"schedule.name={config.schedule.name}: sets the learning rate itself")
     notices = Notices(callbacks)
     with restored_threads(), memory_for_steps(), tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory) / "run")
-        prepared = set_up_training(config, run, notices, resume=False, loss=loss, tests_rates=False)
-        test = tested_rates(prepared, notices, loss)
+        prepared = set_up_training(config, run, notices, resume=False, loss=extras.loss, tests_rates=False)
+        test = tested_rates(prepared, notices, extras.loss)
     return FoundRate(test, settings_of(test.rate, prepared.config))
 
 

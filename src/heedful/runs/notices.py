@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from heedful.data.corpora import joined
 from heedful.data.files import ParallelText, Report
@@ -15,7 +16,7 @@ from heedful.settings.run import Config
 from heedful.storage.torch_weights import unique_weights
 from heedful.text import TokenizerPair
 from heedful.text.round_trip import RoundTrip
-from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.events import Event, NoticeEvent, WarningEvent
 
 Listener = Callable[[Event], None]
 
@@ -28,7 +29,7 @@ class Notices:
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.events: list[Event] = []
-        self._listeners = listeners
+        self.listeners = listeners
         self._said_at = time.monotonic()
 
     def add(self, message: str, *, warning: bool = False) -> None:
@@ -36,6 +37,11 @@ class Notices:
         event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
         self.events.append(event)
         self._show(event)
+
+    def add_set_aside(self, old: Path | None) -> None:
+        """Tell where an old run is now, if there was one."""
+        if old is not None:
+            self.add(f"the old run is in {old} now; remove it when you do not need it any more")
 
     @contextmanager
     def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[Report]:
@@ -67,7 +73,7 @@ class Notices:
 
     def _show(self, event: Event) -> None:
         self._said_at = time.monotonic()
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener(event)
 
 
@@ -103,8 +109,7 @@ def note_store(store: ParallelStore, notices: Notices) -> None:
     )
     if report.num_too_long:
         notices.add(
-            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens",
-            warning=True,
+            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens", warning=True
         )
 
 

@@ -1,24 +1,25 @@
-"""The same training with several random seeds: a run for each, and the mean and deviation of their scores."""
+"""A requested training: once, or with several random seeds, and the mean and deviation of their scores."""
 
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from heedful.errors import ConfigError
-from heedful.runs.directory import CONFIG, RESOLVED, RunDirectory, check_texts_are_outside
+from heedful.runs.directory import CONFIG, RESOLVED, RunDirectory, check_preset, check_texts_are_outside
 from heedful.runs.loading import local_bundle
 from heedful.runs.notices import Listener
 from heedful.runs.setup import check_apart
-from heedful.runs.train import TrainResult
+from heedful.runs.train import TrainingExtras, TrainResult, train
 from heedful.runtime.durable import put_file_in_place
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.storage.bundle import CARD_FILE, resolve_bundle, stored_scores
-from heedful.training import NoticeEvent
+from heedful.training.events import NoticeEvent
+from heedful.training.parallel.torchrun import was_started_by_this_job
 
 TABLE = "seeds.json"
 # What a model depends on, besides the text, its seed and the limits of the training.
@@ -82,49 +83,113 @@ class SeedsResult:
         return f"SeedsResult({len(self.runs)} runs: {means})"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """A training, or the same training with several seeds, in a directory.
+
+    Attributes:
+        config: all settings; with several seeds, apart from the seed.
+        output: the run directory, or the directory of the runs.
+        seeds: train once with each of these; None: once, with `train.seed`.
+        resume: continue an existing run. Finished runs of several seeds stay as they are.
+        overwrite: rename what is in the directory to NAME.old-N, and start anew.
+    """
+
+    config: Config
+    output: Path
+    seeds: Sequence[int] | None = None
+    resume: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise ConfigError("give --resume to continue the run, or --overwrite to start anew, not both")
+
+    @classmethod
+    def of(
+        cls,
+        file: Path | None,
+        output: Path | None,
+        values: Sequence[tuple[str, Any]],
+        *,
+        preset: str | None,
+        seeds: Sequence[int] | None,
+        resume: bool,
+        overwrite: bool,
+    ) -> Self:
+        """Return the request that a command line or a program describes.
+
+        Args:
+            file: a recipe; None: the run's own settings at a resumption, else the preset.
+            output: the run directory; None: runs/NAME, for the file, the preset, or "base".
+            values: whole keys and values of settings, which override the file.
+            preset: the preset to start from.
+            seeds: as the attribute.
+            resume: as the attribute; a run that this job of torchrun has started is resumed, too.
+            overwrite: as the attribute.
+
+        Raises:
+            ConfigError: an unknown setting, a value that is not valid, or another preset than the run's.
+        """
+        name = file.stem if file else preset or ("adapted" if "train.init" in dict(values) else "base")
+        output = output or Path("runs") / name
+        if (output / CONFIG).exists() and was_started_by_this_job(output):
+            resume, overwrite = True, False
+        if resume and file is None:
+            runs = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
+            file = next((run / CONFIG for run in runs if (run / CONFIG).exists()), None)
+            if file is not None and preset is not None:
+                check_preset(file.parent, preset, [*dict(values)])
+        config = load_config(file, preset=preset, overrides=values)
+        return cls(config=config, output=output, seeds=seeds, resume=resume, overwrite=overwrite)
+
+    def train(self, extras: TrainingExtras, callbacks: Sequence[Listener]) -> "TrainResult | SeedsResult":
+        """Train as requested.
+
+        Raises:
+            HeedfulError: as for `heedful.runs.train.train` and `train_seeds`.
+        """
+        if self.seeds is not None:
+            return train_seeds(self, self.seeds, extras, callbacks)
+        return train(
+            self.config,
+            self.output,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            callbacks=callbacks,
+            extras=extras,
+        )
+
+
 def train_seeds(
-    config: Config,
-    output: Path,
-    seeds: Sequence[int],
-    train: Callable[..., TrainResult],
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    callbacks: Sequence[Listener] = (),
+    request: RunRequest, seeds: Sequence[int], extras: TrainingExtras, callbacks: Sequence[Listener]
 ) -> SeedsResult:
-    """Train a run for each seed in `output`/seed-N, one after another, and write the table into seeds.json.
+    """Train a run for each seed in OUTPUT/seed-N, one after another, and write the table into seeds.json.
 
     The card of each best model gets the table, too.
 
-    Args:
-        config: the configuration of all runs, apart from the seed.
-        output: the directory of the runs.
-        seeds: at least two random seeds.
-        train: `heedful.runs.train.train` with all other arguments.
-        resume: keep finished runs, continue interrupted ones, start the rest.
-        overwrite: rename what is in the directory to NAME.old-N, and start anew.
-        callbacks: called with every event of all runs.
-
     Raises:
         ConfigError: fewer than two seeds, or a seed twice.
-        RunError: as for one run.
-        HeedfulError: as for one run.
+        RunError, HeedfulError: as for one run.
     """
     if len(seeds) < 2 or len({*seeds}) < len(seeds):
         raise ConfigError(
             f"seeds={','.join(map(str, seeds))}: give two or more different ones; for a single run, set "
             "train.seed"
         )
-    configs = {seed: _with_seed(config, seed) for seed in seeds}
+    config, output = request.config, request.output
+    trains = [config.train.replace(seed=seed).model_dump(exclude_unset=True) for seed in seeds]
+    configs = [config.replace(train=each) for each in trains]
     directories = {seed: output / f"seed-{seed}" for seed in seeds}
-    _check(config, output, [*directories.values()], resume=resume, overwrite=overwrite)
-    if overwrite:
+    _check(request, [*directories.values()])
+    if request.overwrite:
         RunDirectory(output).set_aside()
     runs = dict[int, TrainResult]()
     for number, (seed, path) in enumerate(directories.items(), 1):
         for listener in callbacks:
             listener(NoticeEvent(0, 0.0, f"seed {seed}, run {number} of {len(seeds)}: {path}"))
-        runs[seed] = train(configs[seed], path, resume=(path / CONFIG).exists(), callbacks=callbacks)
+        is_there = (path / CONFIG).exists()
+        runs[seed] = train(configs[number - 1], path, resume=is_there, callbacks=callbacks, extras=extras)
     bests = {seed: resolve_bundle(run.best) for seed, run in runs.items()}
     result = SeedsResult(runs, {seed: stored_scores(best) for seed, best in bests.items()})
     put_file_in_place(output / TABLE, json.dumps(result.to_json(), indent=2) + "\n")
@@ -134,40 +199,31 @@ def train_seeds(
     return result
 
 
-def config_to_resume(output: Path, seeds: Sequence[int] | None) -> Path | None:
-    """Return the config.toml to resume; with several seeds, the first that exists."""
-    directories = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
-    return next((run / CONFIG for run in directories if (run / CONFIG).exists()), None)
-
-
-def _with_seed(config: Config, seed: int) -> Config:
-    return config.replace(train=config.train.replace(seed=seed).model_dump(exclude_unset=True))
-
-
-def _check(config: Config, output: Path, runs: Sequence[Path], *, resume: bool, overwrite: bool) -> None:
+def _check(request: RunRequest, runs: Sequence[Path]) -> None:
     """Check that every run can start, or continue, before the first one takes its time.
 
     Raises:
         RunError: one cannot.
     """
-    if resume and not any((run / CONFIG).exists() for run in runs):
+    config, output, overwrite = request.config, request.output, request.overwrite
+    if request.resume and not any((run / CONFIG).exists() for run in runs):
         RunDirectory(runs[0]).check(resume=True, overwrite=False)
     if overwrite:
         check_texts_are_outside(output, config)
         if config.train.init is not None:
             check_apart(resolve_bundle(local_bundle(Path(config.train.init))), output)
-    if not resume:
+    if not request.resume:
         beside = (TABLE, *(run.name for run in runs))
         RunDirectory(output, beside).check(resume=False, overwrite=overwrite)
     for run in runs:
-        is_there = resume and (run / CONFIG).exists()
+        is_there = request.resume and (run / CONFIG).exists()
         RunDirectory(run).check(resume=is_there, overwrite=overwrite)
         if is_there:
             _check_same(load_config(run / CONFIG), config, run)
 
 
 def _check_same(before: Config, now: Config, run: Path) -> None:
-    """Refuse other settings than those of a run that was started: scores of all runs stand in one table.
+    """Refuse settings that differ from a started run: the scores of all runs stand in one table.
 
     Raises:
         ConfigError: a setting that a model depends on was changed.

@@ -14,9 +14,9 @@ from heedful.data.batches import BatchSource, Mixture, plan_epoch
 from heedful.data.corpora import hold_out, joined, open_text
 from heedful.data.files import PairFiles, ParallelText, Report, load_text, overlap, shared_pairs
 from heedful.data.store import ParallelStore, build_store, cache_directory
-from heedful.errors import ConfigError, CorpusError, RunError
+from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
 from heedful.model.transformer import Transformer
-from heedful.runs.directory import RunDirectory
+from heedful.runs.directory import TOKENIZER, RunDirectory
 from heedful.runs.loading import local_bundle
 from heedful.runs.notices import (
     Notices,
@@ -44,11 +44,11 @@ from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
-from heedful.training.execution import Execution
+from heedful.training.execution import Execution, training_device
 from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
+from heedful.training.parallel.process_group import Rank
 from heedful.training.range_test import RangeTest, range_test
-from heedful.training.schedule import LearningRate
 from heedful.training.step import LossFunction
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
@@ -63,8 +63,8 @@ class Origin:
     """The bundle that a model was fine-tuned from.
 
     Attributes:
-        name: as specified by the user.
-        sha256: of its weights.
+        name: the name that the user gave.
+        sha256: the checksum of its weights.
         data: a description of its training text.
     """
 
@@ -97,20 +97,6 @@ class PreparedRun:
     execution: Execution
 
 
-def parts_of_plugins(
-    config: Config, loss: LossFunction | None, schedule: LearningRate | None
-) -> tuple[LossFunction | None, LearningRate | None]:
-    """Return loss and schedule, those of plugins if none is given.
-
-    Raises:
-        ConfigError: a plugin that the configuration names is not loaded, or lacks what is named.
-    """
-    parts = {key: part(name, key) for key, name in config.plugged}
-    named = parts.get("train.loss")
-    named = named() if isinstance(named, type) else named  # a class of settings with defaults
-    return loss or named, schedule or parts.get("schedule.name")
-
-
 def set_up_training(
     config: Config,
     run: RunDirectory,
@@ -122,14 +108,6 @@ def set_up_training(
 ) -> PreparedRun:
     """Read the text, train or load the tokenizers, turn text into ids, build or load the model, size batches.
 
-    Args:
-        config: of the run.
-        run: its directory.
-        notices: of what is being done, and what the text is like.
-        resume: whether the run was started before.
-        loss: in place of cross-entropy.
-        tests_rates: whether `schedule.peak = "auto"` is replaced by a rate; else the caller has one.
-
     Raises:
         CorpusError: the text is not usable.
         TokenizerError: the text is too small for the vocabulary.
@@ -138,33 +116,12 @@ def set_up_training(
         RunError: the tokenizer of the run to resume is damaged, or one of base model and run directory is
             inside the other.
     """
-    if resume:
-        config = _with_found(config, run)
-    base, ratio = None, config.decode.max_length_ratio
-    if config.train.init is not None:
-        base = load_base_model(config.train.init, output=None if resume else run.path)
-        config = continued_settings(config, base)
-        notices.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
-    of_bundle, prepared = None, _prepared_text(config.data)
-    if prepared:
-        config = prepared.settings_for(config, base.tokenizers if base else None)
-        notices.add(f"{prepared.path} has {len(prepared.store):,} pairs as ids, and their vocabulary")
-    elif base is None and not resume and config.tokenizer.bundle is not None:
-        config, of_bundle = with_vocabulary(config, config.tokenizer.bundle)
-        notices.add(f"the vocabulary is that of {config.tokenizer.bundle}")
-    with ExitStack() as files:  # which hold the text while it is prepared
+    ratio = config.decode.max_length_ratio
+    config, base, prepared, tokenizers = _given_parts(config, run, notices, resume=resume)
+    with ExitStack() as files:  # they hold the text while it is prepared
         texts, valid = _read(config, files, notices, is_ready=prepared is not None)
         config = _with_default_tag(config)
-        if base:
-            tokenizers = base.tokenizers
-        elif prepared:
-            tokenizers = prepared.tokenizers
-        elif resume:
-            tokenizers = run.load_tokenizers()
-        elif of_bundle:
-            tokenizers = of_bundle
-        else:
-            tokenizers = _trained_tokenizers(texts, config, notices)
+        tokenizers = tokenizers or _trained_tokenizers(texts, config, notices)
         note_rewritten(texts, valid, tokenizers, config, notices)
         config, execution = _resolve(config, None if base else tokenizers)
         if execution.compiles:
@@ -174,25 +131,66 @@ def set_up_training(
         execution.apply(model)
         with notices.during("turning the text into ids") as report:
             ids = prepared.store if prepared else None
-            sources = _stored(texts, valid, tokenizers, config, report, ids)
-    note_store(sources[0].store, notices)
-    note_held_out(sources[1].store, config, notices)
+            source, valid_source = _stored(texts, valid, tokenizers, config, report, ids)
+    note_store(source.store, notices)
+    note_held_out(valid_source.store, config, notices)
     if ratio is None:
-        config = with_length_ratio(config, sources[0].store, notices)
-    config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
+        config = with_length_ratio(config, source.store, notices)
+    if not config.batch.tokens:
+        config = _with_fitting_batches(model, config, execution, source.max_lengths, notices)
+        source, valid_source = (replace(each, tokens=config.batch.tokens) for each in (source, valid_source))
     if base:
         note_unknown(source.store, tokenizers, notices)
     origin = base.origin if base else None
     ready = PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
-    return _with_tested_rate(ready, notices, loss) if tests_rates else ready
+    if not tests_rates or config.schedule.peak != 0.0:
+        return ready
+    result = tested_rates(ready, notices, loss)
+    notices.add(f'schedule.peak="auto": {result}')
+    return replace(ready, config=_with_peak(config, result.rate))
+
+
+def _given_parts(
+    config: Config, run: RunDirectory, notices: Notices, *, resume: bool
+) -> tuple[Config, BaseModel | None, PreparedText | None, TokenizerPair | None]:
+    """Return the settings, and what exists before the text is read: base model, prepared text, tokenizers.
+
+    The tokenizers belong to the base model, to a prepared text, to the run to resume, or to another bundle;
+    None: they are to be trained.
+    """
+    base, tokenizers = None, None
+    if resume:
+        config = _with_found(config, run)
+    if config.train.init is not None:
+        base = load_base_model(config.train.init, output=None if resume else run.path)
+        config, tokenizers = continued_settings(config, base), base.tokenizers
+        notices.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
+    if prepared := _prepared_text(config.data):
+        config = prepared.settings_for(config, tokenizers)
+        tokenizers = tokenizers or prepared.tokenizers
+        notices.add(f"{prepared.path} has {len(prepared.store):,} pairs as ids, and their vocabulary")
+    elif resume:
+        tokenizers = tokenizers or _saved_tokenizers(run)
+    elif base is None and config.tokenizer.bundle is not None:
+        config, tokenizers = with_vocabulary(config, config.tokenizer.bundle)
+        notices.add(f"the vocabulary is that of {config.tokenizer.bundle}")
+    return config, base, prepared, tokenizers
+
+
+def _saved_tokenizers(run: RunDirectory) -> TokenizerPair:
+    """Load the tokenizers of a run.
+
+    Raises:
+        RunError: they are missing or damaged.
+    """
+    try:
+        return TokenizerPair.load(run.path / TOKENIZER)
+    except TokenizerError as error:
+        raise RunError(f"{run.path}: the tokenizer is damaged ({error}); start a new run") from None
 
 
 def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
     """Load a bundle, or the best one of a run.
-
-    Args:
-        name: its path, or its id on the hub.
-        output: the directory of a new run.
 
     Raises:
         RunError: one of bundle and output is inside the other.
@@ -305,7 +303,7 @@ def _read(
 
 
 def _with_default_tag(config: Config) -> Config:
-    """Return the configuration with the first corpus's tag as that of validation and use, if all have one."""
+    """Use the first corpus's tag for validation and translation, if all corpora have one."""
     tags = [corpus.tag for corpus in config.data.corpora]
     if config.languages.src_tag is not None or not tags or not all(tags):
         return config
@@ -388,18 +386,6 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
     return Config(**settings), execution
 
 
-def training_device(name: str) -> torch.device:
-    """Return the device of "auto", "cpu" or "cuda" on this machine.
-
-    Raises:
-        ConfigError: "cuda", and there is no GPU.
-    """
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
-    gpu = name == "cuda" or (name == "auto" and torch.cuda.is_available())
-    return torch.device("cuda" if gpu else "cpu")
-
-
 def _build_model(config: Config, base: BaseModel | None) -> Transformer:
     """Initialise the model, or load the base model, and choose the trained weights."""
     torch.manual_seed(config.train.seed)
@@ -472,17 +458,13 @@ def _stored(
         mixture=_mixture([len(store) for store in stores], templates, config.data),
         sampler=part(config.batch.sampler, "batch.sampler") if config.batch.sampler else plan_epoch,
     )
-    # A validation pair may be longer than those that are trained on: as long as `heedful score` takes.
+    # A validation pair may be longer than training pairs: as long as `heedful score` takes.
     held_out = build(valid, template, 0.0, total - len(valid), least=PAIR_TOKENS)
-    return source, replace(
-        source,
-        store=held_out,
-        sampling=0.0,
-        template=template,
-        ramp_from=None,
-        mixture=None,
-        sampler=plan_epoch,
+    budget, width = config.batch.tokens, config.batch.bucket_width
+    valid_source = BatchSource(
+        held_out, tokenizers, tokens=budget, seed=config.train.seed, bucket_width=width, template=template
     )
+    return source, valid_source
 
 
 def _tagged(config: Config, tag: str | None, tokenizers: TokenizerPair) -> SpecialTokens:
@@ -528,49 +510,25 @@ def _with_found(config: Config, run: RunDirectory) -> Config:
 
 
 def _with_fitting_batches(
-    model: Transformer,
-    config: Config,
-    execution: Execution,
-    sources: tuple[BatchSource, BatchSource],
-    notices: Notices,
-) -> tuple[Config, tuple[BatchSource, BatchSource]]:
+    model: Transformer, config: Config, execution: Execution, longest: tuple[int, int], notices: Notices
+) -> Config:
     """Replace `batch.tokens = "auto"` by the largest batch that fits into memory.
 
     Raises:
         ConfigError: `batch.ramp_from` is larger.
     """
-    if config.batch.tokens:
-        return config, sources
-    fit = fitting_batch(model, config, execution, sources[0].max_lengths)
+    fit = fitting_batch(model, config, execution, longest)
     notices.add(f'batch.tokens="auto": {fit}')
     if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:
         raise ConfigError(
             f"batch.ramp_from={config.batch.ramp_from} is more than fits into memory; lower it to "
             f"{fit.tokens} or less"
         )
-    config = _with_batches_of(config, fit.tokens)
-    source, valid_source = (replace(each, tokens=fit.tokens) for each in sources)
-    return config, (source, valid_source)
-
-
-def _with_tested_rate(prepared: PreparedRun, notices: Notices, loss: LossFunction | None) -> PreparedRun:
-    """Replace `schedule.peak = "auto"` by the rate of a range test."""
-    if prepared.config.schedule.peak != 0.0:
-        return prepared
-    result = tested_rates(prepared, notices, loss)
-    notices.add(f'schedule.peak="auto": {result}')
-    return replace(prepared, config=_with_peak(prepared.config, result.rate))
+    return _with_batches_of(config, fit.tokens)
 
 
 def tested_rates(prepared: PreparedRun, notices: Notices, loss: LossFunction | None = None) -> RangeTest:
     """Return the range test of a model on the first batches of its training text."""
-    execution = prepared.execution
-    with notices.during("testing learning rates"), execution.eagerly():
-        return range_test(
-            prepared.model,
-            prepared.config,
-            prepared.source,
-            prepared.valid_source,
-            precision=execution.precision,
-            loss=loss,
-        )
+    rank = Rank(prepared.model, prepared.source, prepared.config, prepared.execution, loss=loss)
+    with notices.during("testing learning rates"):
+        return range_test(rank, prepared.valid_source)

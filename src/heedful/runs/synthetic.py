@@ -31,7 +31,7 @@ from heedful.runs.loading import load_translator, options_from
 from heedful.runs.notices import Listener
 from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.runs.prepare import with_vocabulary
-from heedful.runs.train import TrainResult, train
+from heedful.runs.train import TrainingExtras, TrainResult, train
 from heedful.runtime.durable import put_file_in_place
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
@@ -258,9 +258,8 @@ def train_on_pairs(
         config,
         options.output,
         resume=(options.output / CONFIG).exists(),
-        command=command,
-        beside=(SYNTHETIC,),
         callbacks=callbacks,
+        extras=TrainingExtras(command=command, extra_files=(SYNTHETIC,)),
     )
 
 

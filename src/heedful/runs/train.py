@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from heedful.data.batches import BatchSource
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import without_warnings
 from heedful.decoding.translator import Translator
@@ -22,6 +22,12 @@ from heedful.ops.changes import changed_parts
 from heedful.ops.lora import without_adapters
 from heedful.runs.card import model_card, shared_config
 from heedful.runs.directory import (
+    BEST,
+    BUNDLES,
+    CHECKPOINTS,
+    LAST,
+    LOG,
+    SKIPPED,
     DirectoryGuard,
     RunDirectory,
     SkippedReport,
@@ -30,32 +36,32 @@ from heedful.runs.directory import (
     check_texts_are_outside,
 )
 from heedful.runs.notices import Listener, Notices
-from heedful.runs.setup import PreparedRun, parts_of_plugins, set_up_training
+from heedful.runs.setup import PreparedRun, set_up_training
+from heedful.runtime.durable import restore_backup
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
-from heedful.settings.options import TrainingPrecision
 from heedful.settings.plugins import part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
-from heedful.training import (
+from heedful.training.checkpoint import DAMAGED_PREFIX, latest_checkpoint, set_damaged_aside
+from heedful.training.events import (
+    CUT_OUTPUTS,
+    CheckpointEvent,
     EndEvent,
     Event,
     EventLog,
-    Scores,
     SkippedEvent,
+    StartEvent,
     TensorBoardLog,
-    Trainer,
-    TrainerCallbacks,
-    latest_checkpoint,
-    measure_nll,
+    logged_events,
     summary_writer,
 )
-from heedful.training.checkpoint import set_damaged_aside
-from heedful.training.events import CUT_OUTPUTS
+from heedful.training.loop import Trainer
 from heedful.training.memory import memory_for_steps
-from heedful.training.parallel.distributed import leave_process_group, note_start
+from heedful.training.parallel.torchrun import leave_process_group, note_start
 from heedful.training.schedule import LearningRate
-from heedful.training.step import LossFunction
+from heedful.training.state import Scores, TrainerCallbacks
+from heedful.training.step import LossFunction, measure_nll
 
 DECODED_METRICS = ("bleu", "chrf", "exact")
 
@@ -77,18 +83,36 @@ class TrainResult:
         return f"TrainResult(best={str(self.best)!r}, last={str(self.last)!r}, {how})"
 
 
-def train(  # noqa: PLR0913
+@dataclass(frozen=True, kw_only=True)
+class TrainingExtras:
+    """What a training has besides its settings.
+
+    Attributes:
+        command: the command line, for the model card and config.toml.
+        extra_files: names of files that the caller has put into a new run directory.
+        track: also write the curves for this program.
+        loss: a function of a model and a batch in place of the smoothed cross-entropy
+            (`heedful.training.LossFunction`). With several processes it must be defined in a module (a file),
+            not in the script or the notebook.
+        schedule: a function of a step, counted from 1, and of the fraction of the run that is done. It
+            returns the learning rate, and replaces the settings of `[schedule]`.
+    """
+
+    command: str = "heedful train"
+    extra_files: tuple[str, ...] = ()
+    track: Literal["tensorboard"] | None = None
+    loss: LossFunction | None = None
+    schedule: LearningRate | None = None
+
+
+def train(
     config: Config,
     output: Path,
     *,
     resume: bool = False,
     overwrite: bool = False,
-    command: str = "heedful train",
-    beside: tuple[str, ...] = (),
     callbacks: Sequence[Listener] = (),
-    track: Literal["tensorboard"] | None = None,
-    loss: LossFunction | None = None,
-    schedule: LearningRate | None = None,
+    extras: TrainingExtras = TrainingExtras(),
 ) -> TrainResult:
     """Train a model; everything is checked before an existing run is renamed.
 
@@ -99,35 +123,26 @@ def train(  # noqa: PLR0913
         output: the run directory.
         resume: continue an existing run.
         overwrite: rename what is in the directory to NAME.old-N, and start anew.
-        command: the command line, for the model card and config.toml.
-        beside: names of files that the caller has put into a new run directory.
         callbacks: called with every event; one that raises `heedful.errors.StopTraining` ends training, as a
             limit does.
-        track: the program that the curves are written for, too.
-        loss: a function of a model and a batch, instead of the smoothed cross-entropy
-            (`heedful.training.LossFunction`). With several processes it comes from a module (a file) of its
-            own, not from the script or the notebook.
-        schedule: a function of a step, counted from 1, and of the fraction of the run that is done, which
-            returns the learning rate. It replaces the settings of `[schedule]`.
+        extras: what the training has besides its settings.
 
     Raises:
-        MissingExtraError: that program is not installed.
+        MissingExtraError: the program to write curves for is not installed.
         RunError: the output directory has a run and neither `resume` nor `overwrite` is set, is moved, or
             another process is training there.
         CorpusError, TokenizerError: the text is not usable, or too small for the vocabulary.
-        ConfigError: no training text, settings differ from those of the base model or the run to resume, or
-            other processes cannot import the loss.
+        ConfigError: there is no training text, settings differ from the base model or from the run to resume,
+            or other processes cannot import the loss.
         BundleError: the base model is not usable.
         CheckpointError: a checkpoint does not belong to this data and model.
         TrainingError: the loss is not finite, or a worker has died.
         Terminated, KeyboardInterrupt: stopped by SIGTERM or Ctrl-C, with a checkpoint written.
     """
-    if track is not None:
+    if extras.track is not None:
         summary_writer()
-    if resume and overwrite:
-        raise ConfigError("give resume to continue the run, or overwrite to start anew, not both")
-    loss, schedule = parts_of_plugins(config, loss, schedule)
-    run = RunDirectory(output, beside)
+    extras = with_parts_of_plugins(extras, config)
+    run = RunDirectory(output, extras.extra_files)
     run.check(resume=resume, overwrite=overwrite)
     if resume:
         check_files_are_there(run.path, config)
@@ -136,68 +151,81 @@ def train(  # noqa: PLR0913
     notices = Notices(callbacks)
     with restored_threads(), memory_for_steps():
         prepared = set_up_training(
-            config, run, notices, resume=resume, loss=loss, tests_rates=schedule is None
+            config, run, notices, resume=resume, loss=extras.loss, tests_rates=extras.schedule is None
         )
         if resume:
             check_resumable(load_config(run.config_file), prepared.config)
-        log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
-        report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
-        reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *callbacks])]
-        before = run.commands() if resume else []
-        commands = before if command in before[-1:] else [*before, command]
-        trainer = _trainer_of(
-            prepared, run, guard, "\n".join(commands), reporting, loss=loss, schedule=schedule
-        )
-        if overwrite and (old := run.set_aside()) is not None:
-            notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
-        with run.locked(resume=resume), guard.watched():
-            if resume:
-                _resume(trainer, run, notices)
-                run.write_config(prepared.config, commands)
-                log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
-                report.drop_after(trainer.progress.step)
-            else:
-                note_start(run.path)
-                run.start(prepared.config, prepared.tokenizers, commands)
-            for event in notices.events:
-                log(event)
-            end = _fit(trainer, run, reporting, track)
+        end = _train_prepared(prepared, run, notices, extras, resume=resume, overwrite=overwrite)
         leave_process_group()
     return TrainResult(run.path / "best", run.path / "last", end)
+
+
+def _train_prepared(
+    prepared: PreparedRun,
+    run: RunDirectory,
+    notices: Notices,
+    extras: TrainingExtras,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> EndEvent:
+    """Start or resume a run in its directory, and train to the end."""
+    log, guard = EventLog(run.path / LOG), DirectoryGuard(run.path)
+    report = SkippedReport(run.path / SKIPPED, prepared.source.store, prepared.tokenizers)
+    listeners: list[Listener] = [
+        lambda _: guard.check(),
+        _naming_the_report(report, [log, *notices.listeners]),
+    ]
+    before = run.commands() if resume else []
+    commands = before if extras.command in before[-1:] else [*before, extras.command]
+    trainer = _trainer_of(prepared, run, guard, commands, listeners, extras)
+    if overwrite:
+        notices.add_set_aside(run.set_aside())
+    with run.locked(resume=resume), guard.watched(), ExitStack() as stack:
+        if resume:
+            _resume(trainer, run, notices)
+            progress = trainer.run.progress
+            run.write_config(prepared.config, commands)
+            log.drop_after(progress.step, validated_step=progress.validated_step)
+            report.drop_after(progress.step)
+        else:
+            note_start(run.path)
+            run.start(prepared.config, prepared.tokenizers, commands)
+        for event in notices.events:
+            log(event)
+        if extras.track is not None:
+            curves = TensorBoardLog(run.path / extras.track, log.path, trainer.run.progress.seconds)
+            listeners.append(stack.enter_context(closing(curves)))
+        return trainer.fit()
 
 
 def _trainer_of(
     prepared: PreparedRun,
     run: RunDirectory,
     guard: DirectoryGuard,
-    command: str,
+    commands: Sequence[str],
     listeners: Sequence[Listener],
-    *,
-    loss: LossFunction | None,
-    schedule: LearningRate | None,
+    extras: TrainingExtras,
 ) -> Trainer:
     """Return the trainer with what it does besides steps: validation, checkpoints, bundles, events."""
-    decoding = DecodingValidator(prepared)
+    config, decoding = prepared.config, DecodingValidator(prepared)
+    held_out, precision = list(prepared.valid_source.batches(epoch=0)), prepared.execution.precision
+    callbacks = TrainerCallbacks(
+        validators=[
+            partial(measure_nll, batches=held_out, precision=precision),
+            *([decoding] if config.valid.decode_sentences else []),
+            *(_validator(each) for each in config.valid.validators),
+        ],
+        listeners=listeners,
+        keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding.signatures),
+        checkpoints=run.path / CHECKPOINTS,
+        fingerprint=fingerprint_of(prepared, extras.loss),
+        validation_set=_validation_set(prepared, decoding.tokenizer),
+        before_writing=guard.check,
+    )
+    execution, loss, schedule = prepared.execution, extras.loss, extras.schedule
     return Trainer(
-        prepared.model,
-        prepared.config,
-        prepared.source,
-        TrainerCallbacks(
-            validators=[
-                NllValidator(prepared.valid_source, prepared.execution.precision),
-                *([decoding] if prepared.config.valid.decode_sentences else []),
-                *(_validator(each) for each in prepared.config.valid.validators),
-            ],
-            listeners=listeners,
-            keep_model=_bundle_writer(prepared, guard, command, decoding.signatures),
-            checkpoints=run.checkpoints,
-            fingerprint=fingerprint_of(prepared, loss),
-            validation_set=_validation_set(prepared, decoding.tokenizer),
-            before_writing=guard.check,
-        ),
-        prepared.execution,
-        loss=loss,
-        schedule=schedule,
+        prepared.model, config, prepared.source, callbacks, execution, loss=loss, schedule=schedule
     )
 
 
@@ -205,7 +233,7 @@ def _validator(name: str) -> Callable[[Transformer], Scores]:
     """Return the validator of a plugin; the name of its score is its own.
 
     Raises:
-        ConfigError: from the validator, if what it returned is no number.
+        ConfigError: the validator raises it if the plugin did not return a number.
     """
 
     def validate(model: Transformer) -> Scores:
@@ -222,6 +250,19 @@ def _validation_set(prepared: PreparedRun, tokenizer: str) -> str:
     """Return an identifier of the validation data and the tokenizer: only scores of the same are compared."""
     number = prepared.config.valid.decode_sentences
     return f"{prepared.valid_source.store.fingerprint}, {number} decoded, {tokenizer}"
+
+
+def with_parts_of_plugins(extras: TrainingExtras, config: Config) -> TrainingExtras:
+    """Return the extras with the loss and the schedule of plugins, where none is given.
+
+    Raises:
+        ConfigError: a plugin that the configuration names is not loaded, or lacks what is named.
+    """
+    parts = {key: part(name, key) for key, name in config.plugged}
+    named = parts.get("train.loss")
+    named = named() if isinstance(named, type) else named  # a class of settings with defaults
+    schedule = extras.schedule or parts.get("schedule.name")
+    return replace(extras, loss=extras.loss or named, schedule=schedule)
 
 
 def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
@@ -251,9 +292,10 @@ def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
     Raises:
         CheckpointError: all are damaged, or missing.
     """
-    run.bring_back_bundles()
-    damaged = set_damaged_aside(run.checkpoints)
-    checkpoint = latest_checkpoint(run.checkpoints)
+    checkpoints = run.path / CHECKPOINTS
+    for name in BUNDLES:
+        restore_backup(run.path / name)
+    damaged, checkpoint = set_damaged_aside(checkpoints), latest_checkpoint(checkpoints)
     names = ", ".join(str(path) for path in damaged)
     if damaged and checkpoint is None:
         raise CheckpointError(
@@ -266,27 +308,30 @@ def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
         )
     if checkpoint:
         trainer.resume(checkpoint)
-    elif run.has_had_checkpoints():
+    elif _has_had_checkpoints(run.path):
         raise CheckpointError(
-            f"{run.checkpoints}: no intact checkpoint is left, and a new start would replace the "
+            f"{checkpoints}: no intact checkpoint is left, and a new start would replace the "
             f"results; continue from the weights with --init {run.path} and another --output, or give "
             "--overwrite instead of --resume"
         )
 
 
-def _fit(
-    trainer: Trainer, run: RunDirectory, listeners: "list[Listener]", track: Literal["tensorboard"] | None
-) -> EndEvent:
-    """Train to the end; one of the trainer's listeners writes curves for a program."""
-    if track is None:
-        return trainer.fit()
-    with closing(TensorBoardLog(run.path / track, run.log_file, trainer.progress.seconds)) as curves:
-        listeners.append(curves)
-        return trainer.fit()
+def _has_had_checkpoints(run: Path) -> bool:
+    """Return whether a run has ever written a checkpoint, even if none is left.
+
+    A best model may be older than the first checkpoint; only the log shows that.
+    """
+    events = logged_events(run / LOG)
+    return (
+        (run / LAST).exists()
+        or any((run / CHECKPOINTS).glob(f"{DAMAGED_PREFIX}*"))
+        or CheckpointEvent.kind in events
+        or ((run / BEST).exists() and StartEvent.kind not in events)
+    )
 
 
 def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
-    """Return a listener that calls all others, after writing the sentences of skipped steps."""
+    """Return a listener that writes the sentences of skipped steps, then calls all others."""
 
     def notify(event: Event) -> None:
         if isinstance(event, SkippedEvent):
@@ -321,24 +366,12 @@ def _bundle_writer(
     return write
 
 
-class NllValidator:
-    """Measures nll and perplexity on a fixed set of batches."""
-
-    def __init__(self, source: BatchSource, precision: TrainingPrecision) -> None:
-        self._batches = list(source.batches(epoch=0))
-        self._precision: TrainingPrecision = precision
-
-    def __call__(self, model: Transformer) -> dict[str, float]:
-        """Return nll and perplexity."""
-        return measure_nll(model, self._batches, precision=self._precision)
-
-
 class DecodingValidator:
     """Translates validation sentences greedily and scores them.
 
     Attributes:
-        tokenizer: sacreBLEU's, for BLEU.
-        signatures: of the scores, once they were computed.
+        tokenizer: sacreBLEU's tokenizer for BLEU.
+        signatures: the signatures of the scores, once they were computed.
     """
 
     def __init__(self, prepared: PreparedRun) -> None:
@@ -370,7 +403,7 @@ class DecodingValidator:
 
 
 def tokenizer_of(config: Config, references: Sequence[str]) -> str:
-    """Return sacreBLEU's tokenizer for the validation text: as set, or that of its language.
+    """Return sacreBLEU's tokenizer for the validation text: as set, or by its language.
 
     Raises:
         ConfigError: the one that is set needs a model that is not there.

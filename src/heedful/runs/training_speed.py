@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from heedful.ops.kernels import kernels_apply_to
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Notices
 from heedful.runs.setup import PreparedRun, set_up_training
-from heedful.runtime.memory import PeakMemory, peak_memory
+from heedful.runtime.memory import peak_memory
 from heedful.runtime.native import native
 from heedful.runtime.threads import restored_threads, using_threads
 from heedful.runtime.workers import has_other_ranks
@@ -33,8 +33,8 @@ from heedful.training.step import StepMetrics
 ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
 _WARM_UP_STEPS = 5  # in which kernels are compiled and memory is allocated
-_WATCHED_STEPS = 10  # whose memory is measured; at most as many as are timed
-_COUNTED_STEPS = 4  # whose operations are counted
+_WATCHED_STEPS = 10  # steps to measure the memory of; at most the timed ones
+_COUNTED_STEPS = 4  # steps to count the operations of
 _MATMUL_SECONDS = 1.0  # of matrix multiplications, before the timed steps and after them
 _SYNTHETIC_PAIRS = 20_000
 
@@ -51,22 +51,22 @@ class TrainingBenchmark:
     Attributes:
         batches: the text of the batches.
         device: "cpu" or "cuda".
-        precision: of matrix multiplications, "float32" or "bf16".
+        precision: the number format of matrix multiplications, "float32" or "bf16".
         kernels: "native" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
         native: the level of the native library, and why it is not a higher one.
-        processes: the number of processes of each step.
-        threads: of each process.
+        processes: the number of processes that share a step.
+        threads: the threads of each process.
         steps: the number of timed steps.
-        num_parameters: of the model.
+        num_parameters: the size of the model.
         batch_tokens: the budget of a step, rows x max(src_len, tgt_len), padding included.
         target_tokens_per_second: real target tokens, without padding, over the time of the steps.
-        seconds_per_step: on average.
-        model_flops_per_second: of the matrix multiplications in a step, forward and backward, with what
-            padding they compute; counted in some of the steps and scaled by target tokens.
-        matmul_flops_per_second: of large matrix multiplications in the same precision on as many cores, by
-            one process with a thread for each, measured just before and just after the steps.
+        seconds_per_step: the average time of a step.
+        model_flops_per_second: the rate of the matrix multiplications in a step, forward and backward,
+            padding included; counted in some of the steps and scaled by target tokens.
+        matmul_flops_per_second: the rate of large matrix multiplications in the same precision, by one
+            process with a thread for each core in use, measured just before and just after the steps.
         share_of_matmul: the ratio of both.
-        peak_memory_mib: in MiB, over steps that were not timed.
+        peak_memory_mib: the peak memory in MiB, over steps that were not timed.
         peak_memory_of: what this memory includes.
     """
 
@@ -95,7 +95,7 @@ def bench_training(
     """Measure training steps with these settings, after a warm-up.
 
     Batches have their full size: `batch.ramp_from` is ignored. Without training text in the settings,
-    sentences are random words, as many as the vocabulary has, with the lengths of image captions. Only the
+    sentences are random words of the whole vocabulary, with the lengths of image captions. Only the
     cache of ids is kept.
 
     Args:
@@ -122,7 +122,7 @@ def bench_training(
         tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary,
     ):
         run, batches = prepared_for_steps(config, Path(temporary))
-        return _TrainingBench(run, steps, on_progress).run(batches)
+        return _measure(run, batches, steps, on_progress)
 
 
 def prepared_for_steps(config: Config, directory: Path) -> tuple[PreparedRun, str]:
@@ -159,12 +159,7 @@ def _with_synthetic_text(config: Config, directory: Path) -> Config:
 def write_synthetic_text(src: Path, tgt: Path, *, num_pairs: int, num_words: int, seed: int) -> None:
     """Write two files of random words, parallel and with the sentence lengths of image captions.
 
-    Args:
-        src: the file for the source.
-        tgt: the file for the target.
-        num_pairs: the number of lines of each.
-        num_words: the number of distinct words, about equally frequent and the same in source and target.
-        seed: of words and lengths.
+    The words are about equally frequent, and the same in source and target.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     log_lengths = rng.normal(_LOG_LENGTH, _LOG_LENGTH_DEVIATION, num_pairs)
@@ -185,104 +180,88 @@ def step_plans(run: PreparedRun) -> Iterator[StepPlan]:
         yield StepPlan(number, tuple(islice(positions, config.batch.accumulation)), rate)
 
 
-class _TrainingBench:
-    """One measurement, in an order in which its parts disturb each other least."""
+@contextmanager
+def step_takers(run: PreparedRun) -> Iterator[ProcessGroup]:
+    """Start the processes that take the steps of a prepared run, without a trainer."""
+    decay = run.config.train.ema_decay
+    optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.execution.precision)
+    average = MovingAverage(run.model, decay) if decay else None
+    with closing(
+        start_process_group(run.model, run.source, run.config, run.execution, optimizer, average)
+    ) as group:
+        yield group
 
-    def __init__(self, run: PreparedRun, steps: int, on_progress: ProgressCallback) -> None:
-        self._run = run
-        self._on_progress = on_progress
-        self._processes, self._threads = process_group_size(run.config, run.model)
-        plans = step_plans(run)
-        self._warm_up = list(islice(plans, _WARM_UP_STEPS))
-        self._timed = list(islice(plans, steps))
-        self._watched = self._timed[:_WATCHED_STEPS]
-        self._counted = self._timed[:_COUNTED_STEPS]
-        self._to_do = sum(map(len, (self._warm_up, self._timed, self._watched, self._counted)))
-        self._done = 0
 
-    def run(self, batches: str) -> TrainingBenchmark:
-        run = self._run
-        rate = MatmulRate(
-            run.execution.precision, run.execution.device, threads=self._processes * self._threads
-        )
-        metrics, seconds, memory = self._take_steps(rate)
-        num_tokens = [each.num_tgt_tokens for each in metrics]
-        flops_per_token = self._count_flops() / sum(num_tokens[: len(self._counted)])
-        tokens_per_second = sum(num_tokens) / seconds
-        model_rate = flops_per_token * tokens_per_second
-        return TrainingBenchmark(
-            batches=batches,
-            device=run.execution.device.type,
-            precision=run.execution.precision,
-            kernels=self._kernels(),
-            native=native().describe(),
-            processes=self._processes,
-            threads=self._threads,
-            steps=len(self._timed),
-            num_parameters=run.model.num_parameters,
-            batch_tokens=run.config.batch.tokens * run.config.batch.accumulation,
-            target_tokens_per_second=tokens_per_second,
-            seconds_per_step=seconds / len(self._timed),
-            model_flops_per_second=model_rate,
-            matmul_flops_per_second=rate.flops_per_second,
-            share_of_matmul=model_rate / rate.flops_per_second,
-            peak_memory_mib=memory.mib,
-            peak_memory_of=memory.counted,
-        )
+def _measure(run: PreparedRun, batches: str, steps: int, on_progress: ProgressCallback) -> TrainingBenchmark:
+    """Measure in an order in which the parts disturb each other least."""
+    plans = step_plans(run)
+    warm_up, timed = list(islice(plans, _WARM_UP_STEPS)), list(islice(plans, steps))
+    watched, counted = timed[:_WATCHED_STEPS], timed[:_COUNTED_STEPS]
+    total, done = sum(map(len, (warm_up, timed, watched, counted))), count(1)
 
-    def _take_steps(self, rate: MatmulRate) -> tuple[list[StepMetrics], float, PeakMemory]:
-        """Return the metrics and the seconds of the timed steps, and the peak memory of some."""
-        run, decay = self._run, self._run.config.train.ema_decay
-        optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.execution.precision)
-        average = MovingAverage(run.model, decay) if decay else None
-        with closing(
-            start_process_group(run.model, run.source, run.config, run.execution, optimizer, average)
-        ) as group:
-            self._take(group, self._warm_up, "warming up")
-            rate.measure(_MATMUL_SECONDS)
-            start = time.perf_counter()
-            metrics = self._take(group, self._timed, "timing steps")
-            finish(run.execution.device)
-            seconds = time.perf_counter() - start
-            rate.measure(_MATMUL_SECONDS)
-            with peak_memory(run.execution.device) as memory:
-                self._take(group, self._watched, "measuring memory")
-        return metrics, seconds, memory
-
-    def _take(self, group: ProcessGroup, plans: list[StepPlan], what: str) -> list[StepMetrics]:
+    def take(group: ProcessGroup, plans: list[StepPlan], what: str) -> list[StepMetrics]:
         taken = []
         for plan in plans:
-            metrics = group.step(plan)
-            if not metrics.is_finite:
+            taken.append(group.step(plan))
+            if not taken[-1].is_finite:
                 raise TrainingError(
-                    f"step {plan.step}: the loss or its gradient is not finite; "
-                    f"{rate_advice(self._run.config)}"
+                    f"step {plan.step}: the loss or its gradient is not finite; {rate_advice(run.config)}"
                 )
-            taken.append(metrics)
-            self._report(what)
+            on_progress(what, next(done) / total)
         return taken
 
-    def _count_flops(self) -> int:
-        run, size = self._run, self._processes
-        ranks = [
-            Rank(run.model, run.source, run.config, run.execution, index=index, size=size)
-            for index in range(size)
-        ]
-        total = 0
-        for plan in self._counted:
-            total += count_flops(ranks, plan)
-            run.model.zero_grad()
-            self._report("counting operations")
-        return total
+    execution, (processes, threads) = run.execution, process_group_size(run.config, run.model)
+    rate = MatmulRate(execution.precision, execution.device, threads=processes * threads)
+    with step_takers(run) as group:
+        take(group, warm_up, "warming up")
+        rate.measure(_MATMUL_SECONDS)
+        start = time.perf_counter()
+        num_tokens = [each.num_tgt_tokens for each in take(group, timed, "timing steps")]
+        finish(execution.device)
+        seconds = time.perf_counter() - start
+        rate.measure(_MATMUL_SECONDS)
+        with peak_memory(execution.device) as memory:
+            take(group, watched, "measuring memory")
+    flops = 0
+    for plan in counted:
+        flops += _count_flops(run, plan, processes)
+        on_progress("counting operations", next(done) / total)
+    tokens_per_second = sum(num_tokens) / seconds
+    model_rate = flops / sum(num_tokens[: len(counted)]) * tokens_per_second
+    return TrainingBenchmark(
+        batches=batches,
+        device=execution.device.type,
+        precision=execution.precision,
+        kernels=_kernels(run, threads),
+        native=native().describe(),
+        processes=processes,
+        threads=threads,
+        steps=len(timed),
+        num_parameters=run.model.num_parameters,
+        batch_tokens=run.config.batch.tokens * run.config.batch.accumulation,
+        target_tokens_per_second=tokens_per_second,
+        seconds_per_step=seconds / len(timed),
+        model_flops_per_second=model_rate,
+        matmul_flops_per_second=rate.flops_per_second,
+        share_of_matmul=model_rate / rate.flops_per_second,
+        peak_memory_mib=memory.mib,
+        peak_memory_of=memory.counted,
+    )
 
-    def _kernels(self) -> str:
-        execution = self._run.execution
-        if execution.compiles:
-            return "torch.compile"
-        with using_threads(self._threads):
-            there_are = kernels_apply_to(next(self._run.model.parameters()))
-        return "native" if there_are and execution.kernels else "torch"
 
-    def _report(self, what: str) -> None:
-        self._done += 1
-        self._on_progress(what, self._done / self._to_do)
+def _count_flops(run: PreparedRun, plan: StepPlan, size: int) -> int:
+    ranks = [
+        Rank(run.model, run.source, run.config, run.execution, index=index, size=size)
+        for index in range(size)
+    ]
+    flops = count_flops(ranks, plan)
+    run.model.zero_grad()
+    return flops
+
+
+def _kernels(run: PreparedRun, threads: int) -> str:
+    if run.execution.compiles:
+        return "torch.compile"
+    with using_threads(threads):
+        there_are = kernels_apply_to(next(run.model.parameters()))
+    return "native" if there_are and run.execution.kernels else "torch"

@@ -22,17 +22,14 @@ def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
         CheckpointError: one cannot be read, or has other weights than the first.
     """
     mean = _weights_of(directories[0])
+    shapes = {name: each.shape for name, each in mean.items()}
     for number, directory in enumerate(directories[1:], start=2):
         weights = _weights_of(directory)
-        if _shapes(weights) != _shapes(mean):
+        if {name: each.shape for name, each in weights.items()} != shapes:
             raise CheckpointError(f"{directory}: has other weights than {directories[0]}; leave one out")
         for name, weight in weights.items():
             mean[name] += (weight - mean[name]) / number
     return mean
-
-
-def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: weight.shape for name, weight in weights.items()}
 
 
 def _weights_of(directory: Path) -> dict[str, Tensor]:
@@ -50,7 +47,7 @@ class MovingAverage:
         self.weights = {name: weight.clone() for name, weight in unique_weights(model).items()}
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the average by that of a checkpoint, on the model's device."""
+        """Load the average from a checkpoint, onto the model's device."""
         self.weights = {name: weights[name].to(own.device) for name, own in self.weights.items()}
 
     def update(self, latest: Mapping[str, Tensor], step: int) -> None:

@@ -16,16 +16,18 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Collection
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
-from heedful.errors import CheckpointError
+from heedful.errors import CheckpointError, HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.durable import ASIDE, put_in_place, restore_backup, why_not_written
 from heedful.settings.parsing import is_whole, parse_json, read_limited, shown
@@ -38,114 +40,12 @@ from heedful.storage.torch_weights import (
     read_safetensors,
     unique_weights,
 )
-from heedful.training.averaging import MovingAverage
+from heedful.training.averaging import MovingAverage, average_weights
+from heedful.training.events import CheckpointEvent, WarningEvent
 from heedful.training.optimizer import is_plugged, load_optimizer_state
-
-
-class Dataclass(Protocol):
-    """Any object with fields."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class CheckpointState:
-    """The content of state.pt; the optimiser's part is checked by `optimizer_state`."""
-
-    fingerprint: str
-    progress: dict[str, Any]
-    optimizer: object
-
-
-def read_state(path: Path, *, like: Dataclass) -> CheckpointState:
-    """Read state.pt.
-
-    Args:
-        path: of the file.
-        like: an example of the progress, for the fields and their types.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    state = read_pickled(path)
-    if not isinstance(state, dict):
-        raise ValueError("holds no training state")
-    fingerprint, progress = state.get("fingerprint"), state.get("progress")
-    if not isinstance(fingerprint, str) or not isinstance(progress, dict):
-        raise ValueError("holds no training progress")
-    if progress.keys() != {field.name for field in fields(like)}:
-        raise ValueError("holds other fields of progress")
-    for name, value in progress.items():
-        if not _is_like(value, getattr(like, name)):
-            raise ValueError(f"progress.{name} is {shown(value)}")
-    return CheckpointState(fingerprint, progress, state.get("optimizer"))
-
-
-def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the state dict for `optimizer.load_state_dict`: saved moments and rates, its own settings.
-
-    Raises:
-        ValueError: the saved state is of another optimiser, or of other weights.
-    """
-    saved = saved if isinstance(saved, dict) else {}
-    groups, state = saved.get("param_groups"), saved.get("state")
-    if not isinstance(state, dict) or not isinstance(groups, list):
-        raise ValueError("holds no state of an optimiser")
-    if len(groups) != len(optimizer.param_groups):
-        raise ValueError("holds the state of another optimiser")
-    checked: list[dict[str, Any]] = []
-    first = 0
-    for group, own in zip(groups, optimizer.param_groups, strict=True):
-        numbers = [*range(first, first + len(own["params"]))]
-        first += len(numbers)
-        rate, of_group = (group.get(key) for key in ("lr", "params")) if isinstance(group, dict) else (0, 0)
-        if not (isinstance(rate, float | int) and _are_whole(of_group) and of_group == numbers):
-            raise ValueError("holds the state of an optimiser of other weights")
-        for i, weight in zip(numbers, own["params"], strict=True):
-            if i in state and not is_plugged(optimizer):
-                _check_moments(i, state[i], weight, is_adam="betas" in own)
-        checked.append(own | {"params": numbers, "lr": rate})
-    if not state.keys() <= {*range(first)}:
-        raise ValueError("holds the state of an optimiser of more weights")
-    return {"param_groups": checked, "state": state}
-
-
-def _is_like(value: object, example: object) -> bool:
-    """Return whether a value has the type of the example and is not NaN or below -1."""
-    match example:
-        case int():
-            return is_whole(value, least=-1)
-        case float():
-            return isinstance(value, float | int) and not math.isnan(value)
-        case str():
-            return isinstance(value, str)
-        case dict():
-            return isinstance(value, dict) and all(
-                isinstance(name, str) and isinstance(score, float | int) for name, score in value.items()
-            )
-        case tuple():
-            return isinstance(value, tuple) and (
-                _are_whole([*value]) or all(isinstance(each, str) for each in value)
-            )
-    return False
-
-
-def _are_whole(value: object) -> bool:
-    return isinstance(value, list) and all(is_whole(each) for each in value)
-
-
-def _check_moments(i: int, moments: object, weight: torch.Tensor, *, is_adam: bool) -> None:
-    """Check that the saved moments of a weight are this optimiser's, with the right shapes."""
-    shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",), weight.shape)
-    if is_adam:
-        shapes["step"] = torch.Size()
-    if not isinstance(moments, dict) or moments.keys() != shapes.keys():
-        raise ValueError(f"the optimiser state of weight {i} is {shown(moments)}")
-    check_tensors(moments)
-    for name, tensor in moments.items():
-        if tensor.shape != shapes[name] or not tensor.is_floating_point():
-            raise ValueError(f"the optimiser state of weight {i} has {name} of shape {tuple(tensor.shape)}")
-
+from heedful.training.parallel.torchrun import is_under_torchrun
+from heedful.training.reporting import rate_advice
+from heedful.training.state import Progress, RunState
 
 AVERAGE_FILE = "average.safetensors"
 STATE_FILE = "state.pt"
@@ -155,52 +55,6 @@ DAMAGED_PREFIX = "damaged-"
 _STEP = re.compile(r"step-[0-9]{1,15}")
 _MIN_INTACT = 2  # checkpoints: if the newest is damaged later, there is another
 _REMOVED = ".removed"
-
-
-@dataclass
-class Progress:
-    """The training state besides weights and optimiser.
-
-    Attributes:
-        step: optimiser steps done.
-        epoch: the epoch of the next micro-batch, counted from 0.
-        next_batch: the index of that micro-batch in its epoch.
-        seconds: of training, validation included, over all resumptions.
-        best_value: the best validation so far (lower is better; scores are negated).
-        best_step: the step of that validation; 0 before the first.
-        best_scores: all scores of that validation.
-        base_scores: all scores of the model before fine-tuning; empty if it is new, or was not validated.
-        validated_by: the metric and the validation set of `best_value` (see `Trainer.resume`).
-        stale_validations: validations since the best one.
-        validated_step: the step of the last validation; -1 if it was by another metric or set.
-        validated_scores: all scores of the last validation.
-        validated_at: the seconds at which the last validation ended; 0 before the first.
-        rate_factor: multiplies the learning rate; below 1 after a rollback (`Trainer.fit`).
-        rollbacks: how often training returned to an earlier checkpoint.
-        skipped: consecutive steps that were skipped, up to now.
-        regular_checkpoints: steps of the newest regular checkpoints, which may be averaged; the others are
-            written for safety.
-        computed_by: processes and kernels of the last steps (`parallel.choice.describe`); empty if unknown.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    next_batch: int = 0
-    seconds: float = 0.0
-    best_value: float = float("inf")
-    best_step: int = 0
-    best_scores: dict[str, float] = field(default_factory=dict)
-    base_scores: dict[str, float] = field(default_factory=dict)
-    validated_by: tuple[str, str] = ("", "")
-    stale_validations: int = 0
-    validated_step: int = 0
-    validated_scores: dict[str, float] = field(default_factory=dict)
-    validated_at: float = 0.0
-    rate_factor: float = 1.0
-    rollbacks: int = 0
-    skipped: int = 0
-    regular_checkpoints: tuple[int, ...] = ()
-    computed_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -256,12 +110,12 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
             f"{path}: truncated or altered (checksum differs); remove it to resume an earlier one"
         )
     try:
-        state = read_state(path / STATE_FILE, like=resumable.progress)
-        if state.fingerprint != resumable.fingerprint:
+        fingerprint, progress, optimizer = read_state(path / STATE_FILE, like=resumable.progress)
+        if fingerprint != resumable.fingerprint:
             raise CheckpointError(
                 f"{path}: belongs to other data or another model; give the run's own files, or a new --output"
             )
-        of_optimizer = optimizer_state(state.optimizer, resumable.optimizer)
+        of_optimizer = optimizer_state(optimizer, resumable.optimizer)
         weights = read_safetensors(path / WEIGHTS_FILE)
         has_average = (path / AVERAGE_FILE).exists()
         average = read_safetensors(path / AVERAGE_FILE) if has_average else weights
@@ -272,7 +126,7 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
         resumable.average.load(average)
     load_weights(resumable.model, weights, path / WEIGHTS_FILE)
     load_optimizer_state(resumable.optimizer, of_optimizer)
-    for name, value in state.progress.items():
+    for name, value in progress.items():
         setattr(resumable.progress, name, value)
 
 
@@ -346,7 +200,7 @@ def is_complete(path: Path) -> bool:
 
 
 def prune_checkpoints(root: Path, *, retained: Collection[int]) -> None:
-    """Remove checkpoints older than the two newest intact ones, except those of the `retained` steps."""
+    """Remove checkpoints older than the two newest intact ones, except for the `retained` steps."""
     newest_first = list_checkpoints(root)[::-1]
     if all(checkpoint_step(path) in retained for path in newest_first[_MIN_INTACT:]):
         return  # nothing to remove, so no checksums to verify
@@ -359,3 +213,195 @@ def prune_checkpoints(root: Path, *, retained: Collection[int]) -> None:
             shutil.rmtree(removed, ignore_errors=True)
             path.rename(removed)
             shutil.rmtree(removed, ignore_errors=True)
+
+
+MAX_SKIPPED = 3  # steps in a row, before a rollback
+MAX_ROLLBACKS = 4  # if halving the rate this often does not help, the learning rate is not the cause
+
+
+class DivergedError(Exception):
+    """`MAX_SKIPPED` steps in a row were not finite."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"step {step}: the loss or its gradient is not finite, {MAX_SKIPPED} steps in a row")
+        self.step = step
+
+
+class Checkpointer:
+    """Writes the checkpoints of a run, removes old ones, and returns to the last one after a divergence.
+
+    Attributes:
+        saved_at: the seconds of training at the last checkpoint, or at the start.
+    """
+
+    def __init__(
+        self,
+        run: RunState,
+        model: Transformer,
+        optimizer: torch.optim.Optimizer,
+        average: MovingAverage | None,
+    ) -> None:
+        self._run = run
+        self._parts = model, optimizer, average
+        self._root = run.callbacks.checkpoints
+        self.saved_at = 0.0
+
+    def load(self, checkpoint: Path) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+            CheckpointError: it is damaged, or belongs to another run.
+        """
+        load_checkpoint(checkpoint, self._resumable())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a checkpoint is due for safety: `train.checkpoint_every_minutes` after the last one."""
+        minutes = self._run.config.train.checkpoint_every_minutes
+        return minutes is not None and self._run.seconds - self.saved_at >= 60.0 * minutes
+
+    def save(self, *, is_regular: bool = False) -> None:
+        """Write a checkpoint, and remove those that are not needed any more.
+
+        A regular one may be averaged at the end, and stays until `train.keep_checkpoints` newer ones exist.
+        """
+        progress = self._run.progress
+        if is_regular:
+            steps = (*progress.regular_checkpoints, progress.step)
+            progress.regular_checkpoints = steps[-self._run.config.train.keep_checkpoints :]
+        path = self.write()
+        prune_checkpoints(self._root, retained={*progress.regular_checkpoints, progress.step})
+        self.saved_at = self._run.seconds
+        self._run.emit(CheckpointEvent, path=path.name)
+
+    def save_once(self, *, is_regular: bool = False) -> None:
+        """Write a checkpoint unless this step has one."""
+        if not is_complete(checkpoint_path(self._root, self._run.progress.step)):
+            self.save(is_regular=is_regular)
+
+    def write(self) -> Path:
+        """Write the checkpoint of this step, in place of one that it has."""
+        self._run.callbacks.before_writing()
+        self._run.gather()
+        self._run.progress.seconds = self._run.seconds
+        return save_checkpoint(self._resumable(), self._root)
+
+    @contextmanager
+    def saved_on_error(self) -> Iterator[None]:
+        """Save a checkpoint before an error ends the run between steps, except for a second signal."""
+        try:
+            yield
+        except (KeyboardInterrupt, DivergedError):
+            raise
+        except BaseException:
+            with suppress(HeedfulError, OSError):  # the first error is the one to report
+                self.save_once()
+            raise
+
+    def roll_back(self, error: DivergedError) -> None:
+        """Return to the last checkpoint, with half the learning rate.
+
+        Raises:
+            TrainingError: there is no checkpoint, or there were too many rollbacks.
+        """
+        run, was = self._run, replace(self._run.progress)
+        checkpoint = latest_checkpoint(self._root)
+        if checkpoint is None or was.rollbacks == MAX_ROLLBACKS or is_under_torchrun():
+            again = "start anew" if checkpoint is None else "--resume from the last checkpoint"
+            raise TrainingError(f"{error}; {rate_advice(run.config)}, then {again}")
+        self.load(checkpoint)  # the time of the lost steps counts
+        progress = run.progress
+        progress.rate_factor, progress.rollbacks, progress.skipped = was.rate_factor / 2, was.rollbacks + 1, 0
+        progress.best_value, progress.best_step = was.best_value, was.best_step  # best/ stays as it is
+        progress.best_scores = was.best_scores
+        run.emit(
+            WarningEvent,
+            message=f"back to {checkpoint.name}, at {progress.rate_factor:g} times the learning rate: "
+            f"{MAX_SKIPPED} steps in a row up to step {error.step} had a loss or gradient that is not finite",
+        )
+
+    def mean(self) -> dict[str, Tensor] | None:
+        """Return the mean of the last regular checkpoints, if there are several."""
+        paths = [checkpoint_path(self._root, step) for step in self._run.progress.regular_checkpoints]
+        number = self._run.config.train.average_checkpoints
+        averaged = [path for path in paths if is_complete(path)][-number:]
+        return average_weights(averaged) if len(averaged) > 1 else None
+
+    def _resumable(self) -> Resumable:
+        return Resumable(*self._parts, self._run.progress, self._run.callbacks.fingerprint)
+
+
+def read_state(path: Path, *, like: Progress) -> tuple[str, dict[str, Any], object]:
+    """Return what state.pt holds: the fingerprint, the fields of the progress, and the optimiser's state.
+
+    `like` is an example of the progress, for the fields and their types.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    state = read_pickled(path)
+    saved = state if isinstance(state, dict) else {}
+    fingerprint, progress = saved.get("fingerprint"), saved.get("progress")
+    if not isinstance(fingerprint, str) or not isinstance(progress, dict):
+        raise ValueError("holds no training progress")
+    for name in progress.keys() | vars(like).keys():
+        if name not in vars(like) or not _is_like(progress.get(name), getattr(like, name)):
+            raise ValueError(f"progress.{name} is {shown(progress.get(name))}")
+    return fingerprint, progress, saved.get("optimizer")
+
+
+def _is_like(value: object, example: object) -> bool:
+    """Return whether a value has the type of the example and is not NaN or below -1."""
+    match example:
+        case int():
+            return is_whole(value, least=-1)
+        case float():
+            return isinstance(value, float | int) and not math.isnan(value)
+        case str():
+            return isinstance(value, str)
+        case dict():
+            return isinstance(value, dict) and all(
+                isinstance(name, str) and isinstance(score, float | int) for name, score in value.items()
+            )
+    return isinstance(value, tuple) and (_are_whole([*value]) or all(isinstance(each, str) for each in value))
+
+
+def _are_whole(value: object) -> bool:
+    return isinstance(value, list) and all(is_whole(each) for each in value)
+
+
+def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the state dict for `optimizer.load_state_dict`: saved moments and rates, its own settings.
+
+    Raises:
+        ValueError: the saved state belongs to another optimiser, or to other weights.
+    """
+    own = optimizer.state_dict()["param_groups"]
+    groups, state = (saved.get("param_groups"), saved.get("state")) if isinstance(saved, dict) else ((), ())
+    if not (isinstance(groups, list) and len(groups) == len(own) and isinstance(state, dict)):
+        raise ValueError("holds no state of this optimiser")
+    for group, mine in zip(groups, own, strict=True):
+        rate, numbers = (group.get("lr"), group.get("params")) if isinstance(group, dict) else (None, None)
+        if not (isinstance(rate, float | int) and _are_whole(numbers) and numbers == mine["params"]):
+            raise ValueError("holds the state of an optimiser of other weights")
+    weights = [(weight, "betas" in group) for group in optimizer.param_groups for weight in group["params"]]
+    if not state.keys() <= {*range(len(weights))}:
+        raise ValueError("holds the state of an optimiser of more weights")
+    for i, moments in ({} if is_plugged(optimizer) else state).items():
+        weight, is_adam = weights[i]
+        _check_moments(i, moments, weight, is_adam=is_adam)
+    rates = [{"lr": group["lr"]} for group in groups]
+    return {"param_groups": [mine | rate for mine, rate in zip(own, rates, strict=True)], "state": state}
+
+
+def _check_moments(i: int, moments: object, weight: torch.Tensor, *, is_adam: bool) -> None:
+    """Check that the saved moments of a weight are this optimiser's, with the right shapes."""
+    shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",), weight.shape)
+    if is_adam:
+        shapes["step"] = torch.Size()
+    if not isinstance(moments, dict) or moments.keys() != shapes.keys():
+        raise ValueError(f"the optimiser state of weight {i} is {shown(moments)}")
+    check_tensors(moments)
+    for name, tensor in moments.items():
+        if tensor.shape != shapes[name] or not tensor.is_floating_point():
+            raise ValueError(f"the optimiser state of weight {i} has {name} of shape {tuple(tensor.shape)}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 _TRAINING_CURVES = ("loss", "nll", "learning_rate", "gradient_norm", "tokens_per_second")
-CUT_OUTPUTS = "cut_outputs"  # what a validator counts, and no score
+CUT_OUTPUTS = "cut_outputs"  # counted by a validator, but not a score
 _NO_SCORES = ("event", "step", "seconds", "is_best", CUT_OUTPUTS)  # of a validation
 _SUFFIX = ".heedful"  # of the files for TensorBoard
 
@@ -146,9 +146,7 @@ class EventLog:
     def drop_after(self, step: int, *, validated_step: int = -1) -> None:
         """Drop the events after the last checkpoint: those steps are about to be taken again.
 
-        Args:
-            step: of that checkpoint.
-            validated_step: of the last validation in that checkpoint; -1 if unknown.
+        The last validation in that checkpoint was at `validated_step`; -1 if unknown.
         """
         if self.path.exists():
             validated = step if validated_step < 0 else validated_step
@@ -163,15 +161,15 @@ def logged_events(path: Path) -> set[str]:
 
 
 class TensorBoardLog:
-    """Writes the curves of a run for TensorBoard: at first those of its log, then each event.
+    """Writes the curves of a run for TensorBoard: first from its log, then from each event.
 
-    The files of before a resumption are replaced: they may have steps that are about to be taken again. Times
-    are those of training, without the pause before a resumption.
+    Files from before a resumption are replaced: they may have steps that are about to be taken again. Times
+    are of training alone, without the pause before a resumption.
 
     Args:
-        folder: where; other files in it stay.
+        folder: the folder to write to; other files in it stay.
         log: the run's log, as far as it is valid.
-        seconds: of training so far.
+        seconds: the time of training so far.
 
     Raises:
         MissingExtraError: tensorboard is not installed.

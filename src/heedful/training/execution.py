@@ -29,8 +29,8 @@ class Execution:
     """How one process trains a model: decided once, from its settings and its device.
 
     Attributes:
-        device: of the model.
-        precision: of matrix multiplications.
+        device: the device of the model.
+        precision: the precision of matrix multiplications.
         kernels: use native kernels where they support the tensors.
         compiles: torch.compile compiles the layers.
     """
@@ -51,7 +51,7 @@ class Execution:
         return cls(device, precision, settings.kernels != "torch", compiles(settings, device))
 
     def apply(self, model: Transformer) -> None:
-        """Change a model accordingly, in place; it is on its device, and no weight gets another name."""
+        """Change a model on its device accordingly, in place; the names of weights stay."""
         use_fused_ops(model, kernels=self.kernels)
         if self.compiles:
             compile_layers(model)
@@ -59,6 +59,18 @@ class Execution:
     def eagerly(self) -> AbstractContextManager[object]:
         """Run compiled layers eagerly in the block: nothing more is compiled, and attention is recorded."""
         return torch.compiler.set_stance("force_eager") if self.compiles else nullcontext()
+
+
+def training_device(name: str) -> torch.device:
+    """Return the device of "auto", "cpu" or "cuda" on this machine.
+
+    Raises:
+        ConfigError: "cuda", and there is no GPU.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
+    gpu = name == "cuda" or (name == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if gpu else "cpu")
 
 
 def resolve_precision(setting: Literal["auto", TrainingPrecision], device: torch.device) -> TrainingPrecision:
@@ -110,8 +122,8 @@ def autocast(precision: TrainingPrecision, device: torch.device) -> AbstractCont
 def float32_matmul_precision(precision: TrainingPrecision, device: torch.device) -> Iterator[None]:
     """Set how a GPU multiplies float32 matrices inside the block; a CPU is not affected.
 
-    With float32 they are exactly that, whatever the caller has set; with bf16 they may be TensorFloat-32,
-    which has more digits than bf16.
+    With float32 they are exactly float32, even if the caller allows less; with bf16 TensorFloat-32 may be
+    used, which has more digits than bf16.
     """
     if device.type != "cuda":
         yield

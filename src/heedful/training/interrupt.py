@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def caught_signals() -> Iterator[Callable[[], signal.Signals | None]]:
     """Yield a function that returns the first signal, or None; a second signal raises KeyboardInterrupt.
 
-    Only the main thread receives signals; in another one the function always returns None.
+    Only the main thread receives signals; in another thread the function always returns None.
     """
     caught: list[signal.Signals] = []
 
@@ -35,29 +35,28 @@ def caught_signals() -> Iterator[Callable[[], signal.Signals | None]]:
             raise KeyboardInterrupt
         caught.append(signal.Signals(number))
 
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    before = {number: signal.signal(number, catch) for number in SIGNALS}
-    try:
+    with _handled_by(catch):
         yield lambda: caught[0] if caught else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def ignore_signals() -> Iterator[None]:
     """Ignore signals in a worker: rank 0 gets them too, and needs the worker for its last step."""
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 class Phase(IntEnum):
@@ -84,7 +83,7 @@ class Heartbeat:
     """Publishes each second how far this rank is, and notices ranks that die or hang.
 
     Rank 0 watches all ranks, and each of the others watches rank 0. Time is counted in beats of the watching
-    process, so a job that is stopped as a whole and continued loses nobody. A main thread that waits in a
+    process, so a job that is stopped as a whole and continued loses no rank. A main thread that waits in a
     collective operation cannot raise an exception; after a few seconds its process is ended.
 
     Attributes:
@@ -93,13 +92,7 @@ class Heartbeat:
     """
 
     def __init__(self, store: "Store", rank: int, size: int) -> None:
-        """Start to publish and to watch.
-
-        Args:
-            store: that all ranks of this group share, and no other group.
-            rank: of this process.
-            size: the number of ranks.
-        """
+        """Start to publish and to watch, over a store that only the ranks of this group share."""
         self.lost: str | None = None
         self.is_waiting = False
         self._store, self._rank = store, rank
@@ -160,7 +153,7 @@ class Heartbeat:
                 self._end_process()
 
     def _look(self) -> None:
-        """Compare the signs of the watched ranks with those of the last beat."""
+        """Compare the signs of the watched ranks with the last beat."""
         keys = [str(rank) for rank in self._watched]
         if self.lost is not None or not self._store.check(keys):
             return
@@ -199,7 +192,7 @@ class Heartbeat:
         return ", ".join(names) + (f" and {len(ranks) - 3} more" if len(ranks) > 3 else "")
 
     def _end_process(self) -> None:
-        """End this process, whose main thread waits for a rank that is lost."""
+        """End this process: its main thread waits for a rank that is lost."""
         if self.is_reporter:
             os.write(2, f"error: {self.lost}\n".encode())
         os._exit(1)

@@ -88,9 +88,10 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     """Forward computes the gradients too, a chunk at a time; backward only scales them.
 
     With z the logits of a token, w the target id and Z = log Σ exp(z), the smoothed loss is
-    (1 - ε) (Z - z_w) + ε / (V - 1) Σ_v (Z - z_v), the sum being over all v but padding. Its gradient is
-    softmax(z), less 1 - ε at w, less ε / (V - 1) at every v but padding. The last term is the same for every
-    token: it is taken from the sums at the end, so that a chunk is read and written once for the softmax.
+    (1 - ε) (Z - z_w) + ε / (V - 1) Σ_v (Z - z_v), summed over all v but padding. Its gradient is
+    softmax(z), minus (1 - ε) at w, minus ε / (V - 1) at every v but padding. The last term is the same for
+    every token: it is taken from the sums at the end, so that a chunk is read and written once for the
+    softmax.
     """
 
     @staticmethod
@@ -190,7 +191,7 @@ def _add_divergence(logits: Tensor, probs: Tensor, weight: float) -> Tensor:
     """Return Σ KL(p‖q) + KL(q‖p) over pairs of neighbouring rows; add `weight` times its gradient to probs.
 
     With d the difference of their logits it is Σ (p - q) d for each pair: the normalisers cancel. Its
-    gradient is p (d + 1 - Σ p d) - q at the logits of p, and q (Σ q d + 1 - d) - p at those of q.
+    gradient is p (d + 1 - Σ p d) - q at the logits of p, and q (Σ q d + 1 - d) - p at the logits of q.
     """
     p, q, d = probs[::2], probs[1::2], logits[::2] - logits[1::2]
     p_d, q_d = p * d, q * d

@@ -1,8 +1,7 @@
 """Memory of training: how much is free, and the largest batch that fits.
 
 For `batch.tokens = "auto"` a step runs on a few small batches of the longest sentences. Memory grows linearly
-with the tokens of a batch, so the need of larger ones is extrapolated, and no batch is tried that does not
-fit.
+with the tokens of a batch, so the need of larger ones is extrapolated: no batch is tried that does not fit.
 """
 
 import gc
@@ -24,7 +23,7 @@ from heedful.runtime.memory import peak_memory
 from heedful.settings.run import Config
 from heedful.training.execution import Execution
 from heedful.training.parallel.choice import process_group_size
-from heedful.training.parallel.distributed import is_under_torchrun
+from heedful.training.parallel.torchrun import is_under_torchrun
 from heedful.training.step import accumulate_gradients, measure_nll
 
 _MIB = 1 << 20
@@ -41,7 +40,7 @@ def free_memory(device: torch.device, *, root: Path = Path("/")) -> int:
 
     Args:
         device: a GPU, where torch's unused reserve counts as free; or a CPU.
-        root: of the file system with the limits of control groups.
+        root: the file system with the limits of control groups.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -162,11 +161,11 @@ def fitting_batch(
     """Return the largest micro-batch that fits into memory, at most the paper's.
 
     Args:
-        model: to which `execution` has been applied; neither it nor the random generators are changed.
-        config: of the run; its `batch.tokens` is ignored.
-        execution: of this process.
+        model: the model, to which `execution` has been applied; no weight or random generator changes.
+        config: the settings of the run, without `batch.tokens`.
+        execution: how this process computes.
         longest: S and T of a batch, in tokens.
-        free: bytes of memory, on this machine or this process's GPU; by default those free now.
+        free: bytes of memory, on this machine or this process's GPU; by default the free ones.
 
     Raises:
         ConfigError: not even the longest pair fits.

@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
 
     Each matrix moves by lr · 0.2 · sqrt(max(rows, columns)) times the orthogonal update, so that its elements
     move about as far as under Adam and one learning rate serves both (Liu et al., 2025, "Muon is scalable for
-    LLM training"). Groups have `lr`, `momentum`, `weight_decay` and `precision`, that of `orthogonalise`.
+    LLM training"). Groups have `lr`, `momentum`, `weight_decay` and `precision` (see `orthogonalise`).
     """
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
@@ -46,20 +46,17 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update all weights that have a gradient."""
         for group in self.param_groups:
+            rate, momentum = group["lr"], group["momentum"]
             for weight in group["params"]:
-                if weight.grad is not None:
-                    self._update(weight, group)
-
-    def _update(self, weight: Tensor, group: dict[str, Any]) -> None:
-        gradient, momentum, rate = weight.grad, group["momentum"], group["lr"]
-        assert gradient is not None
-        state = self.state[weight]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(gradient)
-        average = state["momentum_buffer"].lerp_(gradient, 1.0 - momentum)
-        direction = _orthogonalise_whole(gradient.lerp(average, momentum), group["precision"])
-        weight.mul_(1.0 - rate * group["weight_decay"])
-        weight.add_(direction, alpha=-rate * 0.2 * math.sqrt(max(weight.shape)))
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if "momentum_buffer" not in state:
+                    state["momentum_buffer"] = torch.zeros_like(weight.grad)
+                average = state["momentum_buffer"].lerp_(weight.grad, 1.0 - momentum)
+                direction = _orthogonalise_whole(weight.grad.lerp(average, momentum), group["precision"])
+                weight.mul_(1.0 - rate * group["weight_decay"])
+                weight.add_(direction, alpha=-rate * 0.2 * math.sqrt(max(weight.shape)))
 
 
 def orthogonalise(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
@@ -68,7 +65,7 @@ def orthogonalise(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
     Args:
         matrix: M; its singular values above 0.003 of its norm come between 0.77 and 1.22 in float32,
             and at most to 1.25 in bf16, where small ones are less exact.
-        precision: of the matrix multiplications.
+        precision: the precision of the matrix multiplications.
     """
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = (x / (_SAFETY * x.norm()).clamp_min(1e-7)).to(torch_dtype(precision))
@@ -167,11 +164,6 @@ def build_optimizer(
       pre-softmax matrix, positions, norms and biases.
 
     Weight decay is decoupled (AdamW) and excludes biases and norms.
-
-    Args:
-        model: whose weights are trained.
-        config: the optimiser's settings.
-        precision: of the matrix multiplications in Muon; Adam has none.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     layers = inner_linear_layers(model).values() if config.name == "muon" else ()
@@ -207,7 +199,7 @@ def _plugged(name: str, groups: Groups) -> torch.optim.Optimizer:
 
 
 def is_plugged(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether an optimiser is of a plugin: nothing is known of its state."""
+    """Return whether a plugin defines an optimiser: its state may have any form."""
     return type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW, MuonAndAdam)
 
 
@@ -234,7 +226,7 @@ def _muons_and_adams(groups: Groups) -> tuple[Groups, Groups]:
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load the state of each weight from a checkpoint; the settings stay those of the configuration."""
+    """Load the state of each weight from a checkpoint; the settings stay as configured."""
     settings = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
     for group, own in zip(optimizer.param_groups, settings, strict=True):

@@ -23,13 +23,7 @@ class MatmulRate:
     """Measures the rate of matrix multiplications, over all calls of `measure`."""
 
     def __init__(self, precision: TrainingPrecision, device: torch.device, *, threads: int) -> None:
-        """Create the matrices.
-
-        Args:
-            precision: of the matrices.
-            device: of the matrices.
-            threads: of this process.
-        """
+        """Create the matrices; `threads` multiply them."""
         self._device = device
         self._threads = threads
         dtype = torch_dtype(precision)
@@ -67,12 +61,12 @@ def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
     """Count the floating-point operations of the matrix multiplications in a step, padding included.
 
     A multiplication of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is
-    not counted. The multiplications are those of eager attention, forward and backward, with padding and
-    masked positions, and without recomputation.
+    not counted. Attention is eager; forward and backward pass count, with padding and
+    masked positions, without recomputation.
 
     Args:
-        ranks: all of a group, with one model; each computes its rows, one after the other.
-        plan: of the step. Its gradients are added to those of the model.
+        ranks: all ranks of a group, with one model; they compute their rows one after the other.
+        plan: the step. Its gradients are added to the model's.
     """
     model, plain_layers = ranks[0].model, ranks[0].execution.eagerly()
     with attention_implementation(model, "eager"), plain_layers, FlopCounterMode(display=False) as counter:

@@ -18,11 +18,9 @@ import torch
 from torch import Tensor
 
 from heedful.data.batches import Batch, BatchSource
-from heedful.model.transformer import Transformer
-from heedful.settings.options import TrainingPrecision
-from heedful.settings.run import Config
 from heedful.training.optimizer import build_optimizer
-from heedful.training.step import LossFunction, measure_nll, train_step
+from heedful.training.parallel.process_group import Rank
+from heedful.training.step import measure_nll, train_step
 
 NUM_STEPS = 10  # at each rate: after 4, neighbouring rates were not yet in order (docs/log.md)
 _FIRST = -4.0  # 1e-4, where the search begins
@@ -78,34 +76,16 @@ class RangeTest:
         )
 
 
-def range_test(
-    model: Transformer,
-    config: Config,
-    source: BatchSource,
-    valid_source: BatchSource,
-    *,
-    precision: TrainingPrecision,
-    loss: LossFunction | None = None,
-    num_steps: int = NUM_STEPS,
-) -> RangeTest:
+def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_STEPS) -> RangeTest:
     """Return the best of several learning rates for the first steps; no weight and no random state changes.
 
     The search begins at 1e-4 and goes to the better neighbour until both are worse.
-
-    Args:
-        model: the model, on its device; weights that are not trained have no `requires_grad`.
-        config: the configuration of the run: optimiser, loss, and micro-batches per step.
-        source: batches of the training text.
-        valid_source: batches of other text; a few of them are measured.
-        precision: the number format of matrix multiplications.
-        loss: the loss of the run, in place of cross-entropy.
-        num_steps: steps at each rate.
     """
     started = time.monotonic()
-    forward = None if loss is None else (lambda batch, is_last: loss(model, batch))
+    model, config, precision = rank.model, rank.config, rank.execution.precision
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     before = [weight.detach().clone() for weight in trained]
-    steps = _steps(source, min(config.batch.accumulation, _MOST_MICRO_BATCHES), num_steps)
+    steps = _steps(rank.source, min(config.batch.accumulation, _MOST_MICRO_BATCHES), num_steps)
     measured = _measured(valid_source)
 
     def after_steps(exponent: float) -> TestedRate:
@@ -120,13 +100,13 @@ def range_test(
                 config=config,
                 learning_rate=rate,
                 precision=precision,
-                forward=forward,
+                forward=rank.forward,
             ).nll
         nll = measure_nll(model, measured, precision=precision)["nll"]
         _restore(trained, before)
         return TestedRate(rate, *(each if math.isfinite(each) else math.inf for each in (nll, training_nll)))
 
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), rank.execution.eagerly():
         nll = measure_nll(model, measured, precision=precision)["nll"]
         tested = {_FIRST: after_steps(_FIRST)}
         best = _FIRST

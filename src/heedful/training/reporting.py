@@ -6,9 +6,9 @@ from statistics import median
 
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config
-from heedful.training.checkpoint import Progress
 from heedful.training.events import Event, NoticeEvent, ProgressEvent, StepEvent, WarningEvent
-from heedful.training.schedule import Moment, Schedule, warmup_done
+from heedful.training.schedule import Schedule, warmup_done
+from heedful.training.state import Moment, Progress
 from heedful.training.step import StepMetrics
 
 _DIVERGED = 10.0  # times the loss of guessing
@@ -18,15 +18,16 @@ _TRANSLATES = {"bleu": 1.0, "chrf": 20.0}
 BY_CALLBACK = "stopped by a callback"  # instead of the limit that was reached
 _TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
 _TIMED_SECONDS = 8.0
-_SILENCE = 30.0  # seconds after which a line is shown, whatever train.log_every_steps says
+_SILENCE = 30.0  # seconds after which a line is shown even before train.log_every_steps steps
 
 
 class StepLog:
     """The steps since the last line, and the events that tell of them.
 
     Attributes:
-        steps_taken: since the start or the resumption.
-        validation_seconds: of one validation; None while there was none.
+        steps_taken: the steps since the start or the resumption.
+        validation_seconds: the time of one validation; None before the first.
+        shown_at: the seconds of training at the last line, or at the start.
     """
 
     def __init__(self, config: Config, schedule: Schedule, *, on_cpu: bool) -> None:
@@ -40,11 +41,7 @@ class StepLog:
         self._has_shown_pace = False
         self._has_halved = False  # a batch
         self._has_diverged = False
-        self._shown_at = 0.0  # the seconds of the last line
-
-    def start(self, seconds: float) -> None:
-        """Count the silence from here."""
-        self._shown_at = seconds
+        self.shown_at = 0.0
 
     def add(self, metrics: StepMetrics, rate: float, seconds: float, now: Moment) -> Iterator[Event]:
         """Add a step, with its learning rate and its seconds; it has no line if it was skipped."""
@@ -82,7 +79,7 @@ class StepLog:
             yield NoticeEvent(now.progress.step, now.seconds, message)
         if now.progress.step % self._config.train.log_every_steps == 0:
             yield from self.flush(now)
-        elif is_first or now.seconds - self._shown_at >= _SILENCE:
+        elif is_first or now.seconds - self.shown_at >= _SILENCE:
             yield from self._means(now, ProgressEvent)
 
     def flush(self, now: Moment) -> Iterator[Event]:
@@ -111,7 +108,7 @@ class StepLog:
         steps = self._unlogged
         if not steps:
             return
-        self._shown_at = now.seconds
+        self.shown_at = now.seconds
         num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in steps)
         yield kind(
             now.progress.step,
@@ -140,7 +137,7 @@ def accumulation_warning(config: Config, epoch_length: int) -> str:
 
 
 def no_step_finished(config: Config) -> str:
-    """Return the error of a run whose time was too short for one step."""
+    """Return the error of a run that had no time for one step."""
     number = config.batch.accumulation
     lower = f", or lower batch.accumulation={number}" if number > 1 else ""
     return f"no step was finished within train.max_minutes={config.train.max_minutes:g}; raise it{lower}"
@@ -155,14 +152,7 @@ def rate_advice(config: Config) -> str:
 
 
 def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> str:
-    """Return why training ended.
-
-    Args:
-        config: of the run.
-        limit: that it reached, from `Schedule.reached_limit`, or `BY_CALLBACK`.
-        step: the last one.
-        steps_taken: since it was started or resumed.
-    """
+    """Return why training ended at a limit: a setting, or `BY_CALLBACK`."""
     if limit == BY_CALLBACK:
         return f"{limit} after {_count(step, 'step')}"
     section, _, key = limit.partition(".")
@@ -184,21 +174,12 @@ def has_learned(scores: Mapping[str, float]) -> bool:
 
 
 def pace_message(
-    config: Config,
-    now: Moment,
-    *,
-    pace: float,
-    validation: float | None = None,
-    has_warmup: bool = True,
+    config: Config, now: Moment, *, pace: float, validation: float | None = None, has_warmup: bool = True
 ) -> str:
-    """Return how many steps fit into the run, or how long they take, and the warm-up.
+    """Return how many steps of `pace` seconds fit into the run, or how long they take, and the warm-up.
 
-    Args:
-        config: of the run.
-        now: after the last step.
-        pace: seconds of a step.
-        validation: seconds of a validation, which the steps do not contain; None: not known yet.
-        has_warmup: whether the learning rate is that of the settings.
+    `validation` are the seconds of one, which the steps do not contain; None: not known yet. `has_warmup`:
+    the settings give the learning rate.
     """
     limits, schedule, step, seconds = config.train, config.schedule, now.progress.step, now.seconds
     epoch_steps = now.epoch_length / config.batch.accumulation
@@ -232,13 +213,7 @@ def shortfall(
 ) -> str:
     """Return what kept a run that has ended from learning, and what to do; empty if nothing did.
 
-    Args:
-        config: of the run.
-        progress: at its end.
-        limit: that it reached, from `Schedule.reached_limit`.
-        done: the fraction of the run when it reached it.
-        seen: how often the training text was passed.
-        has_warmup: whether the learning rate is that of the settings.
+    At the `limit`, the fraction `done` of the run was over, and `seen` passes over the training text.
     """
     scores, schedule = progress.best_scores, config.schedule
     in_warmup = has_warmup and warmup_done(schedule, progress.step, progress=done) < 1.0
@@ -266,7 +241,7 @@ def _smaller_models(config: Config) -> list[str]:
 
 
 def _or(remedies: Sequence[str]) -> str:
-    """Return what to do, as a list whose last item follows an "or"."""
+    """Return what to do, as a list with "or" before its last item."""
     *others, last = remedies
     return f"{', '.join(others)}, or {last}" if others else last
 

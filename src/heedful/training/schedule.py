@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from heedful.errors import ConfigError
 from heedful.settings.run import Config, ScheduleConfig
-from heedful.training.checkpoint import Progress
+from heedful.training.state import Moment, Progress
 
-# A schedule of your own: returns the learning rate of a step, counted from 1, given the fraction of the run
-# that is done before it, from 0 to 1, by the nearest limit (steps, epochs, minutes). Only rank 0 calls it.
+# A custom schedule: returns the learning rate of a step, counted from 1, given the fraction of the run that
+# is done before it, from 0 to 1, by the nearest limit (steps, epochs, minutes). Only rank 0 calls it.
 LearningRate = Callable[[int, float], float]
 
 RECOVERY_STEPS = 100  # in which the rate doubles again after a rollback
@@ -55,46 +55,15 @@ def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: 
 
 
 def warmup_done(config: ScheduleConfig, step: int, *, progress: float) -> float:
-    """Return how much of the warm-up is done: 1 at its end, and more than 1 after it.
-
-    Args:
-        config: the schedule.
-        step: counted from 1.
-        progress: how much of the run is done before this step.
-    """
+    """Return how much of the warm-up is done before a step: 1 at its end, and more than 1 after it."""
     if config.warmup_fraction is not None:
         return max(_FIRST, progress / config.warmup_fraction)
     return step / max(config.warmup_steps, 1)
 
 
 def recovered_rate(rate_factor: float, *, rollbacks: int) -> float:
-    """Return the factor of the learning rate after one more finite step.
-
-    Args:
-        rate_factor: before it, at most 1.
-        rollbacks: how often training was rolled back.
-    """
+    """Return the factor of the learning rate, at most 1, after one more finite step."""
     return min(0.5 ** max(rollbacks - 1, 0), rate_factor * 2 ** (1 / RECOVERY_STEPS))
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A moment of a run.
-
-    Attributes:
-        progress: of training.
-        seconds: of training so far, validation included, over all resumptions.
-        epoch_length: micro-batches of the current epoch.
-    """
-
-    progress: Progress
-    seconds: float
-    epoch_length: int
-
-    @property
-    def epochs(self) -> float:
-        """Passes over the training data so far, with the part of the one that goes on."""
-        return self.progress.epoch + self.progress.next_batch / self.epoch_length
 
 
 @dataclass(frozen=True)
@@ -111,7 +80,7 @@ class Schedule:
 
     Attributes:
         config: the settings.
-        own: the learning rate of each step, instead of that of the settings.
+        own: the learning rate of each step, in place of the settings.
     """
 
     config: Config

@@ -28,7 +28,7 @@ from heedful.training.loss import Loss, divergence, fused_linear_cross_entropy, 
 
 Batches = Callable[[], Iterator[Batch]]  # each call returns a new iterator over the micro-batches of a step
 
-_VALIDATED_ROWS = 512  # whose logits are computed at once
+_VALIDATED_ROWS = 512  # the logits that are computed at once
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class ForwardPass(Protocol):
 
 
 class LossFunction(Protocol):
-    """A loss of your own, a function `loss(model, batch)`; every process of a training calls it.
+    """A custom loss, a function `loss(model, batch)`; every process of a training calls it.
 
     The model is in training mode, and `model(batch.src, batch.tgt_in)` are its logits (B, T, V). The loss is
-    summed over the real target tokens of the batch (0, if a process has no rows of it); a step divides the
+    summed over the real target tokens of the batch (0 if a process has no rows of it); a step divides the
     gradients by the number of these tokens in all batches and processes.
 
     Other processes import the loss by name: it is a function of a module (a file), not of the script that
@@ -96,25 +96,48 @@ class LossFunction(Protocol):
         ...
 
 
-def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
+@dataclass(frozen=True)
+class Shortcuts:
+    """Which faster code computes a model's loss; it knows heedful's own modules only.
+
+    Attributes:
+        fuses_loss: the output matrix and the loss are one operation.
+        packs: on a GPU, batches have no padding. Each packed batch has attention modules of its own, for
+            which layers would be compiled again.
+    """
+
+    fuses_loss: bool
+    packs: bool
+
+    @classmethod
+    def of(cls, model: Transformer, settings: TrainConfig) -> "Shortcuts":
+        """Return the shortcuts of a model; look again after it was changed."""
+        on_gpu = next(model.parameters()).is_cuda
+        packs = on_gpu and settings.compile is False and has_plain_self_attention(model)
+        return cls(is_exactly(model.output, nn.Linear) and change_of(model) is None, packs)
+
+
+def batch_loss(
+    model: Transformer, batch: Batch, settings: TrainConfig, shortcuts: Shortcuts | None = None
+) -> Loss:
     """Run the model on a batch and return its loss, summed over the real target tokens.
 
     With R-Drop it runs on two copies of each row with different dropout. The sums are means over both, half
-    of those in Liang et al., so that they can be compared with training without R-Drop.
+    the sums in Liang et al., so that they can be compared with training without R-Drop.
     """
+    shortcuts = shortcuts or Shortcuts.of(model, settings)
     passes = 2 if settings.r_drop else 1
     pad_id = model.config.tgt_pad_id
     is_real = batch.tgt_out != pad_id
     src, tgt_in, chosen = (each.repeat(passes, 1) for each in (batch.src, batch.tgt_in, is_real))
-    # Each packed batch has attention modules of its own, for which layers would be compiled again.
-    if src.is_cuda and settings.compile is False and has_plain_self_attention(model):
+    if shortcuts.packs:
         states = packed_states(model, src, tgt_in, chosen)
     else:
         states = model.decode(tgt_in, model.encode(src))[chosen]
-    if passes == 2:  # the two of a token side by side
+    if passes == 2:  # interleave: rows 2i and 2i+1 are the two passes
         states = torch.stack(states.chunk(2), dim=1).flatten(0, 1)
     targets, smoothing = batch.tgt_out[is_real].repeat_interleave(passes), settings.label_smoothing
-    if is_exactly(model.output, nn.Linear) and change_of(model) is None:
+    if shortcuts.fuses_loss:
         loss = fused_linear_cross_entropy(
             states,
             model.output,
@@ -142,10 +165,10 @@ def train_step(
     precision: TrainingPrecision,
     forward: ForwardPass | None = None,
 ) -> StepMetrics:
-    """Update the weights once, unless loss or gradient is not finite; `forward` is that of accumulation.
+    """Update the weights once, unless loss or gradient is not finite.
 
-    The gradient is that of the mean over all target tokens of all micro-batches: how the tokens are split
-    into micro-batches changes nothing but rounding.
+    The loss is the mean over all target tokens of all micro-batches: how the tokens are split into
+    micro-batches changes nothing but rounding. For `forward` see `accumulate_gradients`.
     """
     try:
         sums = accumulate_gradients(model, micro_batches, config.train, precision=precision, forward=forward)
@@ -167,17 +190,17 @@ def accumulate_gradients(
     discard: Callable[[], object] | None = None,
     forward: ForwardPass | None = None,
 ) -> LossSums:
-    """Add the gradients of the loss, summed over real target tokens, to those of the weights.
+    """Add the gradients of the loss, summed over real target tokens, to the weights.
 
     If a batch does not fit into memory, all gradients are discarded, since some of that batch's may be among
     them, and the pass restarts with batches of that size split in two. The sums stay the same.
 
     Args:
-        model: on its device.
-        micro_batches: of one step. At most two are in memory if each iteration makes them anew; an iterator
-            is read to its end first.
-        settings: of the loss.
-        precision: of the matrix multiplications.
+        model: the model, on its device.
+        micro_batches: the batches of one step. At most two are in memory if each iteration makes them anew;
+            an iterator is read to its end first.
+        settings: the settings of the loss.
+        precision: the precision of matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
         forward: the forward pass, if the model is wrapped or the loss is not `batch_loss`.
 
@@ -205,7 +228,7 @@ def accumulate_gradients(
 def _accumulate(
     batches: Iterator[Batch], forward: ForwardPass, precision: TrainingPrecision, device: torch.device
 ) -> LossSums:
-    """Add the gradients of all batches to those of the weights; return the sums.
+    """Add the gradients of all batches to the weights; return the sums.
 
     Raises:
         OutOfMemoryError: a batch does not fit into memory; some of its gradients may have been added.
@@ -321,12 +344,7 @@ def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
 
 
 def halve_batches(batches: Batches, *, like: Batch, pad_id: int) -> Batches:
-    """Return the same rows, with every batch at least as large as `like` split in two.
-
-    Args:
-        batches: of one step.
-        like: the batch that did not fit into memory.
-        pad_id: of the target.
+    """Return the same rows, with every batch split in two that is at least as large as `like`.
 
     Raises:
         TrainingError: `like` has only one row.

@@ -1,10 +1,8 @@
 """`heedful train`: train a model on parallel text."""
 
-import os
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,9 +16,6 @@ from heedful.settings.options import (
     TrainingRequest,
     settings_like,
 )
-
-if TYPE_CHECKING:
-    from heedful.settings.run import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +34,7 @@ class Train:
     """
 
     config: Annotated[
-        Path | None,
-        Option("A recipe, or a run's config.toml.", metavar="CONFIG.toml", is_argument=True),
+        Path | None, Option("A recipe, or a run's config.toml.", metavar="CONFIG.toml", is_argument=True)
     ] = None
     text: TrainingRequest = field(default_factory=TrainingRequest)
     preset: Annotated[str | None, PRESET] = None
@@ -64,40 +58,13 @@ class Train:
         bool,
         Option(
             "Train nothing, but find a learning rate (LR range test): print the loss after some steps at "
-            "several rates.",
+            "several rates."
         ),
     ] = False
     track: Annotated[
-        Literal["tensorboard"] | None,
-        Option("Also write the curves, into RUN/tensorboard."),
+        Literal["tensorboard"] | None, Option("Also write the curves, into RUN/tensorboard.")
     ] = None
     as_json: AsJson = False
-
-
-def run_as_worker(config: "Config") -> bool:
-    """Run as a worker if torchrun started this process as one; return whether it did.
-
-    Rank 0 of torchrun, and a process that it did not start, continue with `train`.
-    """
-    from heedful.runs.setup import training_device
-    from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
-
-    if not join_process_group(config.train.device):
-        return False
-    try:
-        run_worker(training_device(config.train.device))
-    finally:
-        leave_process_group()
-    return True
-
-
-def _continues(output: Path) -> bool:
-    """Return whether torchrun has restarted this process, and the run was started before."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ or not (output / "config.toml").exists():
-        return False
-    from heedful.training.parallel.distributed import was_started_by_this_job
-
-    return was_started_by_this_job(output)
 
 
 def command(task: Train) -> None:
@@ -109,52 +76,34 @@ def command(task: Train) -> None:
         print_seeds,
         training_display,
     )
-    from heedful.runs.directory import check_preset
     from heedful.runs.learning_rate import find_learning_rate
-    from heedful.runs.seeds import config_to_resume, train_seeds
-    from heedful.runs.train import train
-    from heedful.settings.loading import load_config
+    from heedful.runs.seeds import RunRequest, SeedsResult
+    from heedful.runs.train import TrainingExtras
+    from heedful.training.parallel.distributed import run_as_worker
 
-    file, preset = task.config, task.preset
-    output = task.output or Path("runs") / (
-        file.stem if file else preset or ("adapted" if task.text.init else "base")
-    )
-    if task.resume and task.overwrite:
-        raise typer.BadParameter("give --resume to continue the run, or --overwrite to start anew, not both")
     if task.find_lr and (task.seeds or task.resume or task.overwrite or task.track):
         raise typer.BadParameter(
             "--find-lr trains nothing: leave out --seeds, --resume, --overwrite and --track"
         )
-    if _continues(output):
-        task = replace(task, resume=True, overwrite=False)
-    overrides = [*task.text.overrides(), *task.settings]
-    seeds = [] if task.seeds is None else _numbers(task.seeds)
-    before = config_to_resume(output, seeds)
-    if task.resume and file is None and before is not None:
-        file = before
-        if preset is not None:
-            check_preset(file.parent, preset, [key for key, _ in overrides])
-    config = load_config(file, preset=preset, overrides=overrides)
-    if run_as_worker(config):
+    request = RunRequest.of(
+        task.config,
+        task.output,
+        [*task.text.overrides(), *task.settings],
+        preset=task.preset,
+        seeds=None if task.seeds is None else _numbers(task.seeds),
+        resume=task.resume,
+        overwrite=task.overwrite,
+    )
+    if run_as_worker(request.config.train.device):
         return
     with training_display() as display:
         if task.find_lr:
-            print_found_rate(find_learning_rate(config, callbacks=[display]), as_json=task.as_json)
+            print_found_rate(find_learning_rate(request.config, callbacks=[display]), as_json=task.as_json)
             return
-        one = partial(train, command=command_line(), track=task.track)
-        if seeds:
-            table = train_seeds(
-                config,
-                output,
-                seeds,
-                one,
-                resume=task.resume,
-                overwrite=task.overwrite,
-                callbacks=[display],
-            )
-            print_seeds(table, as_json=task.as_json)
+        result = request.train(TrainingExtras(command=command_line(), track=task.track), [display])
+        if isinstance(result, SeedsResult):
+            print_seeds(result, as_json=task.as_json)
         else:
-            result = one(config, output, resume=task.resume, overwrite=task.overwrite, callbacks=[display])
             print_result(result, as_json=task.as_json)
 
 

@@ -13,7 +13,7 @@ from heedful.decoding.options import search_options
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError
 from heedful.evaluation.scoring import Perplexity, ScoredPair, ScoredToken, score_pairs
-from heedful.training import measure_nll
+from heedful.training.step import measure_nll
 
 pytestmark = pytest.mark.by_class
 

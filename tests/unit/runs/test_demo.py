@@ -13,7 +13,7 @@ from heedful.errors import RunError
 from heedful.runs import demo as module
 from heedful.runs.demo import Plan, demo
 from heedful.settings.loading import load_config
-from heedful.training import EndEvent, Event, NoticeEvent, StartEvent
+from heedful.training.events import EndEvent, Event, NoticeEvent, StartEvent
 
 
 @pytest.fixture(autouse=True)

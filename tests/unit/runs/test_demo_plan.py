@@ -11,7 +11,7 @@ from heedful.data.phrasebook import phrase_book
 from heedful.runs import demo as demo_plan
 from heedful.runs.demo import Plan, plan_training, time_steps
 from heedful.settings.run import Config
-from heedful.training import EndEvent
+from heedful.training.events import EndEvent
 
 ENOUGH = max(demo_plan._BLEU_AFTER)
 TWO_AVX2_CORES = 0.17  # seconds of a step in float32, measured: docs/results.md

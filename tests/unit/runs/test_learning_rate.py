@@ -11,10 +11,10 @@ from tiny_bundle import SHOWN_PAIRS, save_memorised
 from tolerances import FLOAT64, close
 
 from heedful.runs.learning_rate import settings_of
-from heedful.runs.train import train
+from heedful.runs.train import TrainingExtras, train
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
-from heedful.training import Event
+from heedful.training.events import Event
 from heedful.training.schedule import learning_rate
 
 QUICK = {
@@ -66,6 +66,11 @@ def test_a_schedule_of_ones_own_needs_no_range_test(tmp_path: Path) -> None:
     for schedule in (None, lambda step, done: 1e-3):
         said: list[Event] = []
         run = tmp_path / f"run-{schedule is None}"
-        train(load_config(overrides=settings), run, schedule=schedule, callbacks=[said.append])
+        train(
+            load_config(overrides=settings),
+            run,
+            callbacks=[said.append],
+            extras=TrainingExtras(schedule=schedule),
+        )
         is_found = load_config(run / "config.toml").schedule.peak != 0.0
         assert (is_found, any("schedule.peak" in str(event) for event in said)) == (schedule is None,) * 2

@@ -12,7 +12,7 @@ from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Notices
 from heedful.runs.setup import set_up_training
 from heedful.settings.run import Config
-from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.events import Event, NoticeEvent, WarningEvent
 
 
 def test_long_work_is_not_silent_and_its_reminders_are_not_logged() -> None:

@@ -212,19 +212,19 @@ def test_weights_without_their_settings_are_not_taken_for_nothing(tmp_path: Path
     run = RunDirectory(tmp_path / "run")
     begin(run)
     run.config_file.unlink()
-    (run.checkpoints / "step-5").mkdir(parents=True)
-    (run.checkpoints / "step-5" / "model.safetensors").write_text("weights", encoding="utf-8")
+    (run.path / "checkpoints" / "step-5").mkdir(parents=True)
+    (run.path / "checkpoints" / "step-5" / "model.safetensors").write_text("weights", encoding="utf-8")
     with pytest.raises(RunError, match="already exists, with"):
         begin(run)
     old = begin(run, overwrite=True)
-    assert not run.checkpoints.exists()
+    assert not (run.path / "checkpoints").exists()
     assert old is not None
     assert (old / "checkpoints" / "step-5" / "model.safetensors").exists()
 
 
 def test_what_the_caller_put_beside_a_run_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "run" / "data").mkdir(parents=True)
-    begin(RunDirectory(tmp_path / "run", beside=("data",)))
+    begin(RunDirectory(tmp_path / "run", extra_files=("data",)))
 
 
 def test_a_directory_that_the_system_does_not_rename_stays(

@@ -12,7 +12,7 @@ from tolerances import FLOAT64, assert_close, close
 from heedful.api import train
 from heedful.runs.seeds import SeedsResult
 from heedful.runs.train import TrainResult
-from heedful.training import EndEvent
+from heedful.training.events import EndEvent
 
 QUICK = {
     "model.d_model": 8, "model.num_heads": 2, "model.d_ff": 8, "train.max_steps": 2, "train.processes": 1,

@@ -15,7 +15,6 @@ from heedful.model.transformer import Transformer
 from heedful.settings.run import OptimizerConfig
 from heedful.training.averaging import MovingAverage
 from heedful.training.checkpoint import (
-    Progress,
     Resumable,
     checkpoint_step,
     is_complete,
@@ -27,6 +26,7 @@ from heedful.training.checkpoint import (
     set_damaged_aside,
 )
 from heedful.training.optimizer import build_optimizer
+from heedful.training.state import Progress
 
 SRC, TGT_IN = torch.tensor([[5, 7, 3, 0]]), torch.tensor([[2, 6, 9]])
 FILES = ["model.safetensors", "average.safetensors", "state.pt", "checksums.json"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from heedful.settings.run import Config
-from heedful.training.checkpoint import Progress
-from heedful.training.schedule import Due, Moment, Schedule
+from heedful.training.schedule import Due, Schedule
+from heedful.training.state import Moment, Progress
 
 
 def settings(valid: dict[str, Any] | None = None, **train: Any) -> Config:  # noqa: ANN401

@@ -146,7 +146,7 @@ def test_minutes_end_a_run_inside_a_step(
     end = world.trainer.fit()
     assert end.reason == f"reached the limit of {minutes:g} minutes after {steps} step{'s' * (steps > 1)}"
     assert end.epoch == 4 * steps // EPOCH_LENGTH
-    assert world.trainer.progress.next_batch == 4 * steps % EPOCH_LENGTH
+    assert world.trainer.run.progress.next_batch == 4 * steps % EPOCH_LENGTH
     assert clock.now - 1000.0 <= 60.0 * minutes + 30.0
     assert [name for name, _ in world.kept] == ["best", "last"]
 
@@ -195,7 +195,7 @@ def test_of_equal_scores_the_lower_nll_is_better(tmp_path: Path) -> None:
     world = make(tmp_path, train={"max_steps": len(scores)}, valid=valid)
     values = iter(scores)
     validators = [lambda _: dict(zip(("nll", "bleu"), next(values), strict=True))]
-    world.trainer.callbacks = replace(world.trainer.callbacks, validators=validators)
+    world.trainer.run.callbacks = replace(world.trainer.run.callbacks, validators=validators)
     assert world.trainer.fit().best_step == 7
     assert [each.is_best for each in world.of(ValidationEvent)] == [
         True,
@@ -248,7 +248,7 @@ def test_a_checkpoint_without_computed_by_causes_no_warning(tmp_path: Path) -> N
     make(tmp_path, train={"max_steps": 7}).trainer.fit()
     resumed = make(tmp_path)
     resumed.trainer.resume(tmp_path / "checkpoints" / "step-7")
-    resumed.trainer.progress.computed_by = ""
+    resumed.trainer.run.progress.computed_by = ""
     resumed.trainer.fit()
     assert not resumed.of(WarningEvent)
 
@@ -295,7 +295,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("heedful.training.loop.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("heedful.training.state.time", SimpleNamespace(monotonic=lambda: self.now))
 
     def wait(self, seconds: float) -> None:
         """Let so much time pass."""
@@ -303,10 +303,10 @@ class Clock:
 
     def pace(self, world: World, *, step: float, validation: float = 0.0, killed_at: int = 0) -> None:
         """Let each step and each validation take so long; the step `killed_at` ends the program."""
-        inner, (validate,) = world.trainer.optimizer.step, world.trainer.callbacks.validators
+        inner, (validate,) = world.trainer.optimizer.step, world.trainer.run.callbacks.validators
 
         def paced_step() -> None:
-            if world.trainer.progress.step == killed_at:
+            if world.trainer.run.progress.step == killed_at:
                 raise SystemExit
             self.now += step
             inner()
@@ -316,7 +316,7 @@ class Clock:
             return validate(model)
 
         world.trainer.optimizer.step = paced_step  # type: ignore[method-assign, assignment]
-        object.__setattr__(world.trainer.callbacks, "validators", [paced_validator])
+        object.__setattr__(world.trainer.run.callbacks, "validators", [paced_validator])
 
 
 def steps_of(world: World, kind: type[Event]) -> list[int]:
@@ -546,7 +546,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     world = make(tmp_path)
     world.trainer.fit()
     other = make(tmp_path)
-    object.__setattr__(other.trainer.callbacks, "fingerprint", "other")
+    object.__setattr__(other.trainer.run.callbacks, "fingerprint", "other")
     with pytest.raises(CheckpointError, match="belongs to other data"):
         other.trainer.resume(tmp_path / "checkpoints" / "step-12")
 
@@ -574,7 +574,7 @@ def test_a_run_that_kept_finite_weights_before_ends_with_a_warning(tmp_path: Pat
 def test_another_metric_does_not_make_damaged_weights_the_best(tmp_path: Path) -> None:
     world = make(tmp_path, train={"max_steps": 2}, valid={"metric": "bleu", "decode_sentences": 1})
     scores = {"nll": float("nan"), "bleu": 1.0}
-    world.trainer.callbacks = replace(world.trainer.callbacks, validators=[lambda _: scores])
+    world.trainer.run.callbacks = replace(world.trainer.run.callbacks, validators=[lambda _: scores])
     with pytest.raises(TrainingError, match="the loss is not finite"):
         world.trainer.fit()
     assert world.kept == []
@@ -584,7 +584,7 @@ def test_steps_that_are_skipped_at_the_end_leave_no_bundle_where_nothing_was_val
     tmp_path: Path,
 ) -> None:
     world = make(tmp_path, train={"max_steps": 2})
-    world.trainer.callbacks = replace(world.trainer.callbacks, validators=[])
+    world.trainer.run.callbacks = replace(world.trainer.run.callbacks, validators=[])
     with torch.no_grad():
         world.trainer.model.output.weight[5] = float("inf")
     with pytest.raises(TrainingError, match="step 2: the loss is not finite"):

@@ -15,10 +15,12 @@ from torch.nn.functional import cross_entropy
 from heedful.data.batches import Batch, collate
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
+from heedful.training.execution import Execution
 from heedful.training.loss import Loss
 from heedful.training.optimizer import choose_trained_weights
+from heedful.training.parallel.process_group import Rank
 from heedful.training.range_test import range_test
-from heedful.training.step import batch_loss
+from heedful.training.step import LossFunction, batch_loss
 
 NEW = [
     ("the cat sees the cat .", "die Katze sieht die Katze ."),
@@ -58,9 +60,14 @@ def model_of(config: Config) -> Transformer:
     return model
 
 
+def rank_of(model: Transformer, text: Any, config: Config, loss: LossFunction | None = None) -> Rank:  # noqa: ANN401
+    execution = Execution(torch.device("cpu"), "float32", kernels=False, compiles=False)
+    return Rank(model, text, config, execution, loss=loss)
+
+
 def found(config: Config, model: Transformer, pairs: list[tuple[str, str]]) -> Any:  # noqa: ANN401
     text: Any = Text(pairs)
-    return range_test(model, config, text, text, precision="float32")
+    return range_test(rank_of(model, text, config), text)
 
 
 @pytest.mark.parametrize("pairs", [NEW, NEW[:1]], ids=["several batches", "one batch"])
@@ -123,14 +130,14 @@ def test_the_loss_of_the_run_is_tested() -> None:
         loss = batch_loss(model, batch, config.train)
         return Loss(0.0 * loss.smoothed, loss.nll)
 
-    result = range_test(model, config, source, source, precision="float32", loss=no_slope)
+    result = range_test(rank_of(model, source, config, no_slope), source)
     assert {each.nll for each in result.tested} == {result.before}
 
 
 def test_a_step_is_that_of_the_optimiser_and_the_losses_are_of_the_text_that_they_name() -> None:
     config = config_of(model=memorised().config.model.replace(dropout=0.0).model_dump())
     source: Any = Text(NEW)
-    result = range_test(model_of(config), config, source, source, precision="float32", num_steps=1)
+    result = range_test(rank_of(model_of(config), source, config), source, num_steps=1)
     assert len(result.tested) > 2
     for each in result.tested:
         model = model_of(config)

@@ -46,23 +46,22 @@ def spoil(world: World, steps: set[int]) -> list[float]:
     """Let the loss of these steps be no number, the first time; gives the rates of all."""
     rates: list[float] = []
     left = set(steps)
-    gather = world.trainer._process_group
+    train = world.trainer._train
 
-    def process_group() -> Any:  # noqa: ANN401
-        inner = gather()
-        take = inner.step
+    def spoiled(group: Any) -> str:  # noqa: ANN401
+        take = group.step
 
-        def step(plan: Any, **options: Any) -> StepMetrics:  # noqa: ANN401
+        def step(plan: Any) -> StepMetrics:  # noqa: ANN401
             rates.append(plan.learning_rate)
             if plan.step in left:
                 left.discard(plan.step)
                 return StepMetrics(float("nan"), float("nan"), float("nan"), 6)
-            return take(plan, **options)
+            return take(plan)
 
-        inner.step = step  # type: ignore[method-assign]
-        return inner
+        group.step = step
+        return train(group)
 
-    world.trainer._process_group = process_group  # type: ignore[method-assign]
+    world.trainer._train = spoiled  # type: ignore[method-assign]
     return rates
 
 
@@ -95,8 +94,8 @@ def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path, proce
     )
     resumed = make(tmp_path / "spoiled", train=train)
     resumed.trainer.resume(tmp_path / "spoiled" / "checkpoints" / "step-12")
-    assert resumed.trainer.progress.rate_factor == close(0.5 * 2 ** (8 / RECOVERY_STEPS), FLOAT64.ROW)
-    assert resumed.trainer.progress.rollbacks == 1
+    assert resumed.trainer.run.progress.rate_factor == close(0.5 * 2 ** (8 / RECOVERY_STEPS), FLOAT64.ROW)
+    assert resumed.trainer.run.progress.rollbacks == 1
 
 
 def test_the_rate_recovers_once_and_then_stays_lower() -> None:
@@ -119,7 +118,7 @@ def fail_to_validate(world: World, error: type[BaseException]) -> None:
     def validate(model: Transformer) -> dict[str, float]:
         raise error
 
-    object.__setattr__(world.trainer.callbacks, "validators", [validate])
+    object.__setattr__(world.trainer.run.callbacks, "validators", [validate])
 
 
 @pytest.mark.parametrize("error", [LostError, SystemExit, MemoryError])
@@ -162,7 +161,7 @@ def test_a_validation_and_a_checkpoint_that_were_missed_are_made_up_for(
     assert [(event.step, event.scores) for event in resumed.of(ValidationEvent)] == [
         (event.step, event.scores) for event in whole.of(ValidationEvent)
     ]
-    assert resumed.trainer.progress.regular_checkpoints == whole.trainer.progress.regular_checkpoints
+    assert resumed.trainer.run.progress.regular_checkpoints == whole.trainer.run.progress.regular_checkpoints
     assert [name for name, _ in resumed.kept] == [name for name, _ in whole.kept]
     for (_, found), (_, wanted) in zip(resumed.kept, whole.kept, strict=True):
         assert all(torch.equal(weight, wanted[name]) for name, weight in found.items())
@@ -176,12 +175,12 @@ def test_a_best_model_that_could_not_be_written_is_validated_again(tmp_path: Pat
     def keep(*_: object) -> None:
         raise BundleError("best: cannot be written")
 
-    object.__setattr__(full.trainer.callbacks, "keep_model", keep)
+    object.__setattr__(full.trainer.run.callbacks, "keep_model", keep)
     with pytest.raises(BundleError):
         full.trainer.fit()
     resumed = make(tmp_path, **sections)
     resumed.trainer.resume(tmp_path / "checkpoints" / "step-5")
-    assert resumed.trainer.progress.best_value == float("inf")
+    assert resumed.trainer.run.progress.best_value == float("inf")
     resumed.trainer.fit()
     assert [event.step for event in resumed.of(ValidationEvent)] == [5, 10, 12]
     assert resumed.kept[0][0] == "best"
@@ -200,7 +199,7 @@ def test_a_finished_run_that_is_resumed_is_not_validated_again(tmp_path: Path) -
 def test_a_finished_run_is_validated_on_another_validation_set(tmp_path: Path) -> None:
     make(tmp_path, values=[1.5]).trainer.fit()
     again = make(tmp_path, values=[2.5])
-    object.__setattr__(again.trainer.callbacks, "validation_set", "another")
+    object.__setattr__(again.trainer.run.callbacks, "validation_set", "another")
     again.trainer.resume(tmp_path / "checkpoints" / "step-12")
     again.trainer.fit()
     assert [event.scores for event in again.of(ValidationEvent)] == [{"nll": 2.5}]
@@ -218,7 +217,7 @@ def test_the_best_model_stays_the_best_after_a_rollback(tmp_path: Path) -> None:
         (10, False),
         (12, False),
     ]
-    assert world.trainer.progress.best_value == 1.0
+    assert world.trainer.run.progress.best_value == 1.0
 
 
 def test_no_checkpoint_is_written_among_steps_that_could_not_be_taken(tmp_path: Path) -> None:
@@ -228,7 +227,7 @@ def test_no_checkpoint_is_written_among_steps_that_could_not_be_taken(tmp_path: 
     spoil(world, {8})
     world.trainer.fit()
     assert [event.step for event in world.of(CheckpointEvent)] == [4, 12]
-    assert world.trainer.progress.regular_checkpoints == (4, 12)
+    assert world.trainer.run.progress.regular_checkpoints == (4, 12)
 
 
 def test_a_validation_set_that_cannot_be_used_ends_no_run(tmp_path: Path) -> None:
@@ -237,7 +236,7 @@ def test_a_validation_set_that_cannot_be_used_ends_no_run(tmp_path: Path) -> Non
     def validate(model: Transformer) -> dict[str, float]:
         raise InputError("line 21: 201 pieces")
 
-    object.__setattr__(world.trainer.callbacks, "validators", [validate])
+    object.__setattr__(world.trainer.run.callbacks, "validators", [validate])
     assert world.trainer.fit().step == 12
     assert {event.message for event in world.of(WarningEvent)} == {"not validated: line 21: 201 pieces"}
     assert [name for name, _ in world.kept] == ["best", "last"]
@@ -249,7 +248,7 @@ def test_the_best_of_a_finished_run_is_not_forgotten_when_it_goes_on(tmp_path: P
     first.trainer.fit()
     more = make(tmp_path, values=[1.2, 1.1], train={"max_steps": 12}, valid={"every_steps": 4})
     more.trainer.resume(tmp_path / "checkpoints" / "step-6")
-    assert (more.trainer.progress.best_value, more.trainer.progress.best_step) == (1.0, 6)
+    assert (more.trainer.run.progress.best_value, more.trainer.run.progress.best_step) == (1.0, 6)
     more.trainer.fit()
     assert [name for name, _ in more.kept] == ["last"]
 
@@ -266,13 +265,13 @@ def test_the_best_so_far_is_by_what_counts_now(
     def prepared(validation_set: str, metric: str) -> World:
         world = make(tmp_path, train={"max_steps": 6}, valid={"metric": metric, "decode_sentences": 5})
         for name, value in (("validators", [validate]), ("validation_set", validation_set)):
-            object.__setattr__(world.trainer.callbacks, name, value)
+            object.__setattr__(world.trainer.run.callbacks, name, value)
         return world
 
     prepared("one", "nll").trainer.fit()
     resumed = prepared(validation_set, metric)
     resumed.trainer.resume(tmp_path / "checkpoints" / "step-6")
-    assert resumed.trainer.progress.best_value == (float("inf") if best is None else best)
+    assert resumed.trainer.run.progress.best_value == (float("inf") if best is None else best)
 
 
 def test_an_average_that_begins_in_the_middle_begins_with_the_weights_of_then(tmp_path: Path) -> None:

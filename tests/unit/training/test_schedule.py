@@ -6,9 +6,9 @@ import pytest
 from tolerances import FLOAT64, close
 
 from heedful.settings.run import Config, ScheduleConfig
-from heedful.training.checkpoint import Progress
 from heedful.training.reporting import end_reason, has_learned, pace_message, shortfall
-from heedful.training.schedule import Moment, Schedule, learning_rate
+from heedful.training.schedule import Schedule, learning_rate
+from heedful.training.state import Moment, Progress
 
 
 def rate(step: int, progress: float = 0.0, **settings: Any) -> float:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""Choose the process group: that of torchrun, several processes of this machine, or one."""
+"""Choose the process group: torchrun's, several processes of this machine, or one."""
 
 import gc
 import math
@@ -15,7 +15,7 @@ from heedful.runtime.native import native
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
-from heedful.training.parallel.distributed import DistributedGroup, is_under_torchrun
+from heedful.training.parallel.distributed import DistributedGroup
 from heedful.training.parallel.messages import pack
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess
 from heedful.training.parallel.shared_memory import (
@@ -24,6 +24,7 @@ from heedful.training.parallel.shared_memory import (
     shared_memory_left,
     shared_memory_needed,
 )
+from heedful.training.parallel.torchrun import is_under_torchrun
 from heedful.training.step import LossFunction
 
 _ENOUGH_TOKENS = 512  # of a micro-batch per process: with fewer, matrix multiplications become inefficient
@@ -41,20 +42,12 @@ def start_process_group(
     loss: LossFunction | None = None,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> ProcessGroup:
-    """Start the process group of a training; the caller closes it.
+    """Start the process group of a training, as for `Trainer`; the caller closes it.
+
+    torchrun's processes do not ask `is_interrupted`, which ends a step before its update.
 
     Python's garbage collector leaves out all objects that exist now, until `gc.unfreeze()`: a full collection
     of some 360,000 (most of them torch's) takes 0.2 s and frees nothing.
-
-    Args:
-        model: to which `execution` has been applied.
-        source: of the batches.
-        config: of the run.
-        execution: of this process.
-        optimizer: over all trained weights.
-        average: the moving average, or None.
-        loss: a loss function, instead of `batch_loss`.
-        is_interrupted: whether to end a step before its update; torchrun's processes do not ask.
 
     Raises:
         ConfigError: the settings need shared memory or native kernels, which are missing here.

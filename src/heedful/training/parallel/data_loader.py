@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from heedful.data.batches import Batch, BatchSource, Indices
 from heedful.errors import TrainingError
@@ -22,25 +20,10 @@ from heedful.runtime.workers import Worker, start_worker
 from heedful.training.parallel.messages import pack, unpack
 from heedful.training.step import StepInterruptedError
 
-Ids = NDArray[np.int64]
-_Arrays = tuple[Ids, Ids, Ids, int]
-
 _MAX_WORKERS = 8
 _POLL = 0.1  # seconds between two looks for signals
 _RETAINED = 32  # batches, for a step that memory was too small for, which reads its batches again
 _GONE = "a process that makes batches ended unexpectedly (out of memory?); --resume from the last checkpoint"
-
-
-class DataLoader(Protocol):
-    """A rank's source of batches."""
-
-    def batch(self, epoch: int, index: int) -> Batch:
-        """Return this rank's rows of a batch; if it has none, a row without target tokens."""
-        ...
-
-    def close(self) -> None:
-        """Stop making batches."""
-        ...
 
 
 class InlineLoader:
@@ -149,8 +132,9 @@ class PrefetchingLoader:
             raise TrainingError(_GONE) from error
         if isinstance(message, Exception):
             raise message
-        at, made = message
-        return at, _as_batch(*made)
+        at, arrays, num_tgt_tokens = message
+        src, tgt_in, tgt_out = map(torch.from_numpy, arrays)
+        return at, Batch(src, tgt_in, tgt_out, num_tgt_tokens)
 
 
 def _make(
@@ -161,20 +145,13 @@ def _make(
     try:
         loader: InlineLoader = unpack(packed, torch.device("cpu"))
         for at in islice(loader.positions(*start), first, None, stride):
-            pipe.send((at, _as_arrays(loader.batch(*at))))
+            batch = loader.batch(*at)  # sent as arrays: tensors would need shared memory, which may be small
+            arrays = [each.numpy() for each in (batch.src, batch.tgt_in, batch.tgt_out)]
+            pipe.send((at, arrays, batch.num_tgt_tokens))
     except ConnectionError:
         return
     except Exception as error:  # the trainer raises it
         pipe.send(error)
-
-
-def _as_arrays(batch: Batch) -> _Arrays:
-    """Return the batch as arrays: tensors would be sent through shared memory, which may be small."""
-    return batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy(), batch.num_tgt_tokens
-
-
-def _as_batch(src: Ids, tgt_in: Ids, tgt_out: Ids, num_tgt_tokens: int) -> Batch:
-    return Batch(torch.from_numpy(src), torch.from_numpy(tgt_in), torch.from_numpy(tgt_out), num_tgt_tokens)
 
 
 def num_workers(source: BatchSource, device: torch.device) -> int:

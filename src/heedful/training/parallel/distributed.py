@@ -6,20 +6,13 @@ communicate while the backward pass runs, by gloo on CPUs and NCCL on GPUs. Rank
 the start, and has all of them when it validates or saves, so checkpoints know nothing of ranks.
 """
 
-import gc
-import importlib
-import os
-import socket
-import time
 import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -27,18 +20,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from heedful.data.batches import Batch, BatchSource
-from heedful.errors import ConfigError, TrainingError
+from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
-from heedful.ops.changes import Changes, changed_parts
-from heedful.runtime.workers import has_other_ranks
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.execution import Execution, compile_layers
+from heedful.training.execution import Execution, compile_layers, training_device
 from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
 from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.messages import pack, unpack
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
+from heedful.training.parallel.torchrun import job_store, join_process_group, leave_process_group
 from heedful.training.step import (
     LossFunction,
     LossSums,
@@ -49,111 +41,10 @@ from heedful.training.step import (
     step_metrics,
 )
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
-
-_TORCHRUN_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
-_TIMEOUT = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates; see `Heartbeat`
-_HAS_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True" in the processes of torchrun
-_STORE_TIMEOUT = timedelta(seconds=20)
-_ATTEMPT, _PAUSE = 5.0, 0.1  # seconds to connect to a port of rank 0, and before another attempt
 _TOO_LARGE = (
     "memory is too small for this rank's part of a batch; --resume with more ranks, or start anew with a "
     "lower batch.tokens"
 )
-
-
-def join_process_group(device: str) -> int | None:
-    """Join the process group that torchrun describes in the environment; return this process's rank.
-
-    Returns None if torchrun did not start this process, or started it alone.
-
-    Args:
-        device: "cpu", "cuda", or "auto".
-
-    Raises:
-        ConfigError: the environment is incomplete or contradictory.
-    """
-    if not has_other_ranks():
-        return None
-    if not dist.is_initialized():
-        _check_environment()
-    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    if on_gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    if not dist.is_initialized():
-        # Optimisers and FSDP import these; if there were a group by then, it would live on as a default
-        # argument of their functions.
-        for name in ("torch.distributed.fsdp", "torch.distributed.nn.functional"):
-            importlib.import_module(name)
-
-        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(backend, timeout=_TIMEOUT, **_own_store())
-    return dist.get_rank()
-
-
-def _own_store() -> dict[str, Any]:
-    """Return a store for this start of the processes, as options of `init_process_group`.
-
-    torchrun's store lives as long as the job. After a restart it still has the addresses of the processes
-    before, and some ranks would try to connect to these. So rank 0 has a store of its own, and only its port
-    is in torchrun's; the port of a process before is refused.
-    """
-    if os.environ.get(_HAS_STORE) != "True":
-        return {}
-    from torch._C._distributed_c10d import TCPStore
-
-    host, rank, shared = os.environ["MASTER_ADDR"], int(os.environ["RANK"]), _store("start")
-    options = {"rank": rank, "world_size": int(os.environ["WORLD_SIZE"])}
-    if rank == 0:
-        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
-        name = uuid.uuid4().hex
-        store.set(name, "")
-        shared.set("address", f"{store.port} {name}")
-        return options | {"store": store}
-    while True:
-        if shared.check(["address"]):
-            port, name = shared.get("address").decode().split()
-            with suppress(OSError):  # refused
-                socket.create_connection((host, int(port)), timeout=_ATTEMPT).close()
-                store = TCPStore(host, int(port), is_master=False, timeout=_TIMEOUT)
-                if store.check([name]):
-                    return options | {"store": store}
-        time.sleep(_PAUSE)
-
-
-def _check_environment() -> None:
-    """Refuse an incomplete environment: templates of clusters set only WORLD_SIZE and RANK."""
-    size = os.environ["WORLD_SIZE"]
-    if missing := [name for name in _TORCHRUN_VARIABLES if not os.environ.get(name)]:
-        raise ConfigError(
-            f"WORLD_SIZE={size}, but {', '.join(missing)} not set: torchrun sets "
-            f"{', '.join(_TORCHRUN_VARIABLES)} and WORLD_SIZE; start with torchrun -m heedful, or unset "
-            "WORLD_SIZE to train in one process"
-        )
-    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
-        if not os.environ.get(name, "0").isdecimal():
-            raise ConfigError(f"{name}={os.environ[name]!r} is not a number; start with torchrun -m heedful")
-    if int(os.environ["RANK"]) >= int(size):
-        raise ConfigError(
-            f"RANK={os.environ['RANK']} is not below WORLD_SIZE={size}; start with torchrun -m heedful"
-        )
-
-
-def is_under_torchrun() -> bool:
-    """Return whether this process has joined a group of torch.distributed."""
-    return dist.is_available() and dist.is_initialized()
-
-
-def leave_process_group() -> None:
-    """Leave the group of torch.distributed, before the program ends.
-
-    This joins the group's threads if nothing else refers to the group. They free tensors, which needs Python,
-    and would abort the process if Python ended first.
-    """
-    if is_under_torchrun():
-        dist.destroy_process_group()
-        gc.collect()  # FSDP's modules refer to the group, and to each other
 
 
 @dataclass(frozen=True)
@@ -161,7 +52,6 @@ class _Setup:
     """The first message to a worker; `average_decay` is None without a moving average."""
 
     model: Transformer  # with weights of any value
-    changes: Changes  # by rank 0's code
     loss: LossFunction
     source: BatchSource
     config: Config
@@ -188,8 +78,7 @@ class DistributedGroup:
         self.is_sharded = rank.config.train.parallel == "fsdp"
         self._is_between_steps = True
         decay = None if average is None else average.decay
-        parts = rank.model, changed_parts(rank.model), rank.loss
-        setup = _Setup(*parts, rank.source, rank.config, decay, uuid.uuid4().hex)
+        setup = _Setup(rank.model, rank.loss, rank.source, rank.config, decay, uuid.uuid4().hex)
         _broadcast(packed := pack(setup, rank.model))
         if self.is_sharded:  # rank 0 has a second model for its shards
             setup = unpack(packed, rank.execution.device)
@@ -216,6 +105,20 @@ class DistributedGroup:
                 self._stepper.shut_down()
 
 
+def run_as_worker(device: str) -> bool:
+    """Run as a worker if torchrun started this process as one; return whether it did.
+
+    Rank 0 of torchrun, and a process that torchrun did not start, train and return to their caller.
+    """
+    if not join_process_group(device):
+        return False
+    try:
+        run_worker(training_device(device))
+    finally:
+        leave_process_group()
+    return True
+
+
 def run_worker(device: torch.device) -> None:
     """Take the steps that rank 0 plans until it sends no more.
 
@@ -234,7 +137,7 @@ def run_worker(device: torch.device) -> None:
 
 
 def _new_rank(setup: _Setup, device: torch.device) -> Rank:
-    """Return this process's rank with the model of rank 0, whose weights are still to come."""
+    """Return this process's rank with the model of rank 0; the weights are still to come."""
     config, execution = setup.config, Execution.of(setup.config.train, device)
     if execution.compiles:  # a compiled layer is sent as a plain one
         compile_layers(setup.model)
@@ -310,7 +213,7 @@ class _Stepper:
         )
         dist.all_reduce(numbers)
         smoothed, nll, num_tokens, num_halvings, squared = numbers.tolist()
-        # Both wrappers leave the mean of the ranks' gradients, each of which is a sum over tokens.
+        # Both wrappers leave the mean over ranks; each rank has sums over tokens.
         sums = LossSums(smoothed, nll, round(num_tokens), round(num_halvings))
         metrics = step_metrics(sums, rank.size**2 * squared)
         if metrics.is_finite:
@@ -498,7 +401,7 @@ class _Sharded:
         raise TrainingError(_TOO_LARGE)
 
     def squared_norm(self) -> float:
-        """Return this rank's share of the sum of squares, that of its shards."""
+        """Return this rank's share of the sum of squares: of its own shards."""
         gradients: list[Any] = [weight.grad for weight in self.rank.model.parameters()]
         shards = [each.to_local() for each in gradients if each is not None]
         return float(torch.nn.utils.get_total_norm(shards)) ** 2
@@ -514,7 +417,7 @@ def _tensors_of(state: _State | None) -> tuple[dict[str, Tensor], dict[str, Tens
 
 
 def _units(model: Transformer) -> Iterator[nn.Module | list[nn.Module]]:
-    """Yield what is gathered at once: each layer, or a stack whose layers share weights."""
+    """Yield what is gathered at once: each layer, or a stack if its layers share weights."""
     for stack in (model.encoder, model.decoder):
         layers = [*stack.layers]
         users = Counter(weight for layer in layers for weight in layer.parameters())
@@ -544,7 +447,7 @@ def _shard(full: Tensor | None, like: Tensor) -> Tensor:
 
 
 def _full(tensor: Tensor) -> Tensor:
-    """Return a tensor with the shards of all ranks, each of which calls this; scalars are not sharded."""
+    """Return a tensor with the shards of all ranks, which all call this; scalars are not sharded."""
     gather = getattr(tensor, "full_tensor", lambda: tensor)
     full: Tensor = gather()
     return full
@@ -575,26 +478,7 @@ def _broadcast(message: object) -> Any:  # noqa: ANN401
 
 def _heartbeat(group: str, rank: Rank) -> Heartbeat | None:
     """Start the heartbeat over the job's store; None for a group of one."""
-    return None if rank.size == 1 else Heartbeat(_store(group), rank.index, rank.size)
-
-
-def _store(prefix: str) -> "Store":
-    """Connect to the store that the processes of a job share."""
-    from torch._C._distributed_c10d import PrefixStore, TCPStore
-
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return PrefixStore(prefix, TCPStore(address, port, is_master=False, timeout=_STORE_TIMEOUT))
-
-
-def note_start(run: Path) -> None:
-    """Note that this job starts a run, in torchrun's own store, which lives as long as the job."""
-    if os.environ.get(_HAS_STORE) == "True":
-        _store("runs").set(str(run.resolve()), "")
-
-
-def was_started_by_this_job(run: Path) -> bool:
-    """Return whether this job started a run before torchrun restarted its processes."""
-    return os.environ.get(_HAS_STORE) == "True" and bool(_store("runs").check([str(run.resolve())]))
+    return None if rank.size == 1 else Heartbeat(job_store(group), rank.index, rank.size)
 
 
 def _is_of_the_network(error: RuntimeError) -> bool:

@@ -20,11 +20,12 @@ from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.loss import Loss
-from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
+from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers
 from heedful.training.step import (
     ForwardPass,
     LossFunction,
     LossSums,
+    Shortcuts,
     StepInterruptedError,
     StepMetrics,
     accumulate_gradients,
@@ -40,9 +41,9 @@ class StepPlan:
     """One optimiser step, as planned by rank 0.
 
     Attributes:
-        step: its number, counted from 1.
+        step: the number of the step, counted from 1.
         batches: its micro-batches, each an epoch and an index into the epoch's plan.
-        learning_rate: of this step.
+        learning_rate: the learning rate of this step.
     """
 
     step: int
@@ -124,11 +125,12 @@ class Rank:
         self.source = source
         self.config = config
         self.execution = execution
-        self.loss: LossFunction = loss or partial(batch_loss, settings=config.train)
+        shortcuts = Shortcuts.of(model, config.train)
+        self.loss: LossFunction = loss or partial(batch_loss, settings=config.train, shortcuts=shortcuts)
         self.index = index
         self.size = size
         self.is_interrupted = is_interrupted
-        self.loader: DataLoader = InlineLoader(source, rank=index, size=size)
+        self.loader: InlineLoader | PrefetchingLoader = InlineLoader(source, rank=index, size=size)
 
     def prefetch(self, workers: int | None = None) -> None:
         """Let worker processes make the batches from now on; by default `num_workers`."""
@@ -163,12 +165,9 @@ class Rank:
         discard: Callable[[], object] | None = None,
         forward: ForwardPass | None = None,
     ) -> LossSums:
-        """Add the gradients of this rank's rows, summed over tokens, to those of the weights.
+        """Add the gradients of this rank's rows, summed over tokens, to the weights.
 
-        Args:
-            plan: of the step.
-            discard: discards the gradients of a step so far, as in `accumulate_gradients`.
-            forward: the forward pass of a wrapped model, as there.
+        For `discard` and `forward`, the forward pass of a wrapped model, see `accumulate_gradients`.
 
         Raises:
             StepInterruptedError: it was interrupted.

@@ -63,9 +63,9 @@ class Update:
     """The second half of a step.
 
     Attributes:
-        scale: to multiply the summed gradients by.
-        learning_rate: of the step.
-        step: its number.
+        scale: multiplies the summed gradients.
+        learning_rate: the learning rate of the step.
+        step: the number of the step.
     """
 
     scale: float
@@ -81,13 +81,7 @@ class SharedMemoryGroup:
     def __init__(
         self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, *, threads: int
     ) -> None:
-        """Start the workers.
-
-        Args:
-            rank: rank 0 of the group.
-            optimizer: over all trained weights.
-            average: the moving average, or None.
-            threads: of each process.
+        """Start the workers, each with `threads` threads; `rank` is rank 0.
 
         Raises:
             NoSharedMemoryError: there is none, or too little.
@@ -345,11 +339,6 @@ def partition_weights(
 
     An optimiser of a plugin has state that is not shared, so rank 0 updates all weights.
 
-    Args:
-        trained: weights by name.
-        optimizer: of all of them.
-        size: the number of ranks.
-
     Returns:
         For each rank, the weights that it updates.
     """
@@ -375,9 +364,9 @@ class SharedMemory:
     """All shared tensors; each attribute concatenates several tensors into one vector.
 
     Attributes:
-        weights: of the whole model.
+        weights: the weights of the whole model.
         gradients: for each rank, its gradients of the weights that other ranks update.
-        state: of the optimiser, a vector for each dtype (step counters are always float32).
+        state: the state of the optimiser, a vector for each dtype (step counters are always float32).
         average: the moving average of the weights, if there is one.
     """
 
