@@ -14,7 +14,7 @@ from heedful.evaluation.tokenization import check_tokenizer, language_of_files
 from heedful.runs.loading import hub_repo, load_translator
 from heedful.runs.options import EvaluationOptions
 from heedful.runs.output_checks import check_output
-from heedful.storage.bundle import bundle_file_names, resolve_bundle
+from heedful.storage.description import bundle_file_names, resolve_bundle
 
 
 def evaluate(

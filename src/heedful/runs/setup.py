@@ -2,15 +2,16 @@
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.data.batches import BatchSource, Mixture, plan_epoch
+from heedful.data.batches import BatchSource, Indices, Mixture, plan_epoch
 from heedful.data.corpora import hold_out, joined, load_text, open_text
 from heedful.data.files import PairFiles, ParallelText, Report, overlap, shared_pairs
 from heedful.data.store import ParallelStore, build_store, cache_directory
@@ -39,9 +40,10 @@ from heedful.runs.prepare import (
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config
 from heedful.settings.options import PAIR_TOKENS
-from heedful.settings.plugins import part
+from heedful.settings.plugins import check_arguments, function_part, part
 from heedful.settings.run import Config, DataConfig
-from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
+from heedful.storage.bundle import load_bundle
+from heedful.storage.description import WEIGHTS_FILE, file_sha256, resolve_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training.execution import Execution
@@ -107,8 +109,18 @@ def parts_of_plugins(
     """
     parts = {key: part(name, key) for key, name in config.plugged}
     named = parts.get("train.loss")
-    named = named() if isinstance(named, type) else named  # a class of settings with defaults
-    return loss or named, schedule or parts.get("schedule.name")
+    if isinstance(named, type):  # a class of settings with defaults
+        check_arguments(named, f"train.loss={config.train.loss}", "")
+        named = named()
+    loss = loss or named
+    schedule = schedule or parts.get("schedule.name")
+    for key, given, arguments in (
+        ("train.loss", loss, "model, batch"),
+        ("schedule.name", schedule, "step, fraction_done"),
+    ):
+        if given is not None:
+            check_arguments(given, f"{key}={dict(config.plugged).get(key, given)}", arguments)
+    return loss, schedule
 
 
 def set_up_training(
@@ -470,7 +482,7 @@ def _stored(
         template=templates[0],
         ramp_from=config.batch.ramp_from,
         mixture=_mixture([len(store) for store in stores], templates, config.data),
-        sampler=part(config.batch.sampler, "batch.sampler") if config.batch.sampler else plan_epoch,
+        sampler=_sampler(config.batch.sampler) if config.batch.sampler else plan_epoch,
     )
     # A validation pair may be longer than those that are trained on: as long as `heedful score` takes.
     held_out = build(valid, template, 0.0, total - len(valid), least=PAIR_TOKENS)
@@ -483,6 +495,20 @@ def _stored(
         mixture=None,
         sampler=plan_epoch,
     )
+
+
+def _sampler(name: str) -> Callable[..., list[Indices]]:
+    """Return the sampler of a plugin, in place of `plan_epoch`."""
+    arguments = "src_lengths, tgt_lengths, *, tokens, seed, epoch, bucket_width"
+    returns = "a list of int64 arrays with each index of a pair once"
+    return function_part(name, "batch.sampler", arguments, returns=returns, is_right=_is_plan)
+
+
+def _is_plan(plan: object, lengths: Indices) -> bool:
+    if not (isinstance(plan, list) and all(isinstance(each, np.ndarray) and each.size for each in plan)):
+        return False
+    indices = np.concatenate(plan or [np.empty(0, np.int64)], axis=None)
+    return indices.dtype.kind in "iu" and np.array_equal(np.sort(indices), np.arange(len(lengths)))
 
 
 def _tagged(config: Config, tag: str | None, tokenizers: TokenizerPair) -> SpecialTokens:

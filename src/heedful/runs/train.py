@@ -34,7 +34,7 @@ from heedful.runs.setup import PreparedRun, parts_of_plugins, set_up_training
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
 from heedful.settings.options import TrainingPrecision
-from heedful.settings.plugins import part
+from heedful.settings.plugins import changed_plugins, function_part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
 from heedful.training import (
@@ -134,17 +134,21 @@ def train(  # noqa: PLR0913
     elif overwrite:
         check_texts_are_outside(run.path, config)
     notices = Notices(callbacks)
+    before = load_config(run.config_file) if resume else config
+    if change := changed_plugins((name for _, name in config.plugged), before.train.plugin_versions):
+        notices.add(change, warning=True)
+    config = config.with_plugin_versions()
     with restored_threads(), memory_for_steps():
         prepared = set_up_training(
             config, run, notices, resume=resume, loss=loss, tests_rates=schedule is None
         )
         if resume:
-            check_resumable(load_config(run.config_file), prepared.config)
+            check_resumable(before, prepared.config)
         log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
         report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
         reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *callbacks])]
-        before = run.commands() if resume else []
-        commands = before if command in before[-1:] else [*before, command]
+        earlier = run.commands() if resume else []
+        commands = earlier if command in earlier[-1:] else [*earlier, command]
         trainer = _trainer_of(
             prepared, run, guard, "\n".join(commands), reporting, loss=loss, schedule=schedule
         )
@@ -202,20 +206,18 @@ def _trainer_of(
 
 
 def _validator(name: str) -> Callable[[Transformer], Scores]:
-    """Return the validator of a plugin; the name of its score is its own.
-
-    Raises:
-        ConfigError: from the validator, if what it returned is no number.
-    """
+    """Return the validator of a plugin; the name of its score is its own."""
+    measure = function_part(name, "valid.validators", "model", returns="a number", is_right=_is_number)
 
     def validate(model: Transformer) -> Scores:
         with torch.no_grad():
-            value = part(name, "valid.validators")(model.eval())
-        if not isinstance(value, float | int):
-            raise ConfigError(f"valid.validators={name}: returned {value!r}; return a number")
-        return {name: float(value)}
+            return {name: float(measure(model.eval()))}
 
     return validate
+
+
+def _is_number(value: object, _: object) -> bool:
+    return isinstance(value, float | int)
 
 
 def _validation_set(prepared: PreparedRun, tokenizer: str) -> str:

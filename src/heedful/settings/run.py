@@ -26,7 +26,7 @@ from heedful.settings.options import (
     TrainingRequest,
     options_of,
 )
-from heedful.settings.plugins import PartName
+from heedful.settings.plugins import PartName, PluginVersion, plugin_versions
 from heedful.settings.section import (
     Count,
     NonNegativeFactor,
@@ -366,6 +366,11 @@ class TrainConfig(Section):
         (), description='Prefixes of the names of weights that stay as they are, such as "encoder.".'
     )
     log_every_steps: Positive = Field(50, description="Steps between lines of the log.")
+    plugin_versions: tuple[PluginVersion, ...] = Field(
+        (),
+        description="Plugins of the training, each with the hash of its file or the version of its package. "
+        "Training writes them; a warning says when the code is another.",
+    )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -513,6 +518,11 @@ class Config(Section):
             *(("valid.validators", each) for each in self.valid.validators),
         ]
         return [(key, value) for key, value in values if value and ":" in value]
+
+    def with_plugin_versions(self) -> Self:
+        """Return the settings with the versions of the plugins that are loaded in this process."""
+        versions = plugin_versions(name for _, name in self.plugged)
+        return self.replace(train=self.train.replace(plugin_versions=versions)) if versions else self
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:

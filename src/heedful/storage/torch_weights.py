@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from heedful.errors import BundleError
+from heedful.errors import BundleError, OptionError
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.runtime.threads import apply_threads
@@ -35,6 +35,8 @@ def unique_weights(model: Transformer) -> dict[str, Tensor]:
     Raises:
         BundleError: a module has a buffer in its state, which is no weight and would be lost.
     """
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"model: {type(model).__name__} given: must be a Transformer")
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     if buffers := sorted(model.state_dict().keys() - names):
         raise BundleError(

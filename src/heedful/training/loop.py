@@ -14,7 +14,7 @@ from signal import SIGTERM, Signals
 from torch import Tensor, get_num_threads
 
 from heedful.data.batches import BatchSource
-from heedful.errors import HeedfulError, StopTraining, Terminated, TrainingError
+from heedful.errors import ConfigError, HeedfulError, StopTraining, Terminated, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
@@ -365,6 +365,8 @@ class Trainer:
             for validator in self.callbacks.validators:
                 try:
                     scores |= validator(self.model)
+                except ConfigError:  # of a plugin that is no validator
+                    raise
                 except HeedfulError as error:  # a faulty validation set does not end a run
                     self._emit(WarningEvent, message=f"not validated: {error}")
             cut_outputs = int(scores.pop(CUT_OUTPUTS, 0))

@@ -16,7 +16,8 @@ from heedful.decoding.alignment import PENULTIMATE
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError
 from heedful.storage import bundle as bundle_module
-from heedful.storage.bundle import Bundle, bundle_file_names, load_bundle
+from heedful.storage.bundle import Bundle, load_bundle
+from heedful.storage.description import bundle_file_names
 
 
 @pytest.fixture

@@ -17,15 +17,8 @@ from tiny_bundle import save_memorised
 from heedful.errors import BundleError, HeedfulError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, TokenizerConfig
-from heedful.storage.bundle import (
-    FORMAT_VERSION,
-    Bundle,
-    load_bundle,
-    load_model,
-    resolve_bundle,
-    save_bundle,
-    save_model,
-)
+from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+from heedful.storage.description import FORMAT_VERSION, resolve_bundle
 from heedful.storage.torch_weights import load_weights
 from heedful.text import TokenizerPair, train_tokenizers
 

@@ -8,9 +8,11 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from heedful.data.files import IsFaulty, plain_name
 from heedful.errors import ConfigError, suggestion
-from heedful.settings.plugins import part
+from heedful.settings.plugins import function_part
 from heedful.text.scripts import UNSPACED
 
 
@@ -92,13 +94,26 @@ class Pair:
         self.sentences = (self.src, self.tgt)
 
 
+def pair_filter(name: str, key: str) -> Callable[[Pair], bool]:
+    """Return the filter of a plugin; `key` names the setting in messages.
+
+    Raises:
+        ConfigError: there is no such function, or it takes no pair. Of the filter: it returned no bool.
+    """
+    return function_part(name, key, "pair", returns="True (faulty) or False", is_right=_is_bool)
+
+
+def _is_bool(value: object, _: object) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
 def faulty_by(filters: Sequence[str]) -> IsFaulty:
     """Return a function of source and target: whether a filter of a plugin finds a fault in them.
 
     Raises:
         ConfigError: there is no such filter.
     """
-    checks: list[Callable[[Pair], bool]] = [part(each, "data.filters") for each in filters]
+    checks = [pair_filter(each, "data.filters") for each in filters]
 
     def is_faulty(src: str, tgt: str) -> bool:
         pair = Pair(src, tgt)
