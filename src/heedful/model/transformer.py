@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from inspect import signature
 from typing import Any, Self
 
 import torch
@@ -406,12 +405,10 @@ def _made(config: ModelConfig, name: str, own: type[nn.Module], *arguments: Any,
     """Make a layer: heedful's own, or that of a plugin, which takes the same arguments."""
     kind = _class_of(config, name, own)
     try:
-        signature(kind).bind(*arguments, **settings)
+        return kind(*arguments, **settings)
     except TypeError as error:
-        raise ConfigError(
-            f"model.{name}={getattr(config, name)}: must take the arguments of {own.__name__}: {error}"
-        ) from error
-    return kind(*arguments, **settings)
+        reference = f"model.{name}={getattr(config, name)}"
+        raise ConfigError(f"{reference}: must take the arguments of {own.__name__}: {error}") from error
 
 
 def _try_parts(model: Transformer) -> None:

@@ -2,16 +2,15 @@
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.data.batches import BatchSource, Indices, Mixture, plan_epoch
+from heedful.data.batches import BatchSource, Mixture, plan_epoch, sampler_of
 from heedful.data.corpora import hold_out, joined, load_text, open_text
 from heedful.data.files import PairFiles, ParallelText, Report, overlap, shared_pairs
 from heedful.data.store import ParallelStore, build_store, cache_directory
@@ -40,7 +39,7 @@ from heedful.runs.prepare import (
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config
 from heedful.settings.options import PAIR_TOKENS
-from heedful.settings.plugins import check_arguments, function_part, part
+from heedful.settings.plugins import check_arguments, part
 from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import load_bundle
 from heedful.storage.description import WEIGHTS_FILE, file_sha256, resolve_bundle
@@ -123,6 +122,12 @@ def parts_of_plugins(
     return loss, schedule
 
 
+def _check_base_is_named(config: Config) -> None:
+    if config.train.init is None and (config.lora.rank or config.schedule.peak == 0.0):
+        what = f"lora.rank={rank} adapts" if (rank := config.lora.rank) else 'schedule.peak="auto" is for'
+        raise ConfigError(f"{what} a trained model: give --init BUNDLE (train.init), or another value")
+
+
 def set_up_training(
     config: Config,
     run: RunDirectory,
@@ -150,6 +155,7 @@ def set_up_training(
         RunError: the tokenizer of the run to resume is damaged, or one of base model and run directory is
             inside the other.
     """
+    _check_base_is_named(config)
     if resume:
         config = _with_found(config, run)
     base, ratio = None, config.decode.max_length_ratio
@@ -482,7 +488,7 @@ def _stored(
         template=templates[0],
         ramp_from=config.batch.ramp_from,
         mixture=_mixture([len(store) for store in stores], templates, config.data),
-        sampler=_sampler(config.batch.sampler) if config.batch.sampler else plan_epoch,
+        sampler=sampler_of(config.batch.sampler) if config.batch.sampler else plan_epoch,
     )
     # A validation pair may be longer than those that are trained on: as long as `heedful score` takes.
     held_out = build(valid, template, 0.0, total - len(valid), least=PAIR_TOKENS)
@@ -495,20 +501,6 @@ def _stored(
         mixture=None,
         sampler=plan_epoch,
     )
-
-
-def _sampler(name: str) -> Callable[..., list[Indices]]:
-    """Return the sampler of a plugin, in place of `plan_epoch`."""
-    arguments = "src_lengths, tgt_lengths, *, tokens, seed, epoch, bucket_width"
-    returns = "a list of int64 arrays with each index of a pair once"
-    return function_part(name, "batch.sampler", arguments, returns=returns, is_right=_is_plan)
-
-
-def _is_plan(plan: object, lengths: Indices) -> bool:
-    if not (isinstance(plan, list) and all(isinstance(each, np.ndarray) and each.size for each in plan)):
-        return False
-    indices = np.concatenate(plan or [np.empty(0, np.int64)], axis=None)
-    return indices.dtype.kind in "iu" and np.array_equal(np.sort(indices), np.arange(len(lengths)))
 
 
 def _tagged(config: Config, tag: str | None, tokenizers: TokenizerPair) -> SpecialTokens:

@@ -26,7 +26,7 @@ from heedful.errors import ConfigError, suggestion
 from heedful.settings.parsing import shown
 
 ENTRY_POINTS = "heedful.plugins"
-_REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_REFERENCE = re.compile(r"[^\W\d][\w.]{,200}:[^\W\d][\w.]{,200}")
 _MAIN = "__main__"  # which other processes do not have
 
 
@@ -106,8 +106,8 @@ def loaded_plugins() -> tuple[str, ...]:
     )
 
 
-def load_again(plugins: tuple[str, ...]) -> None:
-    """Load the plugins of another process of this training."""
+def load_again(plugins: Iterable[str]) -> None:
+    """Load the plugins of the process that started this one."""
     for each in plugins:
         load_plugin(each if each.endswith(".py") else import_module(each))
 
@@ -236,6 +236,8 @@ def check_arguments(value: Any, name: str, arguments: str) -> None:  # noqa: ANN
         signature(value).bind(
             *filter(None, positional.split(", ")), **dict.fromkeys(filter(None, keywords.split(", ")))
         )
+    except ValueError:  # a builtin without a signature
+        return
     except TypeError as error:
         raise ConfigError(f"{name}: must be a function of ({arguments}): {error}") from error
 
@@ -297,4 +299,4 @@ PartName = Annotated[
     WithJsonSchema({"type": "string", "format": "plugin"}),
 ]
 # What `plugin_versions` returns for a plugin.
-PluginVersion = Annotated[str, Field(pattern=r"^[^\W\d][\w.]* .+$")]
+PluginVersion = Annotated[str, Field(pattern=r"^[^\W\d][\w.]* [\w.-]+[: ][\w.+!-]+$", max_length=300)]

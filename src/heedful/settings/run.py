@@ -534,15 +534,6 @@ class Config(Section):
             )
         if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):
             raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be set")
-        if self.lora.rank and self.train.init is None:
-            raise ValueError(
-                f"lora.rank={self.lora.rank} adapts a trained model: "
-                "give --init BUNDLE (train.init), or lora.rank=0"
-            )
-        if self.schedule.peak == 0.0 and self.train.init is None:
-            raise ValueError(
-                'schedule.peak="auto" is for a trained model: give --init BUNDLE (train.init), or a number'
-            )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)
             for each in value if isinstance(value, tuple) else (value,):
