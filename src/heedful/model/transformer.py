@@ -51,7 +51,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.final_norm = final_norm  # the identity, unless the layers normalise first or it is asked for
+        self.final_norm = final_norm  # LayerNorm for pre-norm or if asked for, else the identity
 
     def forward(self, src: Tensor, mask: Tensor) -> Tensor:
         """Encode ids (B, S) to states (B, S, D)."""
@@ -74,9 +74,9 @@ class Decoder(nn.Module):
         """Turn ids (B, T) into states (B, T, D); no position sees a later one.
 
         Args:
-            tgt_in: in training all ids, with a cache those that follow the ids of earlier calls.
+            tgt_in: in training all ids; with a cache, the ids that follow those of earlier calls.
             memory: the encoder's output.
-            cache: of incremental decoding; the positions are added to it.
+            cache: the cache of incremental decoding; the positions are added to it.
         """
         start = 0 if cache is None else cache.length
         x = self.embedding(tgt_in, start)
@@ -108,9 +108,9 @@ class Transformer(nn.Module):
 
     Attributes:
         config: the architecture.
-        encoder: from source ids to states.
-        decoder: from target ids and the encoder's states to states.
-        output: from states to logits.
+        encoder: maps source ids to states.
+        decoder: maps target ids and the encoder's states to states.
+        output: maps states to logits.
     """
 
     def __init__(self, config: ModelConfig | None = None, **settings: Any) -> None:  # noqa: ANN401
@@ -402,7 +402,7 @@ def _norm(config: ModelConfig) -> nn.Module:
 
 
 def _made(config: ModelConfig, name: str, own: type[nn.Module], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
-    """Make a layer: heedful's own, or that of a plugin, which takes the same arguments."""
+    """Make a layer, heedful's own or a plugin's; both take the same arguments."""
     kind = _class_of(config, name, own)
     try:
         return kind(*arguments, **settings)
@@ -446,7 +446,7 @@ def _try_parts(model: Transformer) -> None:
 
 
 def _class_of(config: ModelConfig, name: str, own: type[nn.Module]) -> type[nn.Module]:
-    """Return the class of a layer: heedful's own, or that of a plugin.
+    """Return the class of a layer: heedful's own, or a plugin's.
 
     Raises:
         ConfigError: the plugin is not loaded, or its part is no class of torch modules.

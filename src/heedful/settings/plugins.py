@@ -132,7 +132,7 @@ def plugin_versions(parts: Iterable[str]) -> tuple[str, ...]:
 
 
 def changed_plugins(parts: Iterable[str], versions: Sequence[str]) -> str | None:
-    """Return a sentence about the plugins that are not those of `versions`; None: they are.
+    """Return a sentence about plugins that have changed since `versions`; None: no plugin has.
 
     Args:
         parts: parts that are used, `PLUGIN:NAME`.
@@ -143,10 +143,8 @@ def changed_plugins(parts: Iterable[str], versions: Sequence[str]) -> str | None
     changed = [name for name, version in now.items() if before.get(name, version) != version]
     if not changed:
         return None
-    names = ", ".join(
-        f"{name} ({_short(before[name])} in the training, {_short(now[name])} here)" for name in changed
-    )
-    return f"the code of a plugin is not that of the training: {names}; results may differ"
+    names = ", ".join(f"{name} ({_short(before[name])} then, {_short(now[name])} here)" for name in changed)
+    return f"the code of a plugin was changed after the training: {names}; results may differ"
 
 
 def _short(version: str) -> str:
@@ -263,7 +261,7 @@ def function_part(
 
 
 def _find(name: str) -> _Plugin | None:
-    """Return a plugin that is loaded, or that of an installed package; None: there is none.
+    """Return a plugin that is loaded, or load the one of an installed package; None: there is none.
 
     Raises:
         ConfigError: it cannot be imported.

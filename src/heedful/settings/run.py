@@ -87,7 +87,7 @@ class TokenizerConfig(Section):
         default=True, description="End each source with the end token; OpenNMT-py's models do without."
     )
     bundle: str | None = Field(
-        None, description="Bundle or run whose vocabulary is used, with its language tags; none: a new one."
+        None, description="Bundle or run that gives the vocabulary, with its language tags; none: a new one."
     )
 
 
@@ -140,7 +140,7 @@ class DataConfig(Section):
         "left out.",
     )
     cache_dir: str | None = Field(
-        None, description="Directory of prepared corpora; none: that of the user's caches."
+        None, description="Directory of prepared corpora; none: in the user's caches."
     )
     filters: tuple[PartName, ...] = Field(
         (),
@@ -173,7 +173,7 @@ class DataConfig(Section):
 
     @property
     def first_text(self) -> tuple[str | None, str | None]:
-        """The names of the files of source and target; of several corpora, those of the first."""
+        """The names of the files of source and target; if there are several corpora, of the first."""
         first = self.corpora[0] if self.corpora else self
         return first.src, first.tgt
 
@@ -351,9 +351,9 @@ class TrainConfig(Section):
         "auto", description="Compile the layers by torch.compile; auto: on a GPU, where it works."
     )
     kernels: Literal["auto", "native", "torch"] = Field(
-        "auto", description="Kernels on a CPU; auto: those of the native library where it is available."
+        "auto", description="Kernels on a CPU; auto: native where the native library is available."
     )
-    threads: Count = Field(0, description="CPU threads; 0: as many as there are cores.")
+    threads: Count = Field(0, description="CPU threads; 0: one for each core.")
     processes: Count = Field(
         0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
     )

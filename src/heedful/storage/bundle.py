@@ -139,9 +139,9 @@ class StoredModel:
         """Compare the file with a configuration, by its header alone: nothing is read or built before.
 
         Args:
-            file: of the weights.
-            config: of the model.
-            shapes: of the weights by name; None: as the configuration says.
+            file: the safetensors file.
+            config: the architecture.
+            shapes: the shape of each weight by its name; None: as the configuration says.
 
         Raises:
             BundleError: it cannot be read, or does not belong to the configuration.
@@ -209,7 +209,7 @@ def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundl
     the same model from the configuration, or give it.
 
     Args:
-        path: of the bundle or run.
+        path: the directory of the bundle or run.
         into: a model of the same configuration and code, which gets the weights; None: heedful builds it.
 
     Raises:
@@ -314,7 +314,7 @@ def _read(path: Path | str) -> BundleContents:
 
 
 def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
-    """Read the tokenizers of a bundle, all of whose ids the model has.
+    """Read the tokenizers of a bundle, and check that the model has all of their ids.
 
     Raises:
         BundleError: they have more ids than the model of that configuration.

@@ -32,7 +32,7 @@ def sentence_features(log_probs: Sequence[float]) -> NDArray[np.float64]:
     """Return the features (2,) of an output: the mean probability of its tokens, the log of their number.
 
     Args:
-        log_probs: of each token that the decoder writes, at least one; with the end token.
+        log_probs: the log-probability of each token of the output, the end token included; at least one.
     """
     return np.array([np.exp(log_probs).mean(), math.log(len(log_probs))])
 
@@ -42,7 +42,7 @@ def part_features(parts: Sequence[float], log_probs: Sequence[float]) -> NDArray
 
     Args:
         parts: the log-probability of each word or token.
-        log_probs: of each token of the output, as for `sentence_features`.
+        log_probs: as for `sentence_features`.
     """
     probs = np.exp(np.asarray(parts, dtype=np.float64))
     return np.stack([probs, probs**2, np.full(len(probs), np.exp(log_probs).mean())], axis=1)

@@ -37,7 +37,7 @@ class Description(BaseModel):
         scores: the scores of the validation text, when the bundle was saved.
         changed_parts: names of classes, methods and functions that are not heedful's own (ops/changes.py).
         calibration: as `Calibration.read` takes it.
-        sha256: the checksum of each file by its name, and that of the settings.
+        sha256: the checksum of each file by its name, and of the settings.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -188,6 +188,6 @@ def stored_scores(path: Path | str) -> dict[str, float]:
 
 
 def file_sha256(file: Path) -> str:
-    """Return the checksum that bundles and checkpoints keep of each of their files, in hexadecimal."""
+    """Return the checksum of a file, as bundles and checkpoints have it, in hexadecimal."""
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
