@@ -99,7 +99,8 @@ class _Model:
     """The model in the format of each engine, and what the processes read: all of it in one folder."""
 
     def __init__(self, run: Path, sources: list[str], folder: Path, *, untrained: str) -> None:
-        from heedful.storage.bundle import load_bundle, resolve_bundle, save_bundle
+        from heedful.storage.bundle import load_bundle, save_bundle
+        from heedful.storage.description import resolve_bundle
         from heedful.text import SpecialTokens
 
         self._folder, self._refusals = folder, {"": ""}

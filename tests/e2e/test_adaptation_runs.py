@@ -12,7 +12,8 @@ from ten_pairs import as_options
 from tiny_bundle import memorised, save_memorised
 
 from heedful.settings.loading import load_config
-from heedful.storage.bundle import file_sha256, load_bundle, save_model
+from heedful.storage.bundle import load_bundle, save_model
+from heedful.storage.description import file_sha256
 
 pytestmark = pytest.mark.by_class
 

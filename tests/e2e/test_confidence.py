@@ -10,8 +10,9 @@ from tiny_bundle import CALIBRATION, PAIRS, SOURCES, TARGETS, save_memorised
 from tolerances import FLOAT64, close
 from translation_server import translation_server
 
-from heedful.storage.bundle import load_bundle, store_calibration
+from heedful.storage.bundle import load_bundle
 from heedful.storage.calibration import Calibration
+from heedful.storage.description import store_calibration
 
 pytestmark = pytest.mark.by_class
 

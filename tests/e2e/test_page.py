@@ -25,7 +25,7 @@ from tiny_bundle import CALIBRATION, PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
 from heedful.serving.access import make_key
-from heedful.storage.bundle import store_calibration
+from heedful.storage.description import store_calibration
 
 __all__ = ["chromium", "flawless_visit", "page_server"]  # fixtures: browser, visit, server
 

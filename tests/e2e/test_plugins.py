@@ -11,7 +11,7 @@ import pytest
 from command_line import assert_one_clear_line, heedful, text
 from tiny_bundle import PAIRS, memorised
 
-from heedful import Config, ModelConfig, Transformer, Translator, load_plugin, save_bundle
+from heedful import Config, ModelConfig, Transformer, Translator, load_bundle, load_plugin, save_bundle
 from heedful.errors import ConfigError
 from heedful.ops.changes import changed_parts
 from heedful.settings import plugins
@@ -40,11 +40,11 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def options(folder: Path, output: str, *, steps: int) -> list[object]:
+def options(folder: Path, output: str, *, steps: int, parts: dict[str, str] = PARTS) -> list[object]:
     src, tgt = zip(*PAIRS, ("HELP ME", "so"), strict=True)
     (folder / "train.en").write_bytes(text([*src]))
     (folder / "train.de").write_bytes(text([*tgt]))
-    values = {**SETTINGS, **PARTS, "train.max_steps": steps}
+    values = {**SETTINGS, **parts, "train.max_steps": steps}
     settings = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     return ["--src", folder / "train.en", "--tgt", folder / "train.de", *settings, "-o", folder / output]
 
@@ -95,6 +95,43 @@ def test_a_bundle_names_the_plugin_that_it_needs_and_runs_none(
     done = subprocess.run(command, input=b"a\n", capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1), done.stderr
     assert b"linear_attention:LinearAttention" in done.stderr
+
+
+def test_a_bundle_and_a_run_say_that_the_code_of_their_plugin_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin, code = (
+        tmp_path / "steady.py",
+        "def rate(step, done):\n    return 1e-3\n\n\ndef cube(x):\n    return x**3\n",
+    )
+    plugin.write_text(code, "utf-8")
+    parts = {"schedule.name": "steady:rate", "model.activation": "steady:cube", "train.processes": "1"}
+    trained = heedful("train", *options(tmp_path, "run", steps=2, parts=parts), "--plugin", plugin)
+    assert trained.code == 0, trained.err
+    run = tmp_path / "run"
+    [version] = load_config(run / "config.toml").train.plugin_versions
+    assert version.startswith("steady sha256:")
+    load_bundle(run)
+    assert not capsys.readouterr().err
+    plugin.write_text(f"{code}# changed\n", "utf-8")
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    del sys.modules["steady"]
+    resumed = heedful("train", "--resume", "-o", run, "--plugin", plugin, "--set", "train.max_steps=3")
+    assert resumed.code == 0, resumed.err
+    assert re.search(r"warning: .*steady", resumed.err)
+    assert load_config(run / "config.toml").train.plugin_versions != (version,)
+    plugin.write_text(f"{code}# changed again\n", "utf-8")
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    del sys.modules["steady"]
+    load_plugin(plugin)
+    load_bundle(run)
+    [warning] = capsys.readouterr().err.splitlines()
+    assert "steady" in warning
+    save_bundle(load_bundle(run), tmp_path / "copy")
+    assert (
+        load_bundle(tmp_path / "copy").config.train.plugin_versions
+        == load_bundle(run).config.train.plugin_versions
+    )
 
 
 @pytest.mark.parametrize("name", ["os:system", "linear_attention:torch.load", "linear_attention:nothing"])

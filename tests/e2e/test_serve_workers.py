@@ -4,14 +4,18 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from command_line import heedful
 from redis_server import redis_server
-from tiny_bundle import PAIRS, save_memorised
+from tiny_bundle import PAIRS, memorised, save_memorised
 from translation_server import Reply, TranslationServer, translation_server
+
+from heedful import Transformer, load_plugin, save_bundle
+from heedful.settings import plugins
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="uvicorn has no workers there")
 
@@ -54,6 +58,23 @@ def test_several_processes_answer_and_one_that_is_killed_is_replaced(bundle: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_several_processes_have_the_plugin_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    plugin, known = tmp_path / "own_relu.py", memorised()
+    plugin.write_text("def relu(x):\n    return x.relu()\n", "utf-8")
+    model = Transformer(known.config.model.replace(activation=load_plugin(plugin).relu)).eval()
+    model.load_state_dict(known.model.state_dict())
+    config = known.config.replace(model=model.config)
+    save_bundle(replace(known, config=config, network=model), tmp_path / "bundle")
+    with translation_server(f"en-de={tmp_path / 'bundle'}", "--workers", 2, "--plugin", plugin) as server:
+        wait_for_processes(server, 2)
+        for src, tgt in PAIRS:
+            assert ask(server, src).json == {"translatedText": tgt}
+
+
 def test_no_process_goes_on_without_its_parent(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}", "--workers", 2) as server:
         wait_for_processes(server, 2)

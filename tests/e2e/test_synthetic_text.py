@@ -12,7 +12,8 @@ from ten_pairs import as_options
 from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised, save_untrained
 
 import heedful as package
-from heedful.storage.bundle import file_sha256, load_bundle
+from heedful.storage.bundle import load_bundle
+from heedful.storage.description import file_sha256
 
 SETTINGS: dict[str, object] = {
     "model.d_model": 16,

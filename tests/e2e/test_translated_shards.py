@@ -21,7 +21,7 @@ from command_line import Outcome, assert_one_clear_line, heedful, text
 from ray_without_cluster import use_ray_without_cluster
 from tiny_bundle import SOURCES, TARGETS
 
-from heedful.storage.bundle import file_sha256
+from heedful.storage.description import file_sha256
 
 TRANSLATED = dict(zip(SOURCES, TARGETS, strict=True)) | {"": "", None: None}
 TEXTS = [*SOURCES[:2], None, "", *SOURCES]

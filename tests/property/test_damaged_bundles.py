@@ -31,7 +31,8 @@ from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.interop.onnx.runtime import SETTINGS_FILE, read_settings, settings_of
-from heedful.storage.bundle import bundle_file_names, load_bundle, load_model
+from heedful.storage.bundle import load_bundle, load_model
+from heedful.storage.description import bundle_file_names
 from heedful.text import TokenizerPair
 
 TEXT = "the cat sees the dog ½ ."

@@ -186,7 +186,7 @@ def attention_maps(
     template = SpecialTokens.of(bundle.config, tokenizers)
     source_ids = template.source(source_ids)
     target_in = [template.start_id, *target_ids]
-    backend = backend or choose_backend([bundle.current_network], precision="float32")
+    backend = backend or choose_backend([bundle.network], precision="float32")
     weights = backend.head_weights(source_ids, target_in)
     return AttentionMaps(
         source=source,

@@ -13,7 +13,8 @@ from heedful.decoding.texts import chunks
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError, InputError
 from heedful.settings.options import Languages
-from heedful.storage.bundle import load_bundle, resolve_bundle
+from heedful.storage.bundle import load_bundle
+from heedful.storage.description import resolve_bundle
 from heedful.text.pair import choose_languages
 
 _CHUNK_LINES = 1024

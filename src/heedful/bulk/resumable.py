@@ -20,7 +20,8 @@ from heedful.decoding.translator import Translator
 from heedful.errors import RunError
 from heedful.runtime.durable import is_replaceable, sync
 from heedful.settings.parsing import parse_json
-from heedful.storage.bundle import CONFIG_FILE, Bundle, file_sha256
+from heedful.storage.bundle import Bundle
+from heedful.storage.description import CONFIG_FILE, file_sha256
 
 _FORMAT_VERSION = 1
 _JOURNAL, _LOCK = ".journal", ".lock"

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.data.store import IdPair, ParallelStore
+from heedful.settings.plugins import function_part
 from heedful.text import SegmentationSampler, SpecialTokens, TokenizerPair
 from heedful.text.tokenizer import pad
 
@@ -129,6 +130,24 @@ def _fill(lengths: Indices, tokens: int, *, first: float) -> list[int]:
         boundaries.append(start + max(1, int(np.count_nonzero(rows * reachable <= budget))))
         budget = tokens
     return boundaries
+
+
+def sampler_of(name: str) -> Callable[..., list[Indices]]:
+    """Return the sampler of a plugin, `PLUGIN:NAME`, in place of `plan_epoch`.
+
+    Raises:
+        ConfigError: there is no such function, or it takes other arguments; later, if it returns no plan.
+    """
+    arguments = "src_lengths, tgt_lengths, *, tokens, seed, epoch, bucket_width"
+    returns = "a list of int64 arrays with each index of a pair once"
+    return function_part(name, "batch.sampler", arguments, returns=returns, is_right=_is_plan)
+
+
+def _is_plan(plan: object, lengths: Indices) -> bool:
+    if not (isinstance(plan, list) and all(isinstance(each, np.ndarray) and each.size for each in plan)):
+        return False
+    indices = np.concatenate(plan or [np.empty(0, np.int64)], axis=None)
+    return indices.dtype.kind in "iu" and np.array_equal(np.sort(indices), np.arange(len(lengths)))
 
 
 Lengths = NDArray[np.integer]

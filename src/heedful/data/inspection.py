@@ -20,11 +20,11 @@ from heedful.data.cleaning import (
     of_pair,
     survey,
 )
+from heedful.data.cleaning.pair import pair_filter
 from heedful.data.files import PairFiles, Row
 from heedful.errors import ConfigError, CorpusError, OptionError, install_hint, suggestion
 from heedful.runtime.durable import new_directory
 from heedful.settings.options import Filtering, HeldOutText
-from heedful.settings.plugins import part
 from heedful.text.round_trip import SAMPLE, RoundTrip, nmt_nfkc
 
 Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1
@@ -196,7 +196,7 @@ def _writer(fix: Path | None, names: Sequence[str]) -> Iterator[Callable[[Row, S
 def _plugged(filtering: Filtering) -> list[Filter]:
     """Return the filters of plugins that the options name; ConfigError if there is none of that name."""
     named = dict.fromkeys((*(filtering.keep or ()), *(filtering.remove or ())))
-    return [of_pair(name, part(name, "filter")) for name in named if ":" in name]
+    return [of_pair(name, pair_filter(name, "filter")) for name in named if ":" in name]
 
 
 def removed_filters(filtering: Filtering) -> set[str]:

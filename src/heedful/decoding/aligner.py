@@ -24,7 +24,8 @@ from heedful.decoding.alignment import Alignment
 from heedful.decoding.steps import softmax
 from heedful.errors import BundleError
 from heedful.settings.parsing import parse_json
-from heedful.storage.bundle import WEIGHTS_FILE, Bundle, StoredModel, add_file, bundle_file_names
+from heedful.storage.bundle import Bundle, StoredModel
+from heedful.storage.description import WEIGHTS_FILE, add_file, bundle_file_names
 from heedful.storage.weights_file import embedding_names, utf_8_name
 
 ALIGNER_FILE = "aligner.safetensors"  # in a bundle

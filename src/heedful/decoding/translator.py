@@ -98,7 +98,7 @@ class Translator:
         if shortlist is not None:
             check_shortlist(shortlist, bundle)
         self.bundle, self.ensemble = bundle, tuple(ensemble)
-        networks = [each.current_network for each in (bundle, *ensemble)]
+        networks = [each.network for each in (bundle, *ensemble)]
         configs = [each.config for each in networks]
         self._src_vocab_size = min(each.src_vocab_size for each in configs)
         self.codec = TextCodec.of(bundle, ensemble)

@@ -22,7 +22,7 @@ from sacrebleu.significance import estimate_ci
 from heedful.errors import ConfigError, CorpusError, InputError, suggestion
 from heedful.evaluation.tokenization import Tokenization, check_tokenizer, tokenization_of
 from heedful.notebook_html import text_table
-from heedful.settings.plugins import part
+from heedful.settings.plugins import check_arguments, part
 
 SEED = 12345  # of the resamples: sacreBLEU's
 
@@ -266,6 +266,8 @@ def metric_of(name: str) -> "Metric":
     if text and not isinstance(loaded, type):
         raise ConfigError(f"metric {name!r}: {first} takes no text after its name; leave out ={text}")
     metric: Metric = loaded(text) if isinstance(loaded, type) else loaded
+    if ":" in first:
+        check_arguments(metric, f"metric={first}", "texts")
     return metric
 
 

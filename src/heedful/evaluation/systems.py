@@ -7,7 +7,8 @@ from typing import Any
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.evaluation.calibration import CalibrationReport, calibrate, measure_calibration
-from heedful.storage.bundle import Bundle, store_calibration
+from heedful.storage.bundle import Bundle
+from heedful.storage.description import store_calibration
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from heedful.errors import InteropError
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
 from heedful.settings.model import ModelConfig
-from heedful.storage.bundle import CARD_FILE
+from heedful.storage.description import CARD_FILE
 
 
 def refuse_recurrent(config: ModelConfig, system: str) -> None:

@@ -26,7 +26,8 @@ from heedful.interop.huggingface.pretrained import (
 from heedful.interop.marian_files import is_marian
 from heedful.settings.parsing import shown
 from heedful.settings.plugins import part
-from heedful.storage.bundle import FORMAT_VERSION, file_sha256, save_weights
+from heedful.storage.bundle import save_weights
+from heedful.storage.description import FORMAT_VERSION, file_sha256
 
 LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "abhishek-thread": worked_examples.read_abhishek_thread,

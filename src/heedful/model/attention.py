@@ -30,8 +30,8 @@ def causal_mask(length: int, *, past: int = 0, device: torch.device | None = Non
 
     Args:
         length: T, the number of queries.
-        past: the number of keys before that of the first query; all may be attended to.
-        device: of the mask.
+        past: the number of keys before the first query's own; all may be attended to.
+        device: the device of the mask.
     """
     return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(past)[None, None]
 
@@ -181,7 +181,7 @@ Projection = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 class KeyValueCache:
-    """The keys (B, H, S, d_k) and values (B, H, S, d_v) of earlier calls; here, those of the first stay."""
+    """The keys (B, H, S, d_k) and values (B, H, S, d_v) of earlier calls; here, the first call's stay."""
 
     length = 0  # the position of the next query
     tensors: tuple[Tensor, ...] = ()
@@ -218,7 +218,7 @@ class GrowingCache(KeyValueCache):
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output: states (B, S, D) and the mask (B, 1, 1, S) of those that are no padding."""
+    """The encoder's output: states (B, S, D) and the padding mask (B, 1, 1, S), True = real token."""
 
     states: Tensor
     mask: Tensor

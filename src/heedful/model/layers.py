@@ -155,7 +155,7 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:
         """Transform target states (B, T, D), given source states (B, S, D); no position sees a later one.
 
-        With a cache, x has only the new positions, which also attend to those of earlier calls.
+        With a cache, x has only the new positions, which also attend to the positions of earlier calls.
         """
         past, source = (None, None) if cache is None else (cache.target, cache.memory)
         x = self.residual(

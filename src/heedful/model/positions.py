@@ -27,7 +27,7 @@ class AttentionPositions(nn.Module):
     """Positions that enter in attention, as rotations or biases do; here, as in the paper, none."""
 
     def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
-        """Return rotated queries or keys (B, H, L, d_k), the first of which stands at position `start`."""
+        """Return rotated queries or keys (B, H, L, d_k), the first at position `start`."""
         return heads_BHLK
 
     def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor | None:

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.errors import ConfigError, InputError
-from heedful.model.attention import DecoderCache, LayerCache, Memory, MultiHeadAttention, padding_mask
+from heedful.model.attention import (
+    DecoderCache,
+    GrowingCache,
+    LayerCache,
+    Memory,
+    MultiHeadAttention,
+    padding_mask,
+)
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding
 from heedful.model.positions import (
     AttentionPositions,
@@ -44,7 +51,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.final_norm = final_norm  # the identity, unless the layers normalise first or it is asked for
+        self.final_norm = final_norm  # LayerNorm for pre-norm or if asked for, else the identity
 
     def forward(self, src: Tensor, mask: Tensor) -> Tensor:
         """Encode ids (B, S) to states (B, S, D)."""
@@ -67,9 +74,9 @@ class Decoder(nn.Module):
         """Turn ids (B, T) into states (B, T, D); no position sees a later one.
 
         Args:
-            tgt_in: in training all ids, with a cache those that follow the ids of earlier calls.
+            tgt_in: in training all ids; with a cache, the ids that follow those of earlier calls.
             memory: the encoder's output.
-            cache: of incremental decoding; the positions are added to it.
+            cache: the cache of incremental decoding; the positions are added to it.
         """
         start = 0 if cache is None else cache.length
         x = self.embedding(tgt_in, start)
@@ -101,9 +108,9 @@ class Transformer(nn.Module):
 
     Attributes:
         config: the architecture.
-        encoder: from source ids to states.
-        decoder: from target ids and the encoder's states to states.
-        output: from states to logits.
+        encoder: maps source ids to states.
+        decoder: maps target ids and the encoder's states to states.
+        output: maps states to logits.
     """
 
     def __init__(self, config: ModelConfig | None = None, **settings: Any) -> None:  # noqa: ANN401
@@ -133,6 +140,8 @@ class Transformer(nn.Module):
             self.output.weight = tgt_tokens.weight  # 3.4
         self.config = config
         self.apply(_initialise)
+        if config.plugged and not self.output.weight.is_meta:
+            _try_parts(self)
 
     @property
     def num_parameters(self) -> int:
@@ -314,8 +323,8 @@ def _input_embedding(config: ModelConfig, stack: str, tokens: nn.Embedding) -> I
         positions = SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
     elif config.positions == "learned":
         positions = LearnedPositions(config.d_model, config.max_positions)
-    elif not issubclass(kind := _class_of(config, "positions", AttentionPositions), AttentionPositions):
-        positions = kind(config.d_model, config.max_positions)
+    elif not issubclass(_class_of(config, "positions", AttentionPositions), AttentionPositions):
+        positions = _made(config, "positions", nn.Module, config.d_model, config.max_positions)
     return InputEmbedding(
         tokens,
         positions,
@@ -346,12 +355,15 @@ def _attention_positions(config: ModelConfig, *, bidirectional: bool) -> Attenti
     kind = _class_of(config, "positions", AttentionPositions)
     if kind is AttentionPositions or not issubclass(kind, AttentionPositions):
         return AttentionPositions()
-    made: AttentionPositions = kind(config.num_heads, bidirectional=bidirectional)
+    made: AttentionPositions = _made(config, "positions", kind, config.num_heads, bidirectional=bidirectional)
     return made
 
 
 def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadAttention:
-    made: MultiHeadAttention = _class_of(config, "attention", MultiHeadAttention)(
+    made: MultiHeadAttention = _made(
+        config,
+        "attention",
+        MultiHeadAttention,
         config.d_model,
         config.num_heads,
         d_k=config.d_k,
@@ -370,7 +382,10 @@ def _feed_forward(config: ModelConfig) -> FeedForward:
     activation = config.activation if is_own else part(config.activation, "model.activation")
     if isinstance(activation, type) or not (isinstance(activation, str) or callable(activation)):
         raise ConfigError(f"model.activation={config.activation}: must be a function of a tensor")
-    made: FeedForward = _class_of(config, "feed_forward", own)(
+    made: FeedForward = _made(
+        config,
+        "feed_forward",
+        own,
         config.d_model,
         config.d_ff,
         activation=activation,
@@ -382,12 +397,56 @@ def _feed_forward(config: ModelConfig) -> FeedForward:
 
 def _norm(config: ModelConfig) -> nn.Module:
     own = nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm
-    made: nn.Module = _class_of(config, "norm_kind", own)(config.d_model, config.layer_norm_eps)
+    made: nn.Module = _made(config, "norm_kind", own, config.d_model, config.layer_norm_eps)
     return made
 
 
-def _class_of(config: ModelConfig, name: str, own: type[nn.Module]) -> Any:  # noqa: ANN401
-    """Return the class of a layer: heedful's own, or that of a plugin, which is made with the same arguments.
+def _made(config: ModelConfig, name: str, own: type[nn.Module], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
+    """Make a layer, heedful's own or a plugin's; both take the same arguments."""
+    kind = _class_of(config, name, own)
+    try:
+        return kind(*arguments, **settings)
+    except TypeError as error:
+        reference = f"model.{name}={getattr(config, name)}"
+        raise ConfigError(f"{reference}: must take the arguments of {own.__name__}: {error}") from error
+
+
+def _try_parts(model: Transformer) -> None:
+    """Use each part of a plugin once, on two sequences of three vectors.
+
+    Raises:
+        ConfigError: it takes other arguments, or gives a tensor of another shape.
+    """
+    x = model.output.weight.new_zeros(2, 3, model.config.d_model)
+    layer: Any = model.encoder.layers[0]
+    mask = torch.ones(2, 1, 1, 3, dtype=torch.bool, device=x.device)
+
+    def attention() -> object:
+        made = layer.self_attention(x, x, mask)
+        cached = layer.self_attention(x, x, None, causal=True, cache=GrowingCache())
+        return made if getattr(made, "shape", None) != x.shape else cached
+
+    uses: dict[str, Callable[[], object]] = {
+        "model.attention": attention,
+        "model.positions": lambda: attention() + model.encoder.embedding.positions(0, 3),
+        "model.feed_forward": lambda: layer.feed_forward(x),
+        "model.activation": lambda: part(model.config.activation, "model.activation")(x),
+        "model.norm_kind": lambda: layer.self_attention_norm(x),
+    }
+    for key, reference in model.config.plugged.items():
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=()):
+                y = uses[key]()
+        except Exception as error:
+            problem = f"fails with {type(error).__name__}: {' '.join(str(error).split())}"
+            raise ConfigError(f"{key}={reference}: {problem}; it must do what heedful's own does") from error
+        if not isinstance(y, Tensor) or y.shape != x.shape:
+            got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            raise ConfigError(f"{key}={reference}: makes {got} of {tuple(x.shape)}; the shape must stay")
+
+
+def _class_of(config: ModelConfig, name: str, own: type[nn.Module]) -> type[nn.Module]:
+    """Return the class of a layer: heedful's own, or a plugin's.
 
     Raises:
         ConfigError: the plugin is not loaded, or its part is no class of torch modules.

@@ -181,7 +181,7 @@ class SSRU(nn.Module):
         causal: bool = True,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Return relu(c), (B, T, D); the arguments are those of `MultiHeadAttention`."""
+        """Return relu(c), (B, T, D); the arguments are as for `MultiHeadAttention`."""
         forget = torch.sigmoid(self.forget(x).float())
         added = (1 - forget) * self.input(x)
         if cache is not None and cache.tensors:

@@ -9,7 +9,8 @@ from heedful.errors import CheckpointError, RunError
 from heedful.ops.lora import add_adapters, without_adapters
 from heedful.runs.card import front_matter
 from heedful.runs.directory import CHECKPOINTS, CONFIG
-from heedful.storage.bundle import bundle_file_names, load_bundle, save_bundle
+from heedful.storage.bundle import load_bundle, save_bundle
+from heedful.storage.description import bundle_file_names
 from heedful.storage.torch_weights import load_weights
 from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints

@@ -16,7 +16,7 @@ from heedful.runs.loading import hub_repo, load_translator
 from heedful.runs.options import EvaluationOptions
 from heedful.runs.output_checks import check_output
 from heedful.settings.options import Languages
-from heedful.storage.bundle import bundle_file_names, resolve_bundle
+from heedful.storage.description import bundle_file_names, resolve_bundle
 from heedful.text.pair import has_target_languages
 
 

@@ -57,7 +57,7 @@ def import_model(  # noqa: PLR0913
         layout: the system that wrote the weights; None: recognised.
         settings: settings that are not in the weights, such as {"model.num_heads": 8}.
         src_vocab: for a file: source tokens by id, one per line, or .json; without it, ids only.
-        tgt_vocab: the same for target tokens.
+        tgt_vocab: for a file: target tokens, in the same form.
         src_lang: for a multilingual model: the source language.
         tgt_lang: the language to translate into.
         task: for a directory of transformers: one of its task_specific_params.

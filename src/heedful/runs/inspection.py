@@ -19,7 +19,8 @@ from heedful.runs.output_checks import check_output
 from heedful.runtime.native import native
 from heedful.runtime.threads import num_threads
 from heedful.settings.loading import load_config
-from heedful.storage.bundle import CONFIG_FILE, BundleContents, load_tokenizers, read_bundle
+from heedful.storage.bundle import BundleContents, load_tokenizers, read_bundle
+from heedful.storage.description import CONFIG_FILE
 from heedful.storage.weights_file import weight_shapes
 
 _PICTURE = "curves.png"

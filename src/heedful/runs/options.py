@@ -350,5 +350,5 @@ class BackTranslationOptions(SyntheticOptions):
 
     @property
     def parts(self) -> tuple[Sequence[Path], Path, Path | None, Path | None]:
-        """As for `DistillOptions`; the training makes a vocabulary of its own."""
+        """As for `DistillOptions`; the training makes a new vocabulary."""
         return [self.model], self.mono, self.src, None

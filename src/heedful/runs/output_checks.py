@@ -8,7 +8,7 @@ from pathlib import Path
 from heedful.errors import InputError, OptionError
 from heedful.runs.directory import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
 from heedful.runtime.durable import descriptor_of, is_same_file, status_of, why_not_written
-from heedful.storage.bundle import CONFIG_FILE, bundle_file_names
+from heedful.storage.description import CONFIG_FILE, bundle_file_names
 
 _STDIN, _STDOUT = 0, 1
 

@@ -17,7 +17,7 @@ from heedful.runs.train import TrainingExtras, TrainResult, train
 from heedful.runtime.durable import put_file_in_place
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
-from heedful.storage.bundle import CARD_FILE, resolve_bundle, stored_scores
+from heedful.storage.description import CARD_FILE, resolve_bundle, stored_scores
 from heedful.training.events import NoticeEvent
 from heedful.training.parallel.torchrun import was_started_by_this_job
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from heedful.data.batches import BatchSource, Mixture, plan_epoch
+from heedful.data.batches import BatchSource, Mixture, plan_epoch, sampler_of
 from heedful.data.corpora import hold_out, joined, open_text
 from heedful.data.files import PairFiles, ParallelText, Report, load_text, overlap, shared_pairs
 from heedful.data.store import ParallelStore, build_store, cache_directory
@@ -39,9 +39,9 @@ from heedful.runs.prepare import (
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config
 from heedful.settings.options import PAIR_TOKENS
-from heedful.settings.plugins import part
 from heedful.settings.run import Config, DataConfig
-from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
+from heedful.storage.bundle import load_bundle
+from heedful.storage.description import WEIGHTS_FILE, file_sha256, resolve_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training.execution import Execution, training_device
@@ -97,6 +97,12 @@ class PreparedRun:
     execution: Execution
 
 
+def _check_base_is_named(config: Config) -> None:
+    if config.train.init is None and (config.lora.rank or config.schedule.peak == 0.0):
+        what = f"lora.rank={rank} adapts" if (rank := config.lora.rank) else 'schedule.peak="auto" is for'
+        raise ConfigError(f"{what} a trained model: give --init BUNDLE (train.init), or another value")
+
+
 def set_up_training(
     config: Config,
     run: RunDirectory,
@@ -116,6 +122,7 @@ def set_up_training(
         RunError: the tokenizer of the run to resume is damaged, or one of base model and run directory is
             inside the other.
     """
+    _check_base_is_named(config)
     ratio = config.decode.max_length_ratio
     config, base, prepared, tokenizers = _given_parts(config, run, notices, resume=resume)
     with ExitStack() as files:  # they hold the text while it is prepared
@@ -456,7 +463,7 @@ def _stored(
         template=templates[0],
         ramp_from=config.batch.ramp_from,
         mixture=_mixture([len(store) for store in stores], templates, config.data),
-        sampler=part(config.batch.sampler, "batch.sampler") if config.batch.sampler else plan_epoch,
+        sampler=sampler_of(config.batch.sampler) if config.batch.sampler else plan_epoch,
     )
     # A validation pair may be longer than training pairs: as long as `heedful score` takes.
     held_out = build(valid, template, 0.0, total - len(valid), least=PAIR_TOKENS)

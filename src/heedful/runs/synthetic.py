@@ -40,7 +40,7 @@ from heedful.settings.options import Filtering, HeldOutText, options_of
 from heedful.settings.parsing import parse_json
 from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
-from heedful.storage.bundle import WEIGHTS_FILE, file_sha256
+from heedful.storage.description import WEIGHTS_FILE, file_sha256
 
 SYNTHETIC, ORIGIN, CLEAN, REMOVED = "synthetic", "origin.json", "clean", "removed.tsv"
 _FORMAT_VERSION = 1

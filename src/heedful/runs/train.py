@@ -14,7 +14,7 @@ import torch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import without_warnings
 from heedful.decoding.translator import Translator
-from heedful.errors import CheckpointError, ConfigError
+from heedful.errors import CheckpointError
 from heedful.evaluation.metrics import evaluate_texts
 from heedful.evaluation.tokenization import language_of_files, tokenization_of
 from heedful.model.transformer import Transformer
@@ -40,7 +40,7 @@ from heedful.runs.setup import PreparedRun, set_up_training
 from heedful.runtime.durable import restore_backup
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
-from heedful.settings.plugins import part
+from heedful.settings.plugins import changed_plugins, check_arguments, function_part, part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
 from heedful.training.checkpoint import DAMAGED_PREFIX, latest_checkpoint, set_damaged_aside
@@ -149,12 +149,16 @@ def train(
     elif overwrite:
         check_texts_are_outside(run.path, config)
     notices = Notices(callbacks)
+    before = load_config(run.config_file) if resume else config
+    if change := changed_plugins((name for _, name in config.plugged), before.train.plugin_versions):
+        notices.add(change, warning=True)
+    config = config.with_plugin_versions()
     with restored_threads(), memory_for_steps():
         prepared = set_up_training(
             config, run, notices, resume=resume, loss=extras.loss, tests_rates=extras.schedule is None
         )
         if resume:
-            check_resumable(load_config(run.config_file), prepared.config)
+            check_resumable(before, prepared.config)
         end = _train_prepared(prepared, run, notices, extras, resume=resume, overwrite=overwrite)
         leave_process_group()
     return TrainResult(run.path / "best", run.path / "last", end)
@@ -230,20 +234,18 @@ def _trainer_of(
 
 
 def _validator(name: str) -> Callable[[Transformer], Scores]:
-    """Return the validator of a plugin; the name of its score is its own.
-
-    Raises:
-        ConfigError: the validator raises it if the plugin did not return a number.
-    """
+    """Return the validator of a plugin; the name of its score is its own."""
+    measure = function_part(name, "valid.validators", "model", returns="a number", is_right=_is_number)
 
     def validate(model: Transformer) -> Scores:
         with torch.no_grad():
-            value = part(name, "valid.validators")(model.eval())
-        if not isinstance(value, float | int):
-            raise ConfigError(f"valid.validators={name}: returned {value!r}; return a number")
-        return {name: float(value)}
+            return {name: float(measure(model.eval()))}
 
     return validate
+
+
+def _is_number(value: object, _: object) -> bool:
+    return isinstance(value, float | int)
 
 
 def _validation_set(prepared: PreparedRun, tokenizer: str) -> str:
@@ -260,9 +262,17 @@ def with_parts_of_plugins(extras: TrainingExtras, config: Config) -> TrainingExt
     """
     parts = {key: part(name, key) for key, name in config.plugged}
     named = parts.get("train.loss")
-    named = named() if isinstance(named, type) else named  # a class of settings with defaults
-    schedule = extras.schedule or parts.get("schedule.name")
-    return replace(extras, loss=extras.loss or named, schedule=schedule)
+    if isinstance(named, type):  # a class of settings with defaults
+        check_arguments(named, f"train.loss={config.train.loss}", "")
+        named = named()
+    loss, schedule = extras.loss or named, extras.schedule or parts.get("schedule.name")
+    for key, given, arguments in (
+        ("train.loss", loss, "model, batch"),
+        ("schedule.name", schedule, "step, fraction_done"),
+    ):
+        if given is not None:
+            check_arguments(given, f"{key}={dict(config.plugged).get(key, given)}", arguments)
+    return replace(extras, loss=loss, schedule=schedule)
 
 
 def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:

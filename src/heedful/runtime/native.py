@@ -18,7 +18,7 @@ from heedful.errors import ConfigError
 VERSION = 5  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
 BF16_VARIABLE = "HEEDFUL_BF16"
-BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
+BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # their CPUs multiply bfloat16 themselves
 
 _NAMES = ("libheedful.so", "libheedful.dylib", "libheedful.dll")
 _REASON_FILE = "native-library.txt"  # instead of the library, where the build found that it cannot be had
@@ -164,7 +164,7 @@ class Native:
 
     Attributes:
         level: the name of the level in use; None without the library.
-        functions: of that level.
+        functions: the functions of that level.
         why_not: why there is no library, or no higher level; None where the best there is is in use.
         levels: all that the library has, the slowest first.
     """
@@ -210,7 +210,7 @@ def native() -> Native:
 
 @cache
 def functions_of(level: str) -> Functions:
-    """Return the functions of a level by its name; only those that this machine can run may be called."""
+    """Return the functions of a level by its name; they may be called if this machine can run the level."""
     library, _ = _load()
     assert library is not None
     number = [each.name for each in _levels(library)].index(level)

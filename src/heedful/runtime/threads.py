@@ -14,7 +14,7 @@ _chosen: int | None = None  # until torch, which keeps it itself, is imported an
 
 
 def num_threads() -> int:
-    """Return how many threads compute: those that were set, else one for each core."""
+    """Return how many threads compute: the number that was set, else one for each core."""
     if _chosen is not None:
         return _chosen
     # Another thread may be importing torch just now: then it has no such function yet.
@@ -26,7 +26,7 @@ def set_threads(name: str, count: int) -> None:
     """Set the number of threads that compute, in torch too.
 
     Args:
-        name: of the setting, for the message.
+        name: the name of the setting, for the message.
         count: at least 1.
 
     Raises:

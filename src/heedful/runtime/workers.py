@@ -37,7 +37,7 @@ def start_worker(run: Callable[..., None], payload: bytes, *handles: object) -> 
 
     Args:
         run: a function of a module.
-        payload: of any size.
+        payload: bytes of any number.
         handles: small arguments, such as handles of shared memory.
     """
     context = get_context("spawn")

@@ -34,6 +34,7 @@ from heedful.serving.server import ServerOptions, check_address, check_proxy, lo
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
 from heedful.settings.options import Languages, Runtime
+from heedful.settings.plugins import load_again, loaded_plugins
 from heedful.storage.bundle import load_bundle
 from heedful.text.languages import Pair
 
@@ -80,7 +81,8 @@ def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: 
             run_server(_application(options, models, keys, documents=documents), listening)
         else:
             del models
-            os.environ[_VARIABLE] = json.dumps([asdict(options), documents], default=str)  # of paths
+            service = [asdict(options), documents, loaded_plugins()]
+            os.environ[_VARIABLE] = json.dumps(service, default=str)  # of paths
             run_server("heedful.serving.launch:application_of_worker", listening)
 
 
@@ -92,10 +94,11 @@ def application_of_worker() -> FastAPI:
             parent starts another process then, and the others go on.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    settings, documents = json.loads(os.environ[_VARIABLE])
+    settings, documents, plugins = json.loads(os.environ[_VARIABLE])
     groups = {"access": Access, "limits": Limits, "logging": Logging, "ray": Replicas, "runtime": Runtime}
     options = ServiceOptions(**settings | {name: group(**settings[name]) for name, group in groups.items()})
     try:
+        load_again(plugins)
         models = _load_here(options, lambda _: None)
         return _application(options, models, _keys(options), documents=Path(documents))
     except (HeedfulError, OSError) as error:

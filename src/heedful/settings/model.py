@@ -50,7 +50,7 @@ class ModelConfig(Section):
     decoder_unit: Literal["attention", "ssru"] = Field(
         "attention",
         description="How the decoder sees its earlier outputs: self-attention (3.1), or a simpler simple "
-        "recurrent unit (ssru, as in Marian's students), whose cost does not grow with the length.",
+        "recurrent unit (ssru, as in Marian's students): its cost does not grow with the length.",
     )
     dropout: Probability = Field(
         0.1, description="Dropout on each sub-layer's output and on the embedded input (5.4)."
@@ -150,12 +150,8 @@ class ModelConfig(Section):
     decoder_start_id: Count | None = Field(
         None, description="The decoder's first input id; none: the tokenizer's begin token."
     )
-    src_vocab_size: VocabSize = Field(
-        0, description="Size of the source vocabulary; 0: that of the tokenizer."
-    )
-    tgt_vocab_size: VocabSize = Field(
-        0, description="Size of the target vocabulary; 0: that of the tokenizer."
-    )
+    src_vocab_size: VocabSize = Field(0, description="Size of the source vocabulary; 0: the tokenizer's.")
+    tgt_vocab_size: VocabSize = Field(0, description="Size of the target vocabulary; 0: the tokenizer's.")
     src_pad_id: Count = Field(0, description="Padding id of the source; training takes the tokenizer's.")
     tgt_pad_id: Count = Field(0, description="Padding id of the target; training takes the tokenizer's.")
 

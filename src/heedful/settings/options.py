@@ -1,4 +1,4 @@
-"""Options: their ranges, how they are shown, and those that searches or commands share.
+"""Options: their ranges, how they are shown, and the options that searches or commands share.
 
 A setting has its type, range, help text and default once, in a field of the dataclass that uses it: one of a
 search in `settings/options.py` or `decoding/strategies/`, one of a verb in its task. The command line
@@ -170,7 +170,7 @@ class SharedOptions:
             is left out. None: as the bundle says.
         forced_first_id: the first token of every output; None leaves the choice to the model.
         forced_last_id: the token at the last position that the length limit allows; None leaves the choice to
-            the model, whose output may then be truncated, without an end token.
+            the model: the output may then be truncated, without an end token.
         suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
         renormalize: whether the probabilities of the tokens that may be chosen are scaled up to a sum of 1.
         no_repeat_ngram_size: forbids repeating any n-gram of this size; 0 disables it.
@@ -433,7 +433,7 @@ class Runtime:
             "Number of CPU threads.",
             COMPUTING,
             minimum=1,
-            default="as many as there are cores",
+            default="one for each core",
             is_common=True,
         ),
     ] = None

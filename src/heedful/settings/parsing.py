@@ -1,6 +1,6 @@
 """Parse untrusted files within limits of size and depth, and with each key once.
 
-Every problem is a `ValueError` whose message is a phrase; the caller adds the name of the file and a remedy.
+Every problem is a `ValueError` with a phrase; the caller adds the name of the file and a remedy.
 """
 
 import json
@@ -59,7 +59,7 @@ def parse_json(content: bytes | str, *, half_pairs: bool = False) -> Json:
     {'ids': [1, 2]}
 
     Args:
-        content: of a file, or a line of one.
+        content: a file or a line.
         half_pairs: whether texts may have half of a surrogate pair.
 
     Raises:

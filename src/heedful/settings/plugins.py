@@ -5,26 +5,42 @@ package, for which the package has an entry point in the group `heedful.plugins`
 else, so a configuration, a checkpoint or a bundle never decides which code is run.
 """
 
+import hashlib
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from heedful.errors import ConfigError, suggestion
+from heedful.settings.parsing import shown
 
 ENTRY_POINTS = "heedful.plugins"
-_REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
-_LOADED: dict[str, ModuleType] = {}
-_FILES: dict[str, Path] = {}  # of the plugins that are files
-_INSTALLED: set[str] = set()  # names of plugins from entry points
+_REFERENCE = re.compile(r"[^\W\d][\w.]{,200}:[^\W\d][\w.]{,200}")
+_MAIN = "__main__"  # which other processes do not have
+
+
+@dataclass(frozen=True)
+class _Plugin:
+    """A plugin of this process: its module, its version, and its file if `--plugin` names one."""
+
+    module: ModuleType
+    version: str  # the hash of the file, or the name and version of the package
+    file: Path | None = None
+    is_installed: bool = False
+
+
+_LOADED: dict[str, _Plugin] = {}
 
 
 def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
@@ -42,18 +58,25 @@ def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
         ConfigError: there is no such file, it cannot be run, or another module has its name.
     """
     if isinstance(plugin, ModuleType):
-        return _LOADED.setdefault(plugin.__name__, plugin)
+        source = getattr(plugin, "__file__", None) if plugin.__name__ != _MAIN else None
+        version = _hash(Path(source)) if source and Path(source).is_file() else ""
+        return _LOADED.setdefault(plugin.__name__, _Plugin(plugin, version)).module
     file = Path(plugin).resolve()
     name = file.stem
     if file.suffix != ".py" or not name.isidentifier() or not file.is_file():
         raise ConfigError(f"{plugin}: is no plugin; give a Python file with a plain name, such as mine.py")
-    known = _LOADED.get(name) or sys.modules.get(name)
+    known = _LOADED[name].module if name in _LOADED else sys.modules.get(name)
     found = known.__spec__ if known else find_spec(name)
     if found is not None and (found.origin is None or Path(found.origin).resolve() != file):
         raise ConfigError(f"{plugin}: {name} is the name of another module too; rename the file")
-    module = _LOADED.setdefault(name, known or _executed(name, file))
-    _FILES[name] = file
-    return module
+    if name not in _LOADED or _LOADED[name].file is None:
+        version = _LOADED[name].version if name in _LOADED else _hash(file)
+        _LOADED[name] = _Plugin(known or _executed(name, file), version, file)
+    return _LOADED[name].module
+
+
+def _hash(file: Path) -> str:
+    return f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def _executed(name: str, file: Path) -> ModuleType:
@@ -77,23 +100,55 @@ def _executed(name: str, file: Path) -> ModuleType:
 def loaded_plugins() -> tuple[str, ...]:
     """Name the plugins of this process for `load_again`: files by their paths, modules by their names."""
     return tuple(
-        str(_FILES.get(name, module.__name__))
-        for name, module in _LOADED.items()
-        if name != "__main__"  # which other processes do not have
+        str(plugin.file or name)
+        for name, plugin in _LOADED.items()
+        if name != _MAIN and not plugin.is_installed  # which every process finds by itself
     )
+
+
+def load_again(plugins: Iterable[str]) -> None:
+    """Load the plugins of the process that started this one."""
+    for each in plugins:
+        load_plugin(each if each.endswith(".py") else import_module(each))
 
 
 def plugin_options(parts: Iterable[str]) -> list[str]:
     """Return the options of a command that needs these parts, `PLUGIN:NAME`; none for installed packages."""
-    names = dict.fromkeys(each.partition(":")[0] for each in parts)
-    files = [name for name in names if name.isidentifier() and name not in _INSTALLED]
+    names = dict.fromkeys(map(plugin_of, parts))
+    installed = {name for name, plugin in _LOADED.items() if plugin.is_installed}
+    files = [name for name in names if name.isidentifier() and name not in installed]
     return [word for name in files for word in ("--plugin", f"{name}.py")]
 
 
-def load_again(plugins: tuple[str, ...]) -> None:
-    """Load the plugins of another process of this training."""
-    for each in plugins:
-        load_plugin(each if each.endswith(".py") else import_module(each))
+def plugin_of(reference: str) -> str:
+    """Return the plugin of a part, `PLUGIN:NAME`."""
+    return reference.partition(":")[0]
+
+
+def plugin_versions(parts: Iterable[str]) -> tuple[str, ...]:
+    """Return the name and version of each plugin of some parts, for example `mine sha256:09ab...`."""
+    plugins = {name: _find(name) for name in map(plugin_of, parts)}
+    return tuple(f"{name} {each.version}" for name, each in plugins.items() if each and each.version)
+
+
+def changed_plugins(parts: Iterable[str], versions: Sequence[str]) -> str | None:
+    """Return a sentence about plugins that have changed since `versions`; None: no plugin has.
+
+    Args:
+        parts: parts that are used, `PLUGIN:NAME`.
+        versions: as `plugin_versions` returned them when a model was trained; one that is missing is unknown.
+    """
+    before = dict(each.split(" ", 1) for each in versions)
+    now = dict(each.split(" ", 1) for each in plugin_versions(parts))
+    changed = [name for name, version in now.items() if before.get(name, version) != version]
+    if not changed:
+        return None
+    names = ", ".join(f"{name} ({_short(before[name])} then, {_short(now[name])} here)" for name in changed)
+    return f"the code of a plugin was changed after the training: {names}; results may differ"
+
+
+def _short(version: str) -> str:
+    return version[:15] if version.startswith("sha256:") else version
 
 
 def part(reference: str, key: str) -> Any:  # noqa: ANN401
@@ -107,13 +162,13 @@ def part(reference: str, key: str) -> Any:  # noqa: ANN401
         ConfigError: there is no such plugin in this process, or it has no such part.
     """
     name, _, path = reference.partition(":")
-    module = _LOADED.get(name) or _installed(name)
-    if module is None:
+    plugin = _find(name)
+    if plugin is None:
         raise ConfigError(
             f"{key}={reference}: no plugin {name!r} is loaded; give --plugin {name}.py (in Python "
             "heedful.load_plugin), or install the package that has it"
         )
-    value: Any = module
+    value: Any = plugin.module
     for each in path.split("."):
         known = [other for other in getattr(value, "__dict__", {}) if not other.startswith("_")]
         if each not in known:
@@ -134,27 +189,92 @@ def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
     if "<" in name:
         raise ConfigError(f"{key}={value!r}: give a class or a function of a module (a file), or its name")
     module = sys.modules[value.__module__]
-    names = [each for each, loaded in _LOADED.items() if loaded is module]
+    names = [each for each, loaded in _LOADED.items() if loaded.module is module]
     reference = f"{names[0] if names else load_plugin(module).__name__}:{name}"
     if part(reference, key) is not value:
         raise ConfigError(f"{key}={value!r}: its module has another part of this name")
     return reference
 
 
-def _installed(name: str) -> ModuleType | None:
-    """Return the plugin of an installed package.
+class PluginFunction:
+    """A function of a plugin that checks each of its results."""
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, returns: str, is_right: Callable[[Any, Any], bool]
+    ) -> None:
+        update_wrapper(self, function)
+        self._function, self._name = function, name
+        self._returns, self._is_right = returns, is_right
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        """Call the function.
+
+        Raises:
+            ConfigError: it returned something else than it must.
+        """
+        result = self._function(*arguments, **keywords)
+        if not self._is_right(result, arguments[0]):
+            raise ConfigError(f"{self._name}: returned {shown(result)}; return {self._returns}")
+        return result
+
+
+def check_arguments(value: Any, name: str, arguments: str) -> None:  # noqa: ANN401
+    """Check that a part is a function, and that it takes these arguments.
+
+    Args:
+        value: the part.
+        name: the setting and the part, for the message.
+        arguments: as in a definition, such as "model, batch", or "lengths, *, seed".
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    positional, _, keywords = arguments.partition(", *, ")
+    try:
+        signature(value).bind(
+            *filter(None, positional.split(", ")), **dict.fromkeys(filter(None, keywords.split(", ")))
+        )
+    except ValueError:  # a builtin without a signature
+        return
+    except TypeError as error:
+        raise ConfigError(f"{name}: must be a function of ({arguments}): {error}") from error
+
+
+def function_part(
+    reference: str, key: str, arguments: str, *, returns: str, is_right: Callable[[Any, Any], bool]
+) -> PluginFunction:
+    """Return the function that `PLUGIN:NAME` names; each call checks what it returns.
+
+    Args:
+        reference: as for `part`.
+        key: as for `part`.
+        arguments: as for `check_arguments`.
+        returns: what it must return, in words.
+        is_right: whether it did: a function of the result and of the first argument.
+
+    Raises:
+        ConfigError: as `part`, or it takes other arguments.
+    """
+    value, name = part(reference, key), f"{key}={reference}"
+    check_arguments(value, name, arguments)
+    return PluginFunction(value, name, returns, is_right)
+
+
+def _find(name: str) -> _Plugin | None:
+    """Return a plugin that is loaded, or load the one of an installed package; None: there is none.
 
     Raises:
         ConfigError: it cannot be imported.
     """
+    if name in _LOADED:
+        return _LOADED[name]
     from importlib.metadata import entry_points  # slow to import, and needed for plugins alone
 
     for each in entry_points(group=ENTRY_POINTS, name=name):
         try:
-            _LOADED[name] = each.load()
-            _INSTALLED.add(name)
-            return _LOADED[name]
-        except (ImportError, AttributeError) as error:
+            version = f"{each.dist.name} {each.dist.version}" if each.dist else ""
+            return _LOADED.setdefault(name, _Plugin(each.load(), version, is_installed=True))
+        except Exception as error:
             raise ConfigError(f"plugin {name!r}: cannot import {each.value}: {error}") from error
     return None
 
@@ -176,3 +296,5 @@ PartName = Annotated[
     AfterValidator(_check_form),
     WithJsonSchema({"type": "string", "format": "plugin"}),
 ]
+# What `plugin_versions` returns for a plugin.
+PluginVersion = Annotated[str, Field(pattern=r"^[^\W\d][\w.]* [\w.-]+[: ][\w.+!-]+$", max_length=300)]

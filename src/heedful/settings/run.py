@@ -26,7 +26,7 @@ from heedful.settings.options import (
     TrainingRequest,
     options_of,
 )
-from heedful.settings.plugins import PartName
+from heedful.settings.plugins import PartName, PluginVersion, plugin_versions
 from heedful.settings.section import (
     Count,
     NonNegativeFactor,
@@ -87,7 +87,7 @@ class TokenizerConfig(Section):
         default=True, description="End each source with the end token; OpenNMT-py's models do without."
     )
     bundle: str | None = Field(
-        None, description="Bundle or run whose vocabulary is used, with its language tags; none: a new one."
+        None, description="Bundle or run that gives the vocabulary, with its language tags; none: a new one."
     )
 
 
@@ -140,7 +140,7 @@ class DataConfig(Section):
         "left out.",
     )
     cache_dir: str | None = Field(
-        None, description="Directory of prepared corpora; none: that of the user's caches."
+        None, description="Directory of prepared corpora; none: in the user's caches."
     )
     filters: tuple[PartName, ...] = Field(
         (),
@@ -173,7 +173,7 @@ class DataConfig(Section):
 
     @property
     def first_text(self) -> tuple[str | None, str | None]:
-        """The names of the files of source and target; of several corpora, those of the first."""
+        """The names of the files of source and target; if there are several corpora, of the first."""
         first = self.corpora[0] if self.corpora else self
         return first.src, first.tgt
 
@@ -351,9 +351,9 @@ class TrainConfig(Section):
         "auto", description="Compile the layers by torch.compile; auto: on a GPU, where it works."
     )
     kernels: Literal["auto", "native", "torch"] = Field(
-        "auto", description="Kernels on a CPU; auto: those of the native library where it is available."
+        "auto", description="Kernels on a CPU; auto: native where the native library is available."
     )
-    threads: Count = Field(0, description="CPU threads; 0: as many as there are cores.")
+    threads: Count = Field(0, description="CPU threads; 0: one for each core.")
     processes: Count = Field(
         0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
     )
@@ -366,6 +366,11 @@ class TrainConfig(Section):
         (), description='Prefixes of the names of weights that stay as they are, such as "encoder.".'
     )
     log_every_steps: Positive = Field(50, description="Steps between lines of the log.")
+    plugin_versions: tuple[PluginVersion, ...] = Field(
+        (),
+        description="Plugins of the training, each with the hash of its file or the version of its package. "
+        "Training writes them; a warning says when the code is another.",
+    )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -514,6 +519,11 @@ class Config(Section):
         ]
         return [(key, value) for key, value in values if value and ":" in value]
 
+    def with_plugin_versions(self) -> Self:
+        """Return the settings with the versions of the plugins that are loaded in this process."""
+        versions = plugin_versions(name for _, name in self.plugged)
+        return self.replace(train=self.train.replace(plugin_versions=versions)) if versions else self
+
     @model_validator(mode="after")
     def _check_sections(self) -> Self:
         if self.model.tied in SHARED_EMBEDDINGS and not self.tokenizer.joint:
@@ -524,15 +534,6 @@ class Config(Section):
             )
         if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):
             raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be set")
-        if self.lora.rank and self.train.init is None:
-            raise ValueError(
-                f"lora.rank={self.lora.rank} adapts a trained model: "
-                "give --init BUNDLE (train.init), or lora.rank=0"
-            )
-        if self.schedule.peak == 0.0 and self.train.init is None:
-            raise ValueError(
-                'schedule.peak="auto" is for a trained model: give --init BUNDLE (train.init), or a number'
-            )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)
             for each in value if isinstance(value, tuple) else (value,):

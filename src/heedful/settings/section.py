@@ -141,7 +141,7 @@ def whole_keys(kind: type[Section]) -> list[str]:
 
 
 def _known_keys(kind: type[Section], sections: Sequence[str]) -> Mapping[str, object]:
-    """Return the fields of a section inside another; those of a table in a list have a number before them."""
+    """Return the fields of a section inside another; a table in a list has a number before its fields."""
     for name in sections:
         if name in kind.model_fields:
             annotation = kind.model_fields[name].annotation

@@ -12,8 +12,8 @@
 Nothing in it is code, and nothing is executed when it is read.
 """
 
-import hashlib
 import json
+import logging
 import math
 import shutil
 import sys
@@ -21,26 +21,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from heedful.errors import BundleError, ConfigError
-from heedful.runtime.durable import (
-    backup_path,
-    put_file_in_place,
-    put_in_place,
-    restore_backup,
-    why_not_written,
-    writing_at,
-)
+from heedful.errors import BundleError, ConfigError, OptionError
+from heedful.runtime.durable import put_in_place, restore_backup, why_not_written, writing_at
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
-from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
+from heedful.settings.parsing import shown
+from heedful.settings.plugins import changed_plugins
 from heedful.settings.run import Config
 from heedful.storage.calibration import Calibration
+from heedful.storage.description import (
+    CARD_FILE,
+    CONFIG_FILE,
+    FORMAT_VERSION,
+    WEIGHTS_FILE,
+    Description,
+    file_sha256,
+    read_description,
+    resolve_bundle,
+)
 from heedful.storage.weights_file import (
     SafetensorsArrays,
     Shape,
@@ -58,12 +63,8 @@ if TYPE_CHECKING:
 
     from heedful.model.transformer import Transformer
 
-FORMAT_VERSION = 1
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-CARD_FILE = "README.md"
-_CHANGES = "changed_parts"  # the key of their names in config.json
 _BLOCK = 2**22  # weights that are written at a time
+_log = logging.getLogger("heedful.model")
 
 
 Changes = list[tuple[int, int]]  # of weights
@@ -83,12 +84,12 @@ class Bundle:
     >>> model = bundle.model  # a torch module, in evaluation mode
 
     Attributes:
-        config: of the run.
-        tokenizers: of source and target.
+        config: all settings of the run.
+        tokenizers: the tokenizers of source and target.
         network: the model in memory, or as it is stored, which needs no torch until `model` is used.
         path: the directory that it was read from.
-        scores: of the validation set, at the time of saving.
-        calibration: of its confidence; None: it has none.
+        scores: the scores of the validation text, when it was saved.
+        calibration: how its confidence is computed; None: it has none.
     """
 
     config: Config
@@ -112,12 +113,6 @@ class Bundle:
     def model(self) -> "Transformer":
         """The model; a stored one is built the first time, in evaluation mode and float32."""
         return self.network.model if isinstance(self.network, StoredModel) else self.network
-
-    @property
-    def current_network(self) -> "Transformer | StoredModel":
-        """The model that computes: once `model` was used, that one, since it may have been changed."""
-        is_used = isinstance(self.network, StoredModel) and "model" in vars(self.network)
-        return self.model if is_used else self.network
 
     @property
     def changes(self) -> "Changes":
@@ -144,9 +139,9 @@ class StoredModel:
         """Compare the file with a configuration, by its header alone: nothing is read or built before.
 
         Args:
-            file: of the weights.
-            config: of the model.
-            shapes: of the weights by name; None: as the configuration says.
+            file: the safetensors file.
+            config: the architecture.
+            shapes: the shape of each weight by its name; None: as the configuration says.
 
         Raises:
             BundleError: it cannot be read, or does not belong to the configuration.
@@ -177,6 +172,11 @@ class StoredModel:
             )
         return weight
 
+    @property
+    def in_use(self) -> "Transformer | StoredModel":
+        """The model in torch once it was used, since it may have been changed; until then this one."""
+        return self.model if "model" in vars(self) else self
+
     @cached_property
     def model(self) -> "Transformer":
         """The model in torch, in evaluation mode, with copies of the weights."""
@@ -198,56 +198,6 @@ def _is_constant(weight: NDArray[np.float32]) -> bool:
     return weight.size > 1 and bool((weight[0] == first).all()) and bool((weight == first).all())
 
 
-def resolve_bundle(path: Path | str) -> Path:
-    """Return the bundle meant by RUN: the run's `best/`, else its `last/`, else the directory itself.
-
-    For the moment in which a bundle takes the place of another, it is the other one.
-
-    Raises:
-        BundleError: there is no bundle there.
-    """
-    path = Path(path)
-    best, last = path / "best", path / "last"
-    for candidate in (best, backup_path(best), last, backup_path(last), path):
-        if (candidate / CONFIG_FILE).is_file():
-            return candidate
-    if (path / "config.toml").is_file():
-        raise BundleError(f"{path}: this run has no bundle yet; wait for its first validation")
-    reason = "holds no bundle" if path.is_dir() else "no such directory"
-    raise BundleError(f"{path}: {reason}; give a run directory or a bundle (a directory with {CONFIG_FILE})")
-
-
-def bundle_file_names(path: Path) -> list[str]:
-    """Name the files that make up a bundle, from what its config.json says; none of the others need be there.
-
-    Raises:
-        BundleError: config.json is missing, damaged, or of a newer format.
-    """
-    listed = _read_description(path)["sha256"].keys() - {"settings"}
-    return [CONFIG_FILE, *sorted(listed), CARD_FILE]
-
-
-def add_file(path: Path, name: str, content: bytes) -> Path:
-    """Add a file to a bundle, or replace it, with its checksum; return the file's path.
-
-    The bundle is whole at every moment: without that file until it is there.
-
-    Raises:
-        BundleError: config.json is missing, damaged, or of a newer format, or something cannot be written.
-    """
-    description, file = _read_description(path), path / name
-    checksums = description["sha256"]
-    try:
-        if checksums.pop(name, None) is not None:
-            put_file_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
-        put_file_in_place(file, content)
-        checksums[name] = file_sha256(file)
-        put_file_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
-    except OSError as error:
-        raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
-    return file
-
-
 @checked
 def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundle:
     """Read a bundle, or the bundle of a run; of its weights, the names and shapes alone.
@@ -259,74 +209,112 @@ def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundl
     the same model from the configuration, or give it.
 
     Args:
-        path: of the bundle or run.
+        path: the directory of the bundle or run.
         into: a model of the same configuration and code, which gets the weights; None: heedful builds it.
 
     Raises:
         BundleError: it is missing, incomplete, altered, of a newer format, of a model with other code, or has
             no tokenizer.
     """
-    path = resolve_bundle(path)
-    description, config = _read_checked(path)
-    if not TokenizerPair.is_among(description["sha256"]):
+    found = _read(path)
+    if not found.has_tokenizers:
         raise BundleError(
-            f"{path}: this bundle has no tokenizer; it works on ids, with heedful.load_model in Python, "
-            "or import it again with --src-vocab and --tgt-vocab"
+            f"{found.path}: this bundle has no tokenizer; it works on ids, with heedful.load_model in "
+            "Python, or import it again with --src-vocab and --tgt-vocab"
         )
-    tokenizers = load_tokenizers(path, config)
-    return Bundle(
-        config,
-        tokenizers,
-        _network(path, config.model, description, into),
-        path,
-        description["scores"],
-        _calibration(path, description),
-    )
+    tokenizers = load_tokenizers(found.path, found.config)
+    network = found.network if into is None else _loaded_into(into, found)
+    return Bundle(found.config, tokenizers, network, found.path, found.scores, found.calibration)
 
 
 @dataclass(frozen=True)
 class BundleContents:
-    """A bundle as far as any has it: its tokenizers, if there are some, are not read yet."""
+    """A bundle as it is stored, with or without tokenizers.
 
-    config: Config
-    network: StoredModel
+    Attributes:
+        path: the directory of the bundle.
+        config: all settings of the run.
+        scores: the scores of the validation text.
+        changed_parts: names of parts of the model that are not heedful's own.
+        calibration: how its confidence is computed; None: it has none.
+        has_tokenizers: whether it has tokenizers, which are not read yet.
+    """
+
     path: Path
+    config: Config
     scores: Mapping[str, float]
-    has_tokenizers: bool
+    changed_parts: Mapping[str, str]
     calibration: Calibration | None
+    has_tokenizers: bool
 
-    @property
-    def model(self) -> "Transformer":
-        """The model, built the first time, in evaluation mode."""
-        return self.network.model
+    @cached_property
+    def network(self) -> "StoredModel":
+        """The weights, if the model that is built here is the one that was saved.
+
+        Raises:
+            BundleError: it is another one: other classes, methods, functions or shapes.
+        """
+        config, file = self.config.model, self.path / WEIGHTS_FILE
+        if not self.changed_parts:
+            return StoredModel(file, config)
+        if config.plugged or "heedful.model" in sys.modules:  # otherwise, nothing here can have changed it
+            from heedful.ops.changes import changes_by_code
+            from heedful.storage.torch_weights import meta_model
+
+            try:
+                found = changes_by_code(config)
+            except ConfigError as error:
+                raise BundleError(f"{self.path}: {error}") from error
+            if found == self.changed_parts:
+                if change := changed_plugins(config.plugged.values(), self.config.train.plugin_versions):
+                    _log.warning("%s: %s", self.path, change)
+                weights = meta_model(config).named_parameters()
+                return StoredModel(file, config, {each: tuple(weight.shape) for each, weight in weights})
+        name, value = next(iter(self.changed_parts.items()))
+        raise BundleError(
+            f"{self.path}: its model has a part that is not heedful's own ({shown(name)}: {shown(value)}), "
+            "and a bundle holds no code; build the model by the same code, then call load_bundle(path, "
+            "into=model)"
+        )
 
 
 def read_bundle(path: Path | str) -> BundleContents:
-    """Read a bundle with or without tokenizers, or the bundle of a run, for who wants to know what it holds.
+    """Read a bundle with or without tokenizers, or the bundle of a run, and check all of it.
 
     Raises:
         BundleError: it is missing, incomplete, altered, or of a newer format.
     """
+    found = _read(path)
+    _ = found.network  # compares the weights with the configuration
+    return found
+
+
+def _read(path: Path | str) -> BundleContents:
+    """Read config.json, and compare every file with its checksum."""
     path = resolve_bundle(path)
-    description, config = _read_checked(path)
-    network = _stored_model(path, config.model, description)
-    has_tokenizers = TokenizerPair.is_among(description["sha256"])
-    calibration = _calibration(path, description)
-    return BundleContents(config, network, path, description["scores"], has_tokenizers, calibration)
-
-
-def stored_scores(path: Path | str) -> dict[str, float]:
-    """Read the validation scores of a bundle, or of the bundle of a run, and nothing else.
-
-    Raises:
-        BundleError: config.json is missing, damaged, or of a newer format.
-    """
-    scores: dict[str, float] = _read_description(resolve_bundle(path))["scores"]
-    return scores
+    description, file = read_description(path), path / CONFIG_FILE
+    description.check(path)
+    try:
+        config = Config(**description.config)
+        for key in ("src_vocab_size", "tgt_vocab_size"):
+            if not getattr(config.model, key):
+                raise ValueError(f"model.{key}=0: must be at least 1 in a trained model")
+        saved = description.calibration
+        calibration = None if saved is None else Calibration.read(saved)
+    except (ConfigError, ValueError) as error:
+        raise BundleError(f"{file}: {error}") from None
+    return BundleContents(
+        path,
+        config,
+        description.scores,
+        description.changed_parts or {},
+        calibration,
+        TokenizerPair.is_among(description.files),
+    )
 
 
 def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
-    """Read the tokenizers of a bundle, all of whose ids the model has.
+    """Read the tokenizers of a bundle, and check that the model has all of their ids.
 
     Raises:
         BundleError: they have more ids than the model of that configuration.
@@ -362,55 +350,30 @@ def load_model(
     Raises:
         BundleError: it is missing, incomplete, altered, of a newer format, or of a model with other code.
     """
-    path = resolve_bundle(path)
-    description, config = _read_checked(path)
-    network = _network(path, config.model, description, into)
-    model = network.model if isinstance(network, StoredModel) else network
-    return model if dtype is None else model.to(dtype)
+    found = _read(path)
+    model = found.network.model if into is None else _loaded_into(into, found)
+    if dtype is None:
+        return model
+    if not getattr(dtype, "is_floating_point", False):
+        raise OptionError(f"dtype={dtype!r}: must be a torch.dtype of floats, such as torch.float64")
+    return model.to(dtype)
 
 
-def _network(
-    path: Path, config: ModelConfig, description: Mapping[str, Any], into: "Transformer | None"
-) -> "Transformer | StoredModel":
-    if into is None:
-        return _stored_model(path, config, description)
+def _loaded_into(model: "Transformer", found: BundleContents) -> "Transformer":
     from heedful.storage.torch_weights import load_weights, read_safetensors
 
-    file = path / WEIGHTS_FILE
-    if into.config != config:
-        raise BundleError(f"{path}: its model has another configuration than the model that it is read into")
+    file = found.path / WEIGHTS_FILE
+    if getattr(model, "config", None) != found.config.model:
+        raise BundleError(
+            f"{found.path}: its model has another configuration than the model that it is read into"
+        )
+    if change := changed_plugins(model.config.plugged.values(), found.config.train.plugin_versions):
+        _log.warning("%s: %s", found.path, change)
     try:
-        load_weights(into, read_safetensors(file), file)
+        load_weights(model, read_safetensors(file), file)
     except ValueError as error:
         raise BundleError(f"{file}: {error}; copy the bundle again") from None
-    return into.eval()
-
-
-def _stored_model(path: Path, config: ModelConfig, description: Mapping[str, Any]) -> StoredModel:
-    """Return the model of a bundle, if what is built here is what was saved.
-
-    Raises:
-        BundleError: it is not: other classes, methods or functions.
-    """
-    file, changes = path / WEIGHTS_FILE, description.get(_CHANGES)
-    if not changes:
-        return StoredModel(file, config)
-    name, value = next(iter(changes.items()))
-    if config.plugged or "heedful.model" in sys.modules:  # otherwise, nothing here can have changed it
-        from heedful.ops.changes import changes_by_code
-        from heedful.storage.torch_weights import meta_model
-
-        try:
-            found = changes_by_code(config)
-        except ConfigError as error:
-            raise BundleError(f"{path}: {error}") from error
-        if found == changes:
-            weights = meta_model(config).named_parameters()
-            return StoredModel(file, config, {each: tuple(weight.shape) for each, weight in weights})
-    raise BundleError(
-        f"{path}: its model has a part that is not heedful's own ({shown(name)}: {shown(value)}), and a "
-        "bundle holds no code; build the model by the same code, then call load_bundle(path, into=model)"
-    )
+    return model.eval()
 
 
 @checked
@@ -430,10 +393,10 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str = "") -> None:
     """
     from heedful.storage.torch_weights import unique_weights
 
-    more = {"scores": dict(bundle.scores)} | _changes(bundle.model)
-    if bundle.calibration is not None:
-        more["calibration"] = bundle.calibration.as_json()
-    save_weights(unique_weights(bundle.model), bundle.config, bundle.tokenizers, path, card=card, more=more)
+    save_weights(
+        unique_weights(bundle.model), bundle.config, bundle.tokenizers, path,
+        card=card, scores=bundle.scores, calibration=bundle.calibration, changed_parts=_changes(bundle.model),
+    )  # fmt: skip
 
 
 @checked
@@ -444,15 +407,13 @@ def save_model(model: "Transformer", config: Config, path: Path | str, *, card: 
     """
     from heedful.storage.torch_weights import unique_weights
 
-    more = {"scores": {}} | _changes(model)
-    save_weights(unique_weights(model), config, None, path, card=card, more=more)
+    save_weights(unique_weights(model), config, None, path, card=card, changed_parts=_changes(model))
 
 
-def _changes(model: "Transformer") -> dict[str, Any]:
+def _changes(model: "Transformer") -> dict[str, str]:
     from heedful.ops.changes import changed_parts
 
-    changes = changed_parts(model)
-    return {_CHANGES: changes} if changes else {}
+    return changed_parts(model)
 
 
 def save_weights(
@@ -462,20 +423,26 @@ def save_weights(
     path: Path | str,
     *,
     card: str,
-    more: Mapping[str, Any] = {"scores": {}},
+    scores: Mapping[str, float] = MappingProxyType({}),
+    calibration: Calibration | None = None,
+    changed_parts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write a bundle of weights that may be read one at a time; otherwise as `save_bundle`.
 
     Args:
         weights: by the names of `weight_shapes`, a shared matrix under its first name; only one of them
             need be in memory, unless the model has parts that are not heedful's own.
-        config: of the bundle.
+        config: all settings of the run.
         tokenizers: None: the model works on ids.
         path: the directory to make; one that exists is replaced.
         card: the text of the model card.
-        more: the settings besides the configuration.
+        scores: the scores of the validation text.
+        calibration: how the confidence is computed.
+        changed_parts: names of parts of the model that are not heedful's own.
     """
-    path, settings = Path(path), {"config": config.model_dump(), **more}
+    path = Path(path)
+    if not config.train.plugin_versions:
+        config = config.with_plugin_versions()
     temporary = writing_at(path)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -484,17 +451,20 @@ def save_weights(
         if tokenizers is not None:
             tokenizers.save(temporary)
         shapes = weight_shapes(config.model)
-        if _CHANGES in more:
+        if changed_parts:
             shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
         _write_weights(weights, shapes, temporary / WEIGHTS_FILE)
         # A path that it names may be no UTF-8.
         (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
         files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
-        checksums = {name: file_sha256(temporary / name) for name in files} | {
-            "settings": settings_sha256(settings)
-        }
-        description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
-        (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        Description(
+            format_version=FORMAT_VERSION,
+            config=config.model_dump(),
+            scores=dict(scores),
+            changed_parts=dict(changed_parts) or None,
+            calibration=None if calibration is None else calibration.as_json(),
+            sha256={name: file_sha256(temporary / name) for name in files},
+        ).write(temporary)
         _keep_what_others_wrote(path, temporary)
         put_in_place(temporary, path)
     except BaseException as error:  # of a weight that is read only now, or of the keyboard, too
@@ -538,108 +508,3 @@ def _keep_what_others_wrote(path: Path, temporary: Path) -> None:
             shutil.copy2(other, temporary, follow_symlinks=False)
         elif not is_own:
             shutil.copytree(other, temporary / other.name, symlinks=True)
-
-
-def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
-    """Read what a bundle says of itself, and compare every file with its checksum."""
-    description = _read_description(path)
-    checksums = dict(description["sha256"])
-    if checksums.pop("settings", None) != settings_sha256(_settings(description)):
-        raise BundleError(f"{path / CONFIG_FILE}: altered (checksum differs); copy the bundle again")
-    for name, expected in checksums.items():
-        if not (path / name).is_file():
-            raise BundleError(f"{path / name}: missing; the bundle is incomplete, copy it again")
-        try:
-            digest = file_sha256(path / name)
-        except OSError as error:
-            raise BundleError(f"{path / name}: cannot be read ({error.strerror})") from None
-        if digest != expected:
-            raise BundleError(
-                f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
-            )
-    try:
-        config = Config(**description["config"])
-    except ConfigError as error:
-        raise BundleError(f"{path / CONFIG_FILE}: {error}") from None
-    for key in ("src_vocab_size", "tgt_vocab_size"):
-        if not getattr(config.model, key):
-            raise BundleError(f"{path / CONFIG_FILE}: model.{key}=0: must be at least 1 in a trained model")
-    return description, config
-
-
-def _settings(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the checksum of the settings is of."""
-    keys = ("config", "scores", "calibration", _CHANGES)
-    return {key: description[key] for key in keys if key in description}
-
-
-def _calibration(path: Path, description: Mapping[str, Any]) -> Calibration | None:
-    if "calibration" not in description:
-        return None
-    try:
-        return Calibration.read(description["calibration"])
-    except ValueError as error:
-        raise BundleError(
-            f"{path / CONFIG_FILE}: calibration: {error}; copy the bundle again, or calibrate it again"
-        ) from None
-
-
-def store_calibration(path: Path, calibration: Calibration) -> None:
-    """Write a calibration into a bundle, whose config.json alone is replaced, as a whole or not at all.
-
-    Args:
-        path: of the bundle itself.
-        calibration: takes the place of another one.
-
-    Raises:
-        BundleError: there is no bundle, or it cannot be written.
-    """
-    description = _read_description(path) | {"calibration": calibration.as_json()}
-    description["sha256"] = description["sha256"] | {"settings": settings_sha256(_settings(description))}
-    try:
-        put_file_in_place(path / CONFIG_FILE, json.dumps(description, indent=2) + "\n")
-    except OSError as error:
-        raise BundleError(f"{path / CONFIG_FILE}: cannot be written: {why_not_written(error)}") from error
-
-
-def file_sha256(file: Path) -> str:
-    """Return the checksum that bundles and checkpoints keep of each of their files, in hexadecimal."""
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    file = path / CONFIG_FILE
-    try:
-        description = parse_json(read_limited(file))
-    except ValueError as error:
-        raise BundleError(f"{file}: truncated or altered ({error}); copy it again") from None
-    except OSError as error:
-        raise BundleError(f"{file}: {error.strerror}") from None
-    version = description.get("format_version", 0) if isinstance(description, dict) else 0
-    if not isinstance(description, dict) or not is_whole(version, least=FORMAT_VERSION):
-        raise BundleError(f"{file}: truncated or altered (not a bundle's {CONFIG_FILE}); copy it again")
-    if version > FORMAT_VERSION:
-        raise BundleError(
-            f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
-        )
-    for name in ("config", "scores", "sha256"):
-        if not isinstance(description.get(name), dict):
-            raise BundleError(f"{file}: altered ({name!r} is missing); copy the bundle again")
-    changes = description.get(_CHANGES, {})
-    if not (isinstance(changes, dict) and all(isinstance(each, str) for each in changes.values())):
-        raise BundleError(f"{file}: altered ({_CHANGES!r} has no names of parts); copy the bundle again")
-    for name in description["sha256"]:
-        if not is_plain_name(name):
-            raise BundleError(
-                f"{file}: altered ({shown(name)} is not the name of a file in it); copy the bundle again"
-            )
-    for name, score in description["scores"].items():
-        if not (isinstance(score, float) or is_whole(score, least=-MAX_WHOLE)):
-            raise BundleError(f"{file}: scores.{name}={shown(score)} is not a number; copy the bundle again")
-    return description
-
-
-def settings_sha256(settings: Mapping[str, Any]) -> str:
-    """Return the checksum of a bundle's settings, in hexadecimal."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

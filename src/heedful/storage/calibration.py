@@ -13,23 +13,26 @@ sentence is what carries over to other text: there each single probability is to
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, Strict, TypeAdapter, ValidationError
 
-from heedful.settings.parsing import Json, is_whole, shown
+from heedful.settings.parsing import MAX_WHOLE
 
 KINDS = ("sentence", "word", "token")
 NUM_FEATURES = {"sentence": 2, "word": 3, "token": 3}
 _STEEPEST = 500.0  # the exponential of more is no number of 64 bits
+_Number = Annotated[float, Strict(), Field(ge=-(2**31), le=2**31)]
+_Count = Annotated[int, Strict(), Field(ge=0, le=MAX_WHOLE)]
 
 
 def sentence_features(log_probs: Sequence[float]) -> NDArray[np.float64]:
     """Return the features (2,) of an output: the mean probability of its tokens, the log of their number.
 
     Args:
-        log_probs: of each token that the decoder writes, at least one; with the end token.
+        log_probs: the log-probability of each token of the output, the end token included; at least one.
     """
     return np.array([np.exp(log_probs).mean(), math.log(len(log_probs))])
 
@@ -39,7 +42,7 @@ def part_features(parts: Sequence[float], log_probs: Sequence[float]) -> NDArray
 
     Args:
         parts: the log-probability of each word or token.
-        log_probs: of each token of the output, as for `sentence_features`.
+        log_probs: as for `sentence_features`.
     """
     probs = np.exp(np.asarray(parts, dtype=np.float64))
     return np.stack([probs, probs**2, np.full(len(probs), np.exp(log_probs).mean())], axis=1)
@@ -49,8 +52,8 @@ def part_features(parts: Sequence[float], log_probs: Sequence[float]) -> NDArray
 class LogisticCurve:
     """A logistic regression: the probability is 1 / (1 + exp(-(intercept + coefficients · features)))."""
 
-    intercept: float
-    coefficients: tuple[float, ...]
+    intercept: _Number
+    coefficients: tuple[_Number, ...]
 
     def __call__(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the probabilities (...) of features (..., K)."""
@@ -59,79 +62,61 @@ class LogisticCurve:
         return probabilities
 
 
+def _has_features(count: int) -> AfterValidator:
+    def check(curve: LogisticCurve) -> LogisticCurve:
+        if len(curve.coefficients) != count:
+            raise ValueError(f"must have {count} coefficients")
+        return curve
+
+    return AfterValidator(check)
+
+
+def _of_each_kind(numbers: Mapping[str, float]) -> Mapping[str, float]:
+    if numbers.keys() != {*KINDS}:
+        raise ValueError(f"must have {', '.join(KINDS)}")
+    return numbers
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """How the confidence of a model is computed, and the text that says so.
 
     Attributes:
         level: a sentence with a lower chrF is an error.
-        lines: that it was fitted on.
+        lines: the number of lines that it was fitted on.
         errors: how many of them were errors.
-        src_tag: of the language that was translated from, where the model has many.
-        tgt_tag: of the language that was translated into.
-        sentence: of `sentence_features`.
-        word: of `part_features`.
-        token: of `part_features`.
-        ece: the expected calibration error of each of these kinds, by cross-validation.
+        src_tag: the tag of the source language, if the model has several.
+        tgt_tag: the tag of the target language.
+        sentence: the curve over `sentence_features`.
+        word: the curve over `part_features` of words.
+        token: the curve over `part_features` of tokens.
+        ece: the expected calibration error of sentences, words and tokens, by cross-validation.
     """
 
-    level: float
-    lines: int
-    errors: int
-    src_tag: str | None
-    tgt_tag: str | None
-    sentence: LogisticCurve
-    word: LogisticCurve
-    token: LogisticCurve
-    ece: Mapping[str, float]
+    level: _Number
+    lines: _Count
+    errors: _Count
+    src_tag: Annotated[str, Strict()] | None
+    tgt_tag: Annotated[str, Strict()] | None
+    sentence: Annotated[LogisticCurve, _has_features(NUM_FEATURES["sentence"])]
+    word: Annotated[LogisticCurve, _has_features(NUM_FEATURES["word"])]
+    token: Annotated[LogisticCurve, _has_features(NUM_FEATURES["token"])]
+    ece: Annotated[Mapping[str, _Number], AfterValidator(_of_each_kind)]
 
     @classmethod
-    def read(cls, saved: Json) -> Self:
+    def read(cls, saved: Mapping[str, Any]) -> Self:
         """Return a calibration as it is stored.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: a value is missing, or is another than `as_json` gives; it is named.
         """
-        read = saved if isinstance(saved, dict) else {}
-        if not (
-            _is_number(read.get("level")) and all(is_whole(read.get(key)) for key in ("lines", "errors"))
-        ):
-            raise ValueError("no level, or no number of lines")
-        src_tag, tgt_tag = read.get("src_tag"), read.get("tgt_tag")
-        if not all(each is None or isinstance(each, str) for each in (src_tag, tgt_tag)):
-            raise ValueError("its tags are not texts")
-        ece = read.get("ece")
-        if not (isinstance(ece, dict) and ece.keys() == {*KINDS} and all(map(_is_number, ece.values()))):
-            raise ValueError("it has no calibration errors")
-        return cls(
-            level=read["level"],
-            lines=read["lines"],
-            errors=read["errors"],
-            src_tag=src_tag,
-            tgt_tag=tgt_tag,
-            sentence=_curve(read.get("sentence"), "sentence"),
-            word=_curve(read.get("word"), "word"),
-            token=_curve(read.get("token"), "token"),
-            ece=ece,
-        )
+        try:
+            return TypeAdapter(cls).validate_python(saved)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, ("calibration", *first["loc"])))
+            raise ValueError(f"{place}: {first['msg']}; calibrate it again") from None
 
     def as_json(self) -> dict[str, Any]:
         """Return what `read` reads."""
         return asdict(self)
-
-
-def _curve(saved: Json, kind: str) -> LogisticCurve:
-    read = saved if isinstance(saved, dict) else {}
-    numbers = read.get("coefficients")
-    if (
-        not _is_number(read.get("intercept"))
-        or not isinstance(numbers, list | tuple)
-        or len(numbers) != NUM_FEATURES[kind]
-        or not all(map(_is_number, numbers))
-    ):
-        raise ValueError(f"{kind}: {shown(saved)} is no curve of {NUM_FEATURES[kind]} features")
-    return LogisticCurve(read["intercept"], tuple(numbers))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) or is_whole(value, least=-(2**31), most=2**31)

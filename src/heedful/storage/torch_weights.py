@@ -1,4 +1,4 @@
-"""Weights in torch: those of models, copied or assigned, and those of files, read and checked."""
+"""Weights in torch: copied or assigned to models, read from files and checked."""
 
 import argparse
 import re
@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from heedful.errors import BundleError
+from heedful.errors import BundleError, OptionError
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.runtime.threads import apply_threads
@@ -35,6 +35,8 @@ def unique_weights(model: Transformer) -> dict[str, Tensor]:
     Raises:
         BundleError: a module has a buffer in its state, which is no weight and would be lost.
     """
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"model: {type(model).__name__} given: must be a Transformer")
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     if buffers := sorted(model.state_dict().keys() - names):
         raise BundleError(
@@ -57,7 +59,7 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
 
 
 def check_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
-    """Compare weights with those of a model. Raises as `load_weights` does."""
+    """Compare the names and shapes of weights with a model's; raises as `load_weights` does."""
     expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     check_fits(expected, {name: tuple(weight.shape) for name, weight in weights.items()}, origin)
 
@@ -92,11 +94,11 @@ def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
 
 
 def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.float32]]) -> Transformer:
-    """Build a model in evaluation mode, with arrays of its own for weights.
+    """Build a model in evaluation mode, with weights from arrays.
 
     Args:
-        config: of the model.
-        weight: gives the array of each of its weights by name.
+        config: the architecture.
+        weight: a function that returns the array of a weight by its name.
     """
     apply_threads()
     model = meta_model(config)
@@ -152,7 +154,7 @@ def read_pickled(path: Path) -> object:
             warnings.simplefilter("ignore")  # what matters is refused
             # What is not used, such as the state of an optimiser, stays on the disk.
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:  # of any kind: torch has none of its own
+    except Exception as error:  # torch has no exception for it
         raise ValueError(f"not weights that can be read without running code ({_reason(error)})") from error
 
 
@@ -171,7 +173,7 @@ def _reason(error: Exception) -> str:
 
 
 def check_tensors(tensors: Mapping[str, object]) -> None:
-    """Refuse what is not made of usual tensors under usual names, whose numbers all stand in the file.
+    """Refuse anything but usual tensors under usual names, with all of their numbers in the file.
 
     Raises:
         ValueError: one is not; it is named.

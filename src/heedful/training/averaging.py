@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.errors import CheckpointError
 from heedful.model.transformer import Transformer
-from heedful.storage.bundle import WEIGHTS_FILE
+from heedful.storage.description import WEIGHTS_FILE
 from heedful.storage.torch_weights import load_weights, read_safetensors, unique_weights
 
 

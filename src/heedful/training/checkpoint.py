@@ -31,7 +31,7 @@ from heedful.errors import CheckpointError, HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.durable import ASIDE, put_in_place, restore_backup, why_not_written
 from heedful.settings.parsing import is_whole, parse_json, read_limited, shown
-from heedful.storage.bundle import WEIGHTS_FILE, file_sha256
+from heedful.storage.description import WEIGHTS_FILE, file_sha256
 from heedful.storage.torch_weights import (
     check_tensors,
     check_weights,

@@ -194,6 +194,7 @@ def _plugged(name: str, groups: Groups) -> torch.optim.Optimizer:
     kind: Any = plugins.part(name, "optimizer.name")
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
         raise ConfigError(f"optimizer.name={name}: must be a class of optimisers (torch.optim.Optimizer)")
+    plugins.check_arguments(kind, f"optimizer.name={name}", "groups")
     build: Callable[[Groups], torch.optim.Optimizer] = kind
     return build([group for group in groups if group["params"]])
 

@@ -15,8 +15,8 @@ from heedful.decoding.aligner import ALIGNER_FILE, Aligner, guided_loss, learn_a
 from heedful.decoding.alignment import PENULTIMATE
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError
-from heedful.storage import bundle as bundle_module
-from heedful.storage.bundle import Bundle, bundle_file_names, load_bundle
+from heedful.storage.bundle import Bundle, load_bundle
+from heedful.storage.description import add_file, bundle_file_names
 
 
 @pytest.fixture
@@ -146,6 +146,6 @@ def test_one_of_other_weights_is_left_alone_and_one_that_is_no_aligner_refused(s
     (path / "config.json").write_text(json.dumps(description), encoding="utf-8")
     assert Aligner.load(load_bundle(path)) is None
     for content in (b"", (path / "model.safetensors").read_bytes()):
-        bundle_module.add_file(path, ALIGNER_FILE, content)
+        add_file(path, ALIGNER_FILE, content)
         with pytest.raises(BundleError, match="learn it again"):
             Aligner.load(load_bundle(path))

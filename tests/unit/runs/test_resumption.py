@@ -102,6 +102,7 @@ ELSEWHERE = {
     "data.valid_pairs",
     "schedule.warmup_steps",
     "train.init",
+    "train.plugin_versions",
     "valid.validators",
 }
 

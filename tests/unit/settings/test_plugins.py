@@ -1,20 +1,35 @@
 """Parts of plugins: found in files that the user names and in installed packages, and nowhere else."""
 
+import hashlib
 import importlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from heedful import Config, Transformer, load_model, save_model
-from heedful.errors import ConfigError, InteropError
+from heedful.data.batches import plan_epoch, sampler_of
+from heedful.data.cleaning import Pair
+from heedful.data.cleaning.pair import pair_filter
+from heedful.errors import BundleError, ConfigError, InteropError
 from heedful.interop.exporting import refuse_changed
 from heedful.ops.changes import only_in_this_process
 from heedful.settings import plugins
-from heedful.settings.plugins import load_plugin, loaded_plugins, part, plugin_options, reference_to
+from heedful.settings.plugins import (
+    check_arguments,
+    load_plugin,
+    loaded_plugins,
+    part,
+    plugin_options,
+    plugin_versions,
+    reference_to,
+)
 
 ENTRY_POINTS = "[heedful.plugins]\nfancy = pkg_of_a_user.fancy\n"
 CODE = "import json\nfrom .more import Base\n\n\nclass Norm(Base):\n    pass\n"
@@ -22,8 +37,7 @@ CODE = "import json\nfrom .more import Base\n\n\nclass Norm(Base):\n    pass\n"
 
 @pytest.fixture
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, empty in (("_LOADED", {}), ("_FILES", {}), ("_INSTALLED", set())):
-        monkeypatch.setattr(plugins, name, empty)
+    monkeypatch.setattr(plugins, "_LOADED", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = {*sys.modules}
     yield
@@ -54,8 +68,9 @@ def test_a_plugin_of_an_installed_package_is_found_by_its_entry_point() -> None:
     norm = part("fancy:Norm", "model.norm_kind")
     assert norm.__module__ == "pkg_of_a_user.fancy"
     assert reference_to(norm, "model.norm_kind") == "fancy:Norm"
-    assert loaded_plugins() == ("pkg_of_a_user.fancy",)  # its file has a relative import
+    assert loaded_plugins() == ()  # other processes find it by its entry point
     assert plugin_options(["fancy:Norm"]) == []
+    assert plugin_versions(["fancy:Norm", "absent:Norm"]) == ("fancy users 1.0",)
 
 
 @pytest.mark.usefixtures("_installed")
@@ -124,3 +139,113 @@ def test_a_function_of_a_module_is_known_to_other_processes(tmp_path: Path) -> N
         src_vocab_size=9, tgt_vocab_size=9, activation=load_plugin(tmp_path / "own_part.py").cube
     )
     assert only_in_this_process(model) is None
+
+
+FUNCTIONS = """import numpy as np
+
+
+def text(pair):
+    return "yes"
+
+
+def numpys(pair):
+    return np.bool_(True)
+
+
+def nothing():
+    return True
+
+
+def dropping(src, tgt, *, tokens, seed, epoch, bucket_width):
+    return [np.arange(len(src) - 1)]
+
+
+def floats(src, tgt, *, tokens, seed, epoch, bucket_width):
+    return [np.arange(len(src), dtype=float)]
+
+
+def twice(src, tgt, **settings):
+    return [np.arange(len(src)), np.arange(1)]
+
+
+def single(src, tgt, **settings):
+    return [np.array([i]) for i in range(len(src))]
+"""
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_what_a_function_of_a_plugin_returns_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "own_part.py").write_text(FUNCTIONS, "utf-8")
+    load_plugin(tmp_path / "own_part.py")
+    pair = Pair("a", "b")
+    assert pair_filter("own_part:numpys", "data.filters")(pair)
+    with pytest.raises(ConfigError, match=r"data\.filters=own_part:text"):
+        pair_filter("own_part:text", "data.filters")(pair)
+    with pytest.raises(ConfigError, match=r"data\.filters=own_part:nothing"):
+        pair_filter("own_part:nothing", "data.filters")
+    lengths = np.arange(2, 9)
+    settings = {"tokens": 20, "seed": 1, "epoch": 0, "bucket_width": 4}
+    assert len(sampler_of("own_part:single")(lengths, lengths, **settings)) == len(lengths)
+    for name in ("dropping", "floats", "twice"):
+        with pytest.raises(ConfigError, match=rf"batch\.sampler=own_part:{name}"):
+            sampler_of(f"own_part:{name}")(lengths, lengths, **settings)
+
+
+def test_arguments_are_those_of_a_definition() -> None:
+    check_arguments(plan_epoch, "x", "src_lengths, tgt_lengths, *, tokens, seed, epoch, bucket_width")
+    check_arguments(lambda *each: None, "x", "model, batch")
+    check_arguments(dict, "x", "")
+    for value, arguments in ((plan_epoch, "src, tgt"), (lambda: None, "model"), (3, "model")):
+        with pytest.raises(ConfigError, match="x: "):
+            check_arguments(value, "x", arguments)
+
+
+class Shortened(nn.Module):
+    def __init__(self, *arguments: object, **settings: object) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor, *arguments: object, **settings: object) -> torch.Tensor:
+        return x[..., :1]
+
+
+class Argumentless(nn.Module):
+    pass
+
+
+class Unused(nn.Module):
+    def __init__(self, *arguments: object, **settings: object) -> None:
+        super().__init__()
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.parametrize("key", ["attention", "feed_forward", "norm_kind", "positions"])
+@pytest.mark.parametrize("kind", [Shortened, Argumentless, Unused])
+def test_a_layer_of_a_plugin_is_tried(key: str, kind: type[nn.Module]) -> None:
+    state = torch.get_rng_state()
+    with pytest.raises(ConfigError, match=rf"model\.{key}=[\w.]+:{kind.__name__}"):
+        Transformer(src_vocab_size=9, tgt_vocab_size=9, d_model=12, num_heads=2, d_ff=5, **{key: kind})
+    torch.set_rng_state(state)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["os:system", "builtins:eval", "own_part:Name", "../own_part:Name", "own_part.py:Name", "/tmp/x:Name",
+     "a:__import__('os')", "torch.nn:Linear", "a:b" + "c" * 1000],
+)  # fmt: skip
+@pytest.mark.usefixtures("_fresh")
+def test_a_forged_bundle_runs_no_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Transformer(src_vocab_size=9, tgt_vocab_size=9, d_model=12, num_heads=2, d_ff=5)
+    save_model(model, Config(model=model.config), tmp_path / "bundle")
+    file = tmp_path / "bundle" / "config.json"
+    description = json.loads(file.read_text("utf-8"))
+    description["config"]["model"]["attention"] = name
+    description["changed_parts"] = {"model.attention": name}
+    settings = {key: description[key] for key in ("config", "scores", "changed_parts")}
+    text = json.dumps(settings, sort_keys=True).encode()
+    description["sha256"]["settings"] = hashlib.sha256(text).hexdigest()
+    file.write_text(json.dumps(description), "utf-8")
+    for folder in (tmp_path, tmp_path / "bundle"):
+        (folder / "own_part.py").write_text("raise SystemExit('run')", "utf-8")
+    monkeypatch.chdir(tmp_path / "bundle")
+    with pytest.raises(BundleError, match=r"model\.attention"):
+        load_model(tmp_path / "bundle")

@@ -43,7 +43,6 @@ from heedful.settings.run import Config, ScheduleConfig
         ),
         ({"train": {"max_steps": None}}, "one of train.max_steps, train.max_epochs, train.max_minutes must"),
         ({"train": {"keep_checkpoints": 4}}, "train.keep_checkpoints=4 must be at least train.average"),
-        ({"lora": {"rank": 2}}, "lora.rank=2 adapts a trained model: give --init BUNDLE"),
         ({"valid": {"metric": "bleu", "decode_sentences": 0}}, 'valid.metric="bleu" needs valid.decode'),
     ],
 )  # fmt: skip

@@ -14,18 +14,11 @@ from safetensors.torch import load_file, save_file
 from small_models import assert_same_weights, small_config, small_model
 from tiny_bundle import save_memorised
 
-from heedful.errors import BundleError, HeedfulError
+from heedful.errors import BundleError, HeedfulError, OptionError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, TokenizerConfig
-from heedful.storage.bundle import (
-    FORMAT_VERSION,
-    Bundle,
-    load_bundle,
-    load_model,
-    resolve_bundle,
-    save_bundle,
-    save_model,
-)
+from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+from heedful.storage.description import FORMAT_VERSION, resolve_bundle
 from heedful.storage.torch_weights import load_weights
 from heedful.text import TokenizerPair, train_tokenizers
 
@@ -500,3 +493,12 @@ def test_a_model_with_more_tokens_than_its_tokenizer_writes_nothing_for_them(tmp
     size = bundle.tokenizers.tgt.vocab_size
     assert bundle.tokenizers.tgt.decode([size, size + 10**6]) == ""
     assert bundle.tokenizers.tgt.tokens([size + 5]) == [f"<{size + 5}>"]
+
+
+def test_arguments_of_another_type_are_one_line(saved: Path) -> None:
+    with pytest.raises(OptionError, match="dtype='float64'"):
+        load_model(saved, dtype="float64")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="model"):
+        save_model(None, Config(), saved)  # type: ignore[arg-type]
+    with pytest.raises(BundleError, match="configuration"):
+        load_model(saved, into=3)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from tolerances import FLOAT32, assert_close
 
 from heedful.errors import BundleError
 from heedful.model.transformer import Transformer
-from heedful.storage.bundle import WEIGHTS_FILE
+from heedful.storage.description import WEIGHTS_FILE
 from heedful.storage.torch_weights import unique_weights
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
 

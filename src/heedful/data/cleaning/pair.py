@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from heedful.data.files import IsFaulty, plain_name
 from heedful.errors import ConfigError, suggestion
-from heedful.settings.plugins import part
+from heedful.settings.plugins import function_part
 from heedful.text.scripts import UNSPACED
 
 
@@ -85,9 +87,22 @@ class Pair:
         self.sentences = (self.src, self.tgt)
 
 
+def pair_filter(name: str, key: str) -> Callable[[Pair], bool]:
+    """Return the filter of a plugin; `key` names the setting in messages.
+
+    Raises:
+        ConfigError: there is no such function, or it takes no pair. The filter: it did not return a bool.
+    """
+    return function_part(name, key, "pair", returns="True (faulty) or False", is_right=_is_bool)
+
+
+def _is_bool(value: object, _: object) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
 def faulty_by(filters: Sequence[str]) -> IsFaulty:
     """Return a function that says whether a filter of a plugin finds a fault in a source and a target."""
-    checks: list[Callable[[Pair], bool]] = [part(each, "data.filters") for each in filters]
+    checks = [pair_filter(each, "data.filters") for each in filters]
 
     def is_faulty(src: str, tgt: str) -> bool:
         pair = Pair(src, tgt)

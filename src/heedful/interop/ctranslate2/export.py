@@ -25,7 +25,8 @@ from heedful.model.transformer import Decoder, Encoder, Transformer
 from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig
-from heedful.storage.bundle import CARD_FILE, Bundle
+from heedful.storage.bundle import Bundle
+from heedful.storage.description import CARD_FILE
 from heedful.text import (
     HuggingFaceTokenizer,
     MosesTokenizer,

@@ -12,7 +12,8 @@ from pathlib import Path
 from heedful.errors import HubError, MissingExtraError, install_hint
 from heedful.settings.arguments import checked
 from heedful.settings.parsing import parse_json, read_limited
-from heedful.storage.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names, read_bundle, resolve_bundle
+from heedful.storage.bundle import read_bundle
+from heedful.storage.description import CARD_FILE, CONFIG_FILE, bundle_file_names, resolve_bundle
 
 # The files that an importer may read; weights of torch.save only if there are no others.
 _SOURCE_FILES = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt", CARD_FILE)

@@ -1,0 +1,193 @@
+"""What a bundle says of itself: config.json, its schema, and the checksums of the files beside it.
+
+The checksum of the settings is of everything else in config.json, but for the version of the format.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from heedful.errors import BundleError
+from heedful.runtime.durable import backup_path, put_file_in_place, why_not_written
+from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
+from heedful.storage.calibration import Calibration
+
+FORMAT_VERSION = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CARD_FILE = "README.md"
+_SETTINGS = "settings"  # among the checksums
+
+
+def _check_name(name: str) -> str:
+    if not is_plain_name(name):
+        raise ValueError(f"{shown(name)} is not the name of a file in it")
+    return name
+
+
+class Description(BaseModel):
+    """The content of config.json.
+
+    Attributes:
+        format_version: the version of the format.
+        config: all settings, as `Config` takes them.
+        scores: the scores of the validation text, when the bundle was saved.
+        changed_parts: names of classes, methods and functions that are not heedful's own (ops/changes.py).
+        calibration: as `Calibration.read` takes it.
+        sha256: the checksum of each file by its name, and of the settings.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    format_version: int = Field(ge=1)
+    config: dict[str, Any]
+    scores: dict[str, Annotated[int, Field(ge=-MAX_WHOLE, le=MAX_WHOLE)] | float]
+    changed_parts: dict[str, str] | None = None
+    calibration: dict[str, Any] | None = None
+    sha256: dict[Annotated[str, AfterValidator(_check_name)], str]
+
+    @property
+    def files(self) -> set[str]:
+        """The names of all files with checksums."""
+        return self.sha256.keys() - {_SETTINGS}
+
+    def write(self, path: Path) -> None:
+        """Write config.json of a bundle, with the checksum of these settings, as a whole or not at all.
+
+        Raises:
+            BundleError: it cannot be written.
+        """
+        sums = {name: checksum for name, checksum in self.sha256.items() if name != _SETTINGS}
+        values = self._values() | {"sha256": sums | {_SETTINGS: self._checksum()}}
+        file = path / CONFIG_FILE
+        try:
+            put_file_in_place(file, json.dumps(values, indent=2) + "\n")
+        except OSError as error:
+            raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
+
+    def check(self, path: Path) -> None:
+        """Compare each file of a bundle with its checksum.
+
+        Raises:
+            BundleError: one is missing, truncated or altered.
+        """
+        for name, expected in {_SETTINGS: "", **self.sha256}.items():
+            is_settings = name == _SETTINGS
+            file = path / (CONFIG_FILE if is_settings else name)
+            try:
+                found = self._checksum() if is_settings else file_sha256(file)
+                problem = "" if found == expected else "truncated or altered (checksum differs)"
+            except FileNotFoundError:
+                problem = "missing; the bundle is incomplete"
+            except OSError as error:
+                problem = f"cannot be read ({error.strerror})"
+            if problem:
+                raise BundleError(f"{file}: {problem}; copy the bundle again")
+
+    def _values(self) -> dict[str, Any]:
+        return {key: value for key, value in self.model_dump().items() if value is not None}
+
+    def _checksum(self) -> str:
+        settings = {k: v for k, v in self._values().items() if k not in ("format_version", "sha256")}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def read_description(path: Path) -> Description:
+    """Read config.json of a bundle; no other file need be there.
+
+    Raises:
+        BundleError: config.json is missing, damaged, or of a newer format.
+    """
+    file = path / CONFIG_FILE
+    try:
+        read = parse_json(read_limited(file))
+        version = read.get("format_version") if isinstance(read, dict) else None
+        if is_whole(version, least=FORMAT_VERSION + 1):
+            newer = f"format_version {version} is newer than the {FORMAT_VERSION} read here"
+            raise BundleError(f"{path}: {newer}; upgrade heedful")
+        return Description.model_validate(read)
+    except OSError as error:
+        raise BundleError(f"{file}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(each) for each in first["loc"][:2])
+        problem = f"{shown(place)}: {first['msg']}"
+    except ValueError as error:
+        problem = str(error)
+    raise BundleError(f"{file}: truncated or altered ({problem}); copy the bundle again")
+
+
+def resolve_bundle(path: Path | str) -> Path:
+    """Return the bundle meant by RUN: the run's `best/`, else its `last/`, else the directory itself.
+
+    While a bundle is being replaced, it is the old one.
+
+    Raises:
+        BundleError: there is no bundle there.
+    """
+    path = Path(path)
+    best, last = path / "best", path / "last"
+    for candidate in (best, backup_path(best), last, backup_path(last), path):
+        if (candidate / CONFIG_FILE).is_file():
+            return candidate
+    reason = "holds no bundle" if path.is_dir() else "no such directory"
+    remedy = f"give a run directory or a bundle (a directory with {CONFIG_FILE})"
+    if (path / "config.toml").is_file():
+        reason, remedy = "this run has no bundle yet", "wait for its first validation"
+    raise BundleError(f"{path}: {reason}; {remedy}")
+
+
+def bundle_file_names(path: Path) -> list[str]:
+    """Name the files that make up a bundle, from what its config.json says; none of the others need be there.
+
+    Raises:
+        BundleError: config.json is missing, damaged, or of a newer format.
+    """
+    return [CONFIG_FILE, *sorted(read_description(path).files), CARD_FILE]
+
+
+def add_file(path: Path, name: str, content: bytes) -> Path:
+    """Add a file to a bundle, or replace it, with its checksum; return the file's path.
+
+    The bundle is whole at every moment: without that file until it is there.
+
+    Raises:
+        BundleError: config.json is missing, damaged, or of a newer format, or something cannot be written.
+    """
+    description, file = read_description(path), path / name
+    if description.sha256.pop(name, None) is not None:
+        description.write(path)
+    try:
+        put_file_in_place(file, content)
+        description.sha256[name] = file_sha256(file)
+    except OSError as error:
+        raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
+    description.write(path)
+    return file
+
+
+def store_calibration(path: Path, calibration: Calibration) -> None:
+    """Write a calibration into a bundle, in place of another one.
+
+    Raises:
+        BundleError: there is no bundle, or it cannot be written.
+    """
+    read_description(path).model_copy(update={"calibration": calibration.as_json()}).write(path)
+
+
+def stored_scores(path: Path | str) -> dict[str, float]:
+    """Read the validation scores of a bundle, or of the bundle of a run, and nothing else.
+
+    Raises:
+        BundleError: config.json is missing, damaged, or of a newer format.
+    """
+    return read_description(resolve_bundle(path)).scores
+
+
+def file_sha256(file: Path) -> str:
+    """Return the checksum of a file, as bundles and checkpoints have it, in hexadecimal."""
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
