@@ -15,6 +15,7 @@ from command_line import Outcome, assert_one_clear_line, heedful, text
 from tiny_bundle import SOURCES, save_untrained
 
 from heedful.bulk import resumable
+from heedful.bulk.folders import folder_at
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")
 
@@ -45,15 +46,18 @@ for case in json.loads(sys.argv[1]):
     codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 print(json.dumps(codes))
 """
-# (function, number): fsync is of the output, then of the journal, for each of nine chunks and at the end.
+# (function, number): fsync is of the manifest and its directory; for each of twelve chunks, of the output, of
+# the manifest and its directory; of the output and its directory. After 13 manifests the output is renamed.
 MOMENTS = [
     ("fsync", 1),
-    ("fsync", 2),
     ("fsync", 3),
-    ("fsync", 18),
-    ("fsync", 19),
-    ("replace", 1),
-    ("fsync", 20),
+    ("fsync", 4),
+    ("fsync", 38),
+    ("fsync", 39),
+    ("replace", 14),
+    ("fsync", 40),
+    ("unlink", 1),
+    ("unlink", 2),
 ]
 LINES = [*SOURCES, "", "the dog", "sees the cat", *SOURCES[::-1], "the cat ?"] * 3 + [" ".join(SOURCES)]
 
@@ -86,7 +90,7 @@ def names(folder: Path) -> list[str]:
 def test_a_translation_that_is_killed_ends_in_the_same_bytes(run: Path, files: Path) -> None:
     cases: dict[str, tuple[str, int]] = {
         f"{function}-{number}{ending}": (function, number)
-        for function, number in (*MOMENTS, ("unlink", 2))
+        for function, number in MOMENTS
         for ending in (".txt", ".gz")
     }
     command = ["translate", str(run), "-i", str(files / "in.txt"), "--json"]
@@ -161,10 +165,12 @@ def test_another_model_another_input_or_less_output_is_refused(
     (files / "in.txt").write_bytes(text(LINES[:31]))
     assert heedful("translate", run, *arguments).code == 1
     (files / "in.txt").write_bytes(text(LINES))
-    os.truncate(files / "out.unfinished", 100)
-    assert_one_clear_line(heedful("translate", run, *arguments), 1, "shorter than its journal says")
-    (files / "out.unfinished.journal").write_bytes(b"\0" * 100)
-    assert_one_clear_line(heedful("translate", run, *arguments), 1, "out.unfinished.journal: damaged")
+    whole = (files / "out.unfinished").read_bytes()
+    for changed in (whole[:100], b"X" + whole[1:]):
+        (files / "out.unfinished").write_bytes(changed)
+        assert_one_clear_line(heedful("translate", run, *arguments), 1, "out.unfinished")
+    (files / "out.unfinished.json").write_bytes(b"\0" * 100)
+    assert_one_clear_line(heedful("translate", run, *arguments), 1, "out.unfinished.json: damaged")
 
 
 def test_prefixes_belong_to_the_input(run: Path, files: Path) -> None:
@@ -192,7 +198,7 @@ def test_what_an_earlier_run_has_left_is_named_and_left_alone(run: Path, files: 
         outcome.err == f"{files}/out.unfinished has 32 lines of an earlier run; --resume goes on with them\n"
     )
     assert (files / "out.unfinished").read_bytes() == before
-    assert names(files) == ["in.txt", "out", "out.unfinished", "out.unfinished.journal"]
+    assert names(files) == ["in.txt", "out", "out.unfinished", "out.unfinished.json"]
 
 
 @pytest.mark.parametrize("source", ["in.txt", "in.txt.gz", "-"])
@@ -210,9 +216,28 @@ def test_progress_is_shown_with_the_time_that_is_left(
 
 def test_two_processes_do_not_write_one_output(run: Path, files: Path) -> None:
     interrupted(run, files)
-    with resumable.locked(files / "out.unfinished"):
+    with folder_at(str(files)).locked("out.unfinished"):
         outcome = heedful("translate", run, "-i", files / "in.txt", "-o", files / "out", "--resume")
     assert_one_clear_line(outcome, 1, "out.unfinished")
+
+
+def test_an_interrupted_translation_says_how_to_go_on(
+    run: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = resumable.ResumableOutput.checkpoint
+
+    def interrupted(self: resumable.ResumableOutput, lines: int) -> None:
+        checkpoint(self, lines)
+        if lines == 8:
+            raise KeyboardInterrupt
+
+    command = ["translate", run, "-i", files / "in.txt", "-o", files / "out"]
+    with monkeypatch.context() as patch:
+        patch.setattr(resumable.ResumableOutput, "checkpoint", interrupted)
+        outcome = heedful(*command)
+    assert_one_clear_line(outcome, 130, "interrupted", f"{files / 'out.unfinished'}", "--resume")
+    assert heedful(*command, "--resume").code == 0
+    assert (files / "out").read_text(encoding="utf-8") == heedful("translate", run, stdin=text(LINES)).out
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "-"], ["-o", "/dev/null"], ["-o", "out", "--line-buffered"]])
@@ -239,9 +264,9 @@ command = ["translate", sys.argv[3], "-i", str(folder / "in"), "--beam-size", "1
 started = time.monotonic()
 assert os.waitpid(start(*command, str(folder / "whole")), 0)[1] == 0
 longest, killed = time.monotonic() - started, 0
-journal, went_on = folder / "out.unfinished.journal", 0
+manifest, went_on = folder / "out.unfinished.json", 0
 while killed < kills:
-    went_on += journal.exists() and journal.read_bytes().count(b"\\n") > 1
+    went_on += b'"lines"' in (manifest.read_bytes() if manifest.exists() else b"")
     child = start(*command, str(folder / "out"), "--resume")
     time.sleep(rng.uniform(0.0, longest))
     os.kill(child, signal.SIGKILL)

@@ -56,9 +56,10 @@ def translate(bundle: Path, source: Path, output: Path, *options: str) -> "subpr
 
 
 def entries(output: Path) -> int:
-    """Return how often a translation that is not finished was stored."""
-    journal = output.with_name(f"{output.name}.translations.unfinished.journal")
-    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+    """Return how many texts of a translation that is not finished are stored."""
+    manifest = output.with_name(f"{output.name}.translations.unfinished.json")
+    parts = json.loads(manifest.read_bytes())["parts"] if manifest.exists() else {}
+    return int(parts["lines"]["lines"]) if parts else 0
 
 
 def test_a_document_that_is_killed_again_and_again_ends_in_the_same_bytes(

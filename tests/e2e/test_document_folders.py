@@ -103,7 +103,7 @@ def test_each_document_is_translated_and_other_files_are_copied(
         "left_out": [".git", "guide/~$read me.docx"],
     }
     out = contents(site.parent / "out")
-    assert sorted(json.loads(out.pop(MANIFEST))["shards"]) == sorted(
+    assert sorted(json.loads(out.pop(MANIFEST))["parts"]) == sorted(
         name for name in out if not name.startswith("_static")
     )
     assert out == {
@@ -118,7 +118,7 @@ def test_each_document_is_translated_and_other_files_are_copied(
         "_static/style.css": b"p { color: red }\n",
     }
     assert contents(site) == before
-    for name in json.loads((site.parent / "out" / MANIFEST).read_bytes())["shards"]:
+    for name in json.loads((site.parent / "out" / MANIFEST).read_bytes())["parts"]:
         assert f" {name}: " in outcome.err
 
 
@@ -315,9 +315,9 @@ print(json.dumps(codes))
 """
 
 
-# Calls of os.fsync: within the chunks of a document, after its output is renamed, when the manifest is
-# written and renamed, and before a copy is renamed.
-MOMENTS = (16, 20, 23, 24, 33)
+# Calls of os.fsync: before, within and after the chunks of a document, after its output is renamed, when the
+# manifest is written and renamed, and before a copy is renamed.
+MOMENTS = (13, 19, 23, 25, 27, 28, 39)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no kill -9")
@@ -348,7 +348,7 @@ def test_a_directory_that_is_killed_ends_in_the_same_bytes(
         assert {name: whole[name] for name in whole if name in contents(out) and name != MANIFEST} == {
             name: data for name, data in contents(out).items() if not name.startswith(".")
         }
-        shards = json.loads((out / MANIFEST).read_bytes())["shards"]
+        shards = json.loads((out / MANIFEST).read_bytes())["parts"]
         finished = {name: (out / name).stat().st_ino for name in shards}
         outcome = translate(run, site, "--resume", output=str(moment))
         assert outcome.code == 0, outcome.err

@@ -148,7 +148,7 @@ def test_of_shards_each_has_its_number_in_the_manifest(run: Path, tmp_path: Path
     for name, limit, numbers in (("cut", ["--max-length", 3], [6, 2]), ("whole", [], [0, 0])):
         outcome = heedful("translate", run, "-i", tmp_path / "in", "-o", tmp_path / name, *limit)
         manifest = json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))
-        assert [shard["num_cut"] for shard in manifest["shards"].values()] == numbers
+        assert [shard["num_cut"] for shard in manifest["parts"].values()] == numbers
         assert outcome.err.count("warning: ") == bool(limit)
 
 

@@ -192,9 +192,10 @@ def test_a_refused_resumption_leaves_the_output_as_it_was(run: Path, folder: Pat
         folder, "--resume", "--set", "tokenizer.vocab_size=60", "--set", f"tokenizer.bundle={run}"
     )
     assert_one_clear_line(other, 1, "out: was written with ")
-    with (folder / "in" / "b.tsv").open("ab") as shard:
-        shard.write(b"one\tmore\n")
-    assert_one_clear_line(prepare(folder, "--resume"), 1, "in/b.tsv: has changed since it was prepared")
+    shard = (folder / "in" / "b.tsv").read_bytes()
+    for changed in (shard + b"one\tmore\n", shard.swapcase()):
+        (folder / "in" / "b.tsv").write_bytes(changed)
+        assert_one_clear_line(prepare(folder, "--resume"), 1, "in/b.tsv: has changed since it was prepared")
     assert contents(folder / "out") == before
 
 
@@ -219,6 +220,9 @@ def test_what_is_lost_of_the_output_is_written_again(folder: Path) -> None:
     store.write_bytes(before[store.name][:-100])
     damaged = "a.tsv.arrow: not a complete store of ids; delete it and run heedful prepare --resume"
     assert_one_clear_line(train(folder), 1, damaged)
+    assert prepare(folder, "--resume").err == "shards prepared: 1; 2 were done before\n"
+    assert contents(out) == before
+    store.write_bytes(bytes(len(before[store.name])))
     assert prepare(folder, "--resume").err == "shards prepared: 1; 2 were done before\n"
     assert contents(out) == before
     store.unlink()
@@ -312,7 +316,7 @@ def _workers_of(process: psutil.Process) -> list[psutil.Process]:
     """The processes of Ray that prepare shards."""
     with contextlib.suppress(psutil.Error):
         return [
-            each for each in process.children(recursive=True) if "ShardPreparer" in " ".join(each.cmdline())
+            each for each in process.children(recursive=True) if "ShardWorker" in " ".join(each.cmdline())
         ]
     return []
 

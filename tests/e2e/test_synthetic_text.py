@@ -65,9 +65,16 @@ for case in json.loads(sys.argv[1]):
         run(*case)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-# What is written at these calls: the translation's second chunk, the filtered pairs, the run's first file,
-# and a bundle, after a checkpoint.
-MOMENTS = {"chunk": ("fsync", 5), "clean": ("rename", 1), "start": ("fsync", 12), "bundle": ("fsync", 22)}
+# What is written at these calls: the second chunk of the translation, its record, the filtered pairs, their
+# record, the first file of the run, and a bundle, after a checkpoint.
+MOMENTS = {
+    "chunk": ("fsync", 8),
+    "translated": ("fsync", 16),
+    "clean": ("rename", 1),
+    "filtered": ("fsync", 18),
+    "start": ("fsync", 20),
+    "bundle": ("fsync", 35),
+}
 
 
 @pytest.fixture
@@ -214,7 +221,7 @@ def test_a_run_that_is_killed_at_any_stage_ends_in_the_same_bundle(files: Path, 
         [sys.executable, "-c", STRUCK, json.dumps(cases)], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [str(-signal.SIGKILL)] * len(cases), done.stderr
-    assert any(Path("killed-chunk/synthetic").glob("translated.*.unfinished.journal"))
+    assert any(Path("killed-chunk/synthetic").glob("translated.*.unfinished.json"))
     assert not Path("killed-clean/synthetic/clean").exists()
     assert not Path("killed-start/config.toml").exists()
     assert Path("killed-bundle/checkpoints/step-3").exists()
@@ -293,11 +300,22 @@ def test_an_earlier_start_is_continued_only_by_the_same_command(files: Path) -> 
     assert again["best/model.safetensors"] == before["best/model.safetensors"]
 
 
+def test_text_that_has_changed_is_made_again(files: Path) -> None:
+    started = ["distill", *DISTILL, "--set", "data.max_length=1", "-o", "run", "--resume"]
+    assert heedful(*started).code == 1  # no pair is that short, which is noticed after the filters
+    folder = Path("run/synthetic")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for name in ("translated.de", "clean/train.en"):
+        (folder / name).write_bytes(bytes(len(before[folder / name])))
+        assert heedful(*started).code == 1
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 def test_a_damaged_record_is_no_licence_to_mix_texts(files: Path) -> None:
     (files / "run" / "synthetic").mkdir(parents=True)
-    (files / "run" / "synthetic" / "origin.json").write_text('{"format_version": 2}', encoding="utf-8")
+    (files / "run" / "synthetic" / "manifest.json").write_text('{"format_version": 2}', encoding="utf-8")
     outcome = heedful("distill", *DISTILL, "-o", "run", "--resume")
-    assert_one_clear_line(outcome, 1, "origin.json: damaged, or of a newer heedful")
+    assert_one_clear_line(outcome, 1, "manifest.json: damaged, or of a newer heedful")
 
 
 def test_a_vocabulary_without_the_tag_is_refused(files: Path) -> None:

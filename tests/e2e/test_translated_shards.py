@@ -65,7 +65,7 @@ def test_each_shard_is_translated_and_listed_with_its_checksums(run: Path, shard
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["settings"]["precision"] == "float32"
     for name, lines in {"a.txt": 6, "b.txt.gz": 6, "c.parquet": len(TEXTS)}.items():
-        record = manifest["shards"][name]
+        record = manifest["parts"][name]
         assert record["lines"] == lines
         for which, folder in (("source", shards), ("output", out)):
             size = (folder / name).stat().st_size
@@ -89,6 +89,38 @@ def test_a_shard_that_cannot_be_read_leaves_the_others(run: Path, shards: Path) 
     assert here == whole
     assert manifests[0] == manifests[1]
     assert translate(run, shards, "--resume").err == "shards translated: 0; 3 were done before\n"
+
+
+def test_what_is_done_is_known_by_checksums(run: Path, shards: Path) -> None:
+    """Sizes and names say nothing: an output that has changed is written again, a shard is refused."""
+    assert translate(run, shards).code == 0
+    out, before = shards.parent / "out", contents(shards.parent / "out")
+    source = (shards / "a.txt").read_bytes()
+    (out / "a.txt").write_bytes(b"")
+    (out / "b.txt.gz").write_bytes(bytes(len(before["b.txt.gz"])))
+    assert translate(run, shards, "--resume").err == "shards translated: 2; 1 were done before\n"
+    assert contents(out) == before
+    (shards / "a.txt").write_bytes(source.replace(b"cat", b"dog"))
+    assert_one_clear_line(translate(run, shards, "--resume"), 1, "in/a.txt")
+    assert contents(out) == before
+
+
+def test_objects_of_a_shard_are_those_of_its_file(run: Path, shards: Path) -> None:
+    for only, output in (("*.txt", "shards"), ("a.txt", "alone")):
+        assert translate(run, shards, "--json", only=only, output=output).code == 0
+    assert (shards.parent / "shards" / "a.txt").read_bytes() == (shards.parent / "alone").read_bytes()
+
+
+def test_an_interrupted_job_says_how_to_go_on(
+    run: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("heedful.bulk.text_shards.TextShards._parquet", interrupted)
+        assert_one_clear_line(translate(run, shards), 130, "interrupted", "--resume")
+    assert translate(run, shards, "--resume").err == "shards translated: 1; 2 were done before\n"
 
 
 def test_other_options_shards_and_folders_are_refused(run: Path, shards: Path) -> None:
@@ -210,7 +242,7 @@ def _workers_of(process: psutil.Process) -> list[psutil.Process]:
     """The processes of Ray that translate shards."""
     with contextlib.suppress(psutil.Error):
         return [
-            each for each in process.children(recursive=True) if "ShardTranslator" in " ".join(each.cmdline())
+            each for each in process.children(recursive=True) if "ShardWorker" in " ".join(each.cmdline())
         ]
     return []
 

@@ -1,27 +1,24 @@
 """The translation of lines: how each is written, and files of them, resumable."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import BinaryIO
 
+from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import MemoryLookup, TermReport
-from heedful.bulk.resumable import (
-    Display,
-    ResumableOutput,
-    is_resumable,
-    no_display,
-    open_resumable,
-    settings_of,
-)
+from heedful.bulk.resumable import ResumableOutput, is_resumable, open_resumable
 from heedful.data.streams import Lines, open_output, write_line
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.storage.bundle import Bundle
+from heedful.storage.description import CONFIG_FILE, file_sha256
 
 CHUNK_LINES = 1024  # a power of two
 _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
@@ -182,39 +179,66 @@ class LineTranslation:
         texts = [iter(lines), *([] if prefixes is None else [prefixes.strictly()])]
         with ExitStack() as stack:
             out: BinaryIO | ResumableOutput
+            resumable, done, tokens = None, 0, 0
             if line_buffered or output is None or not is_resumable(output):
                 out = stack.enter_context(open_output(output, at_once=line_buffered))
-                chunk_lines = 1 if line_buffered else None
-                translations, done = self.translations(*texts, chunk_lines=chunk_lines), 0
             else:
-                out = stack.enter_context(open_resumable(output, texts, self.settings, resume=resume))
-                if out.notice:
-                    notify(out.notice)
-                texts, done = out.inputs.lines, out.start.lines
-                translations = self.translations(*texts, first_line=done + 1)
-                translations = _with_checkpoints(translations, out, display(lambda: lines.share_read))
-            for number, translation in enumerate(translations, start=done):
-                for line in self.layout.lines(translation, number):
+                opened = open_resumable(output, texts, self.settings, resume=resume)
+                out = resumable = stack.enter_context(opened)
+                if resumable.notice:
+                    notify(resumable.notice)
+                texts, done = resumable.inputs, resumable.lines
+                show = stack.enter_context(display(lambda: lines.share_read))
+            translations = self.translations(
+                *texts, chunk_lines=1 if line_buffered else None, first_line=done + 1
+            )
+            for number, translation in enumerate(translations, start=done + 1):
+                for line in self.layout.lines(translation, number - 1):
                     write_line(out, line)
+                tokens += translation.num_tokens
                 if line_buffered:
                     out.flush()
+                elif resumable is not None and number % CHUNK_LINES == 0:
+                    resumable.checkpoint(number)
+                    show(number, tokens)
             out.flush()
             lines.raise_if_bad()
             if prefixes is not None and next(texts[1], None) is not None:
                 raise InputError(f"{prefixes.name}: has more lines than the input; give one for each line")
 
 
-def _with_checkpoints(
-    translations: Iterable[Translation],
-    output: ResumableOutput,
-    display: AbstractContextManager[Callable[[int, int], None]],
-) -> Iterator[Translation]:
-    """Yield translations; once a chunk of them is written, it is safe, and the progress is shown."""
-    tokens = 0
-    with display as show:
-        for number, translation in enumerate(translations, start=output.start.lines + 1):
-            yield translation
-            tokens += translation.num_tokens
-            if number % CHUNK_LINES == 0:
-                output.checkpoint(number)
-                show(number, tokens)
+def settings_of(
+    translator: Translator, options: SearchOptions, shown: Mapping[str, object]
+) -> dict[str, str]:
+    """Return what changes translations besides their input, by name.
+
+    Threads and the CPU are not among them: in float32 they change no translation.
+
+    Args:
+        translator: with the model.
+        options: of the search.
+        shown: how the translations are written.
+    """
+    bundles = [translator.bundle, *translator.ensemble]
+    generator = translator.generator
+    computing = {
+        "model": " ".join(map(_checksum, bundles)),
+        "languages": dict(translator.bundle.config.languages),
+        "engine": translator.engine_in_use,
+        "precision": translator.precision_in_use,
+        "device": translator.device,
+        "batch_tokens": generator.batch_tokens,
+        "batch_size": generator.batch_size,
+    }
+    search = {each.name: getattr(options, each.name) for each in fields(options) if each.compare}
+    return {name: str(value) for name, value in {**computing, **search, **shown}.items()}
+
+
+def _checksum(bundle: Bundle) -> str:
+    """Return the checksum of a bundle: of its description, or of the weights that are in memory alone."""
+    if bundle.path is not None and not bundle.changes:
+        return file_sha256(bundle.path / CONFIG_FILE)
+    digest = hashlib.sha256()
+    for weight in bundle.model.parameters():
+        digest.update(weight.detach().cpu().float().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,117 +1,39 @@
-"""An output that another run can go on with: written beside its target, with a journal."""
+"""A file of lines that another run can go on with: until it is complete, a manifest says how much is done.
+
+    NAME.unfinished         the lines so far
+    NAME.unfinished.json    the manifest (manifest.py), with one part
+
+The record of this part has the number of lines that are done, the checksum of these lines of each input, and
+the size and checksum of their output.
+"""
 
 import hashlib
 import itertools
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
 
-import filelock
-
-from heedful.data.streams import compressed, new_file_beside, renamed_to
-from heedful.decoding.options import SearchOptions
-from heedful.decoding.translator import Translator
+from heedful.bulk.folders import folder_at
+from heedful.bulk.manifest import Done, Manifest, Settings, check_settings
+from heedful.data.streams import compressed
 from heedful.errors import RunError
-from heedful.runtime.durable import is_replaceable, sync
-from heedful.settings.parsing import parse_json
-from heedful.storage.bundle import Bundle
-from heedful.storage.description import CONFIG_FILE, file_sha256
+from heedful.runtime.durable import (
+    UNFINISHED,
+    is_replaceable,
+    kept_after_error,
+    new_file_beside,
+    replace_file,
+)
 
-_FORMAT_VERSION = 1
-_JOURNAL, _LOCK = ".journal", ".lock"
+_PART = "lines"
 _SYNC_SHARE = 0.02  # of the time, at most, goes into waiting for the disk
 _LARGEST_BLOCK = 2**24  # bytes
 _LEAVE_OUT = "or leave --resume out to start again"
-
-Settings = Mapping[str, str]
-
-
-class Display(Protocol):
-    """Shows progress: the share that was read, which it asks for, and the items and sizes that it is told."""
-
-    def __call__(
-        self, share_read: Callable[[], float | None], *, items: str = "lines", size: str = "tokens"
-    ) -> AbstractContextManager[Callable[[int, int], None]]:
-        """Return a context that yields the function to be told of progress."""
-        ...
-
-
-@contextmanager
-def no_display(
-    share_read: Callable[[], float | None],
-    *,
-    items: str = "lines",
-    size: str = "tokens",
-) -> Iterator[Callable[[int, int], None]]:
-    """Show nothing."""
-    yield lambda lines, tokens: None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an output has come, as an entry of its journal.
-
-    Attributes:
-        lines: of the input.
-        size: of the output, in bytes.
-        sha256: of these lines of each input, in hexadecimal.
-    """
-
-    lines: int = 0
-    size: int = 0
-    sha256: tuple[str, ...] = ()
-
-
-def settings_of(
-    translator: Translator, options: SearchOptions, shown: Mapping[str, object]
-) -> dict[str, str]:
-    """Return what changes translations besides their input, by name.
-
-    Threads and the CPU are not among them: in float32 they change no translation.
-
-    Args:
-        translator: with the model.
-        options: of the search.
-        shown: how the translations are written.
-    """
-    bundles = [translator.bundle, *translator.ensemble]
-    generator = translator.generator
-    computing = {
-        "model": " ".join(map(_checksum, bundles)),
-        "languages": dict(translator.bundle.config.languages),
-        "engine": translator.engine_in_use,
-        "precision": translator.precision_in_use,
-        "device": translator.device,
-        "batch_tokens": generator.batch_tokens,
-        "batch_size": generator.batch_size,
-    }
-    search = {each.name: getattr(options, each.name) for each in fields(options) if each.compare}
-    return {name: str(value) for name, value in {**computing, **search, **shown}.items()}
-
-
-def _checksum(bundle: Bundle) -> str:
-    """Return the checksum of a bundle: of its description, or of the weights that are in memory alone."""
-    if bundle.path is not None and not bundle.changes:
-        return file_sha256(bundle.path / CONFIG_FILE)
-    digest = hashlib.sha256()
-    for weight in bundle.model.parameters():
-        digest.update(weight.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def further_settings(
-    *, prefix: Path | None = None, shortlist: Path | None = None, memories: Sequence[Path] = ()
-) -> dict[str, object]:
-    """Return what other inputs than the lines change in an output: whether there is one, or its checksum."""
-    checksum = None if shortlist is None else file_sha256(shortlist)
-    further: dict[str, object] = {"prefix": prefix is not None, "shortlist": checksum}
-    return {**further, "memory": [file_sha256(each) for each in memories]} if memories else further
 
 
 def is_resumable(output: Path | None) -> bool:
@@ -119,98 +41,65 @@ def is_resumable(output: Path | None) -> bool:
     return output is not None and str(output) != "-" and is_replaceable(output)
 
 
-def check_settings(where: str, before: Settings, now: Settings, *, remedy: str = _LEAVE_OUT) -> None:
-    """Check that an output can be continued.
-
-    Args:
-        where: the output, for the message.
-        before: the settings that it was written with.
-        now: those of this run.
-        remedy: what else to do than to give the same, for the message.
-
-    Raises:
-        RunError: naming the first setting that has changed.
-    """
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if changed:
-        name = changed[0]
-        what = (
-            "with another model"
-            if name == "model"
-            else f"with {name}={before.get(name)}, not {now.get(name)}"
-        )
-        raise RunError(f"{where}: was written {what}; give the same model and options, {remedy}")
-
-
-class Inputs:
-    """The lines of the inputs of an output, and the checksums of those that were read.
-
-    Attributes:
-        target: the name of the output.
-        lines: for each input, those that are left.
-    """
-
-    def __init__(self, target: str, inputs: Sequence[Iterable[str]]) -> None:
-        self.target = target
-        self._digests = [hashlib.sha256() for _ in inputs]
-        self.lines = [
-            _hashed(lines, digest.update) for lines, digest in zip(inputs, self._digests, strict=True)
-        ]
-
-    def sha256(self) -> tuple[str, ...]:
-        """Return the checksum of the lines that were read of each input."""
-        return tuple(each.hexdigest() for each in self._digests)
-
-    def skip(self, done: Progress) -> None:
-        """Skip the lines that are done.
-
-        Raises:
-            RunError: they are not the lines that were translated.
-        """
-        for lines in self.lines:
-            for _ in itertools.islice(lines, done.lines):
-                pass
-        if done.lines and self.sha256() != done.sha256:
-            raise RunError(
-                f"{self.target}: the first {done.lines:,} lines of the input are not those that were "
-                f"translated; give the same input, {_LEAVE_OUT}"
-            )
-
-
 class ResumableOutput:
-    """A file of lines that is written beside its target, with a journal of how far it has come.
-
-    The journal of NAME.unfinished is NAME.unfinished.journal, with a JSON object a line: first the settings,
-    then entries. An entry is added when the output that it speaks of is on the disk.
+    """A file of lines that is written beside its target.
 
     Attributes:
-        start: how far an earlier run has come.
-        latest: the last entry.
-        inputs: the lines that are left.
-        is_empty: whether nothing was written.
+        lines: how many lines are done, as its manifest says.
+        inputs: the lines that are left of each input.
         notice: what to say about an earlier run; nothing without one.
     """
 
-    def __init__(self, file: BinaryIO, journal: BinaryIO, start: Progress, inputs: "Inputs") -> None:
-        """Continue a file.
+    def __init__(
+        self, path: Path, file: BinaryIO, inputs: Sequence[Iterable[str]], settings: Settings
+    ) -> None:
+        """Start at the first line.
 
         Args:
-            file: at the end of the output of the first lines.
-            journal: at its end.
-            start: how far the output has come.
-            inputs: without these lines.
+            path: of the target, for messages.
+            file: the one beside it.
+            inputs: the lines of each.
+            settings: what changes the output besides the inputs, by name.
         """
-        self.start, self.latest, self.inputs = start, start, inputs
-        self.is_empty = not start.size
-        self.notice = ""
-        self._file, self._journal = file, journal
-        self._block = bytearray()
-        self._due = 0.0
+        self.lines, self.notice = 0, ""
+        self._path, self._file, self._settings = path, file, settings
+        self._manifest = manifest_of(Path(file.name))
+        self._read, self._written = [hashlib.sha256() for _ in inputs], hashlib.sha256()
+        self.inputs = [_hashed(lines, each.update) for lines, each in zip(inputs, self._read, strict=True)]
+        self._block, self._due = bytearray(), 0.0
+
+    def resume(self, done: Done) -> None:
+        """Go on after what is done; without anything, write the manifest.
+
+        Raises:
+            RunError: the settings, the first lines of an input, or their output, are not what they were.
+        """
+        record = done.parts.get(_PART)
+        if record is None:
+            self._manifest.write(self._settings, {})
+            self._file.truncate()
+            return
+        check_settings(self._file.name, done.settings, self._settings, remedy=_LEAVE_OUT)
+        self.lines, size = record["lines"], record["output"]["bytes"]
+        for lines in self.inputs:
+            for _ in itertools.islice(lines, self.lines):
+                pass
+        while block := self._file.read(min(_LARGEST_BLOCK, size - self._file.tell())):
+            self._written.update(block)
+        now = self._record()
+        if now["source"] != record["source"]:
+            raise RunError(
+                f"{self._path}: the first {self.lines:,} lines of the input are not those that were "
+                f"translated; give the same input, {_LEAVE_OUT}"
+            )
+        if now["output"] != record["output"]:
+            raise RunError(f"{self._file.name}: has changed since it was written; {_LEAVE_OUT[3:]}")
+        self._file.truncate()
 
     def before(self) -> bytes:
         """Return what an earlier run has written, if it is not compressed."""
         self._file.seek(0)
-        return self._file.read(self.start.size)  # up to the end, where the next block begins
+        return self._file.read()
 
     def write(self, text: bytes) -> None:
         """Write one line or several."""
@@ -221,158 +110,113 @@ class ResumableOutput:
     def flush(self) -> None:
         """End a block: each is compressed by itself, so that the bytes are those of any run."""
         if self._block:
-            with compressed(self._file, self.inputs.target) as stream:
-                stream.write(self._block)
+            self._put(bytes(self._block))
             self._block.clear()
-            self.is_empty = False
+
+    def _put(self, text: bytes) -> None:
+        packed = BytesIO()
+        with compressed(packed, self._path.name) as stream:
+            stream.write(text)
+        self._written.update(packed.getbuffer())
+        self._file.write(packed.getbuffer())
 
     def checkpoint(self, lines: int) -> None:
-        """End the block of a chunk, after so many lines; put it on the disk unless that was done just now."""
+        """End the block of a chunk, after this number of lines; record it unless that was done just now."""
         self.flush()
         started = time.monotonic()
-        if started < self._due:
-            return
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.latest = Progress(lines, self._file.tell(), self.inputs.sha256())
-        _append(self._journal, asdict(self.latest))
-        os.fsync(self._journal.fileno())
-        now = time.monotonic()
-        self._due = now + (now - started) / _SYNC_SHARE
-
-    def remedy(self) -> str:
-        """Return the end of a message about what stays."""
-        return "; --resume goes on from there" if self.latest.lines else ""
+        if started >= self._due:
+            self._sync()
+            self.lines = lines
+            self._manifest.write(self._settings, {_PART: self._record()})
+            now = time.monotonic()
+            self._due = now + (now - started) / _SYNC_SHARE
 
     def finish(self) -> None:
         """Put the whole output on the disk."""
         self.flush()
-        if self.is_empty:
-            with compressed(self._file, self.inputs.target):  # a compressed file of nothing has a head
-                pass
+        if not self._file.tell():
+            self._put(b"")  # a compressed file of nothing has a head
+        self._sync()
+
+    def remedy(self) -> str:
+        """Return the end of a message about what stays."""
+        return "; --resume goes on from there" if self.lines else ""
+
+    def _sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
+
+    def _record(self) -> dict[str, Any]:
+        return {
+            "lines": self.lines,
+            "source": [each.hexdigest() for each in self._read],
+            "output": {"bytes": self._file.tell(), "sha256": self._written.hexdigest()},
+        }
 
 
 @contextmanager
 def open_resumable(
     path: Path, inputs: Sequence[Iterable[str]], settings: Settings, *, resume: bool, keep: bool = True
 ) -> Iterator[ResumableOutput]:
-    """Open a file for writing as `open_output`, with a journal, so that another run can go on with it.
+    """Open a file for writing as `open_output`, so that another run can go on with it.
 
     Args:
         path: of the file; an existing one is replaced in the end.
         inputs: the lines of each, from the first.
-        settings: see `settings_of`.
+        settings: what changes the output besides the inputs, by name.
         resume: whether to go on with the output that an earlier run has left; of several, the longest.
         keep: whether the file gets its name in the end; else it is removed, and `path` is not touched.
 
     Raises:
-        RunError: that output has other settings or inputs, is in use, or damaged.
+        RunError: that output has other settings or inputs, is in use, or has changed.
     """
     target = Path(os.path.realpath(path))
-    unfinished, lines = max(_earlier(target), key=lambda each: each[1], default=(None, 0))
-    notice = f"resuming after line {lines:,}"
-    if unfinished is None or not resume:
-        notice = f"{unfinished} has {lines:,} lines of an earlier run; --resume goes on with them"
-        unfinished, empty = new_file_beside(target)
-        empty.close()
-        _journal_of(unfinished).unlink(missing_ok=True)  # of an output that was renamed before a kill
-    with locked(unfinished) as is_ours, ExitStack() as stack:
+    unfinished, lines = max(_earlier(target), key=lambda each: each[1], default=(target, 0))
+    notice = f"resuming after line {lines:,}" if lines else ""
+    if unfinished == target or not resume:
+        earlier = f"{unfinished} has {lines:,} lines of an earlier run; --resume goes on with them"
+        notice = earlier if lines else ""
+        unfinished, lines = new_file_beside(target), 0
+    manifest = manifest_of(unfinished)
+    with manifest.folder.locked(unfinished.name, timeout=0) as is_ours:
         if not is_ours:
             raise RunError(
                 f"{unfinished}: another process is writing it; wait for it, or give another --output"
             )
-        journal, start = _open_journal(unfinished, settings)
-        stack.enter_context(journal)
-        rest = Inputs(str(path), inputs)
-        rest.skip(start)
-        file = stack.enter_context(unfinished.open("r+b"))
-        file.truncate(start.size)
-        file.seek(start.size)
-        output = ResumableOutput(file, journal, start, rest)
-        output.notice = notice if lines else ""
-        try:
-            with (
-                renamed_to(
-                    target if keep else None,
-                    unfinished,
-                    is_empty=lambda: output.is_empty,
-                    remedy=output.remedy,
-                ),
-                stack.pop_all(),
-            ):
-                try:
-                    yield output
-                finally:
-                    output.flush()
-                output.finish()
-            sync(target.parent)
-        finally:
-            if not output.latest.lines or not unfinished.exists():
-                _journal_of(unfinished).unlink(missing_ok=True)
+        with ExitStack() as stack:
+            output = ResumableOutput(path, stack.enter_context(unfinished.open("r+b")), inputs, settings)
+            output.resume(manifest.read() if lines else Done())
+            output.notice = notice
+            try:
+                with kept_after_error(unfinished, remedy=output.remedy):
+                    with stack.pop_all():
+                        try:
+                            yield output
+                        finally:
+                            output.flush()
+                        output.finish()
+                    if keep:
+                        replace_file(target, unfinished)
+                    else:
+                        unfinished.unlink()
+            finally:
+                if not output.lines or not unfinished.exists():
+                    manifest.folder.delete(manifest.name)
 
 
 def _earlier(target: Path) -> Iterator[tuple[Path, int]]:
     """Yield the outputs that earlier runs have left, and the number of lines of each."""
-    name = re.compile(re.escape(target.name) + r"\.unfinished(-\d+)?")
+    name = re.compile(re.escape(target.name + UNFINISHED) + r"(-\d+)?")
     for path in target.parent.iterdir():
-        if name.fullmatch(path.name) and _journal_of(path).exists():
-            yield path, _read_journal(_journal_of(path))[1].lines
+        if name.fullmatch(path.name):
+            done = manifest_of(path).read()
+            if done.settings or not path.stat().st_size:  # an empty one has no manifest yet
+                yield path, done.parts.get(_PART, {"lines": 0})["lines"]
 
 
-def _journal_of(unfinished: Path) -> Path:
-    return unfinished.with_name(unfinished.name + _JOURNAL)
-
-
-def _open_journal(unfinished: Path, settings: Settings) -> tuple[BinaryIO, Progress]:
-    """Open the journal of an output at its end, and return how far the output has come.
-
-    Raises:
-        RunError: the output has other settings, or is damaged.
-    """
-    path = _journal_of(unfinished)
-    before, progress, size = _read_journal(path) if path.exists() else ({}, Progress(), 0)
-    if not size and path.exists() and path.stat().st_size:
-        raise RunError(f"{path}: damaged, or of a newer heedful; remove it to start again")
-    if progress.lines:
-        check_settings(str(unfinished), before, settings)
-        if unfinished.stat().st_size < progress.size:
-            raise RunError(f"{unfinished}: shorter than its journal says; {_LEAVE_OUT[3:]}")
-    file = path.open("r+b" if progress.lines else "wb")
-    file.truncate(size if progress.lines else 0)
-    file.seek(0, os.SEEK_END)
-    if not progress.lines:
-        _append(file, {"format_version": _FORMAT_VERSION, "settings": dict(settings)})
-    return file, progress
-
-
-def _read_journal(path: Path) -> tuple[Settings, Progress, int]:
-    """Return the settings of a journal, its last entry, and its length up to there, in bytes.
-
-    An entry that was being written when the machine stopped does not count.
-    """
-    settings: Settings = {}
-    progress, size = Progress(), 0
-    for line in path.read_bytes().splitlines(keepends=True):
-        try:
-            entry = parse_json(line) if line.endswith(b"\n") else None
-        except ValueError:
-            break
-        match entry:
-            case {"format_version": 1, "settings": dict(settings)} if not size:
-                pass
-            case {"lines": int(lines), "size": int(written), "sha256": [*digests]} if size:
-                progress = Progress(lines, written, tuple(map(str, digests)))
-            case _:
-                break
-        size += len(line)
-    return settings, progress, size
-
-
-def _append(journal: BinaryIO, entry: Mapping[str, object]) -> None:
-    journal.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
-    journal.flush()
+def manifest_of(unfinished: Path) -> Manifest:
+    """Return the manifest of a file that is not complete."""
+    return Manifest(folder_at(str(unfinished.parent)), f"{unfinished.name}.json")
 
 
 def _hashed(lines: Iterable[str], update: Callable[[bytes], None]) -> Iterator[str]:
@@ -380,26 +224,3 @@ def _hashed(lines: Iterable[str], update: Callable[[bytes], None]) -> Iterator[s
     for line in lines:
         update(f"{line}\n".encode())
         yield line
-
-
-@contextmanager
-def locked(path: Path, *, timeout: float = 0.0) -> Iterator[bool]:
-    """Yield whether the lock of a file could be taken; that of a process that is killed is open again.
-
-    Args:
-        path: of the file; the lock is NAME.lock.
-        timeout: how long to wait for another process, in seconds; -1: until it is done.
-    """
-    file = path.with_name(path.name + _LOCK)
-    lock = filelock.FileLock(file)
-    try:
-        lock.acquire(timeout=timeout)
-    except filelock.Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        with suppress(OSError):  # of Windows, where an open file stays
-            file.unlink()
-        lock.release()

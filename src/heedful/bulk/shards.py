@@ -1,205 +1,108 @@
-"""Work on shards: each output is complete or absent, and a manifest says which are done, here or on Ray.
+"""Work on shards, the files of a directory, here or on Ray: each output is complete or absent.
 
     OUTPUT/
-      manifest.json     format_version, the settings, and for each shard that is done: lines, bytes, checksums
+      manifest.json     the shards that are done (manifest.py)
       NAME              what was made of the shard NAME, written under a temporary name and renamed
 
-What a shard is and what is made of it, a worker knows: `text_shards.py`, `documents.py`,
-`runs/prepare.py`. A path is of the local file system, a URL of one of fsspec's.
+What is made of a shard, a job knows: `text_shards.py`, `documents.py`, `runs/prepare.py`.
 """
 
-import hashlib
 import itertools
 import json
 import logging
 import os
-import re
-import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, ClassVar, cast
 
-import pyarrow.fs as pafs
-
-from heedful.bulk.resumable import Display, check_settings, locked, no_display
-from heedful.data.streams import DISK_FULL
+from heedful.bulk.folders import Fingerprint, Folder, folder_at
+from heedful.bulk.manifest import (
+    MANIFEST,
+    Display,
+    Done,
+    Manifest,
+    Record,
+    Settings,
+    check_settings,
+    no_display,
+)
 from heedful.decoding.translation import warn_of_cut
 from heedful.errors import HeedfulError, InputError, MissingExtraError, RunError, install_hint
-from heedful.runtime.durable import sync
-from heedful.settings.parsing import parse_json
+from heedful.runtime.durable import DISK_FULL
 
-MANIFEST = "manifest.json"
-_FORMAT_VERSION = 1
-BUFFER = 2**20
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
+_NAMES_SHOWN = 3
 
-Record = Mapping[str, Any]  # of a shard that is done, as in the manifest
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A directory on a file system.
-
-    Attributes:
-        files: the file system.
-        path: of the directory, as the file system knows it.
-        url: of the directory, as the user wrote it.
-    """
-
-    files: pafs.FileSystem
-    path: str
-    url: str
-
-    @classmethod
-    def of(cls, url: str) -> "Folder":
-        """Return the directory at a path or URL.
-
-        Raises:
-            MissingExtraError: a URL, and fsspec or what it needs is not installed.
-            InputError: nothing, or a URL of no file system.
-        """
-        if not url:
-            raise InputError(f"{url!r}: the path is empty; give that of a directory")
-        if not _URL.match(url):
-            return cls(pafs.LocalFileSystem(), str(Path(url).absolute()), url)
-        try:
-            import fsspec
-
-            files, path = fsspec.core.url_to_fs(url)
-        except ImportError as error:
-            raise MissingExtraError(
-                f"{url}: {error}; {install_hint('ray')}, and the file system's package"
-            ) from None
-        except ValueError as error:
-            raise InputError(f"{url}: {error}") from None
-        return cls(pafs.PyFileSystem(pafs.FSSpecHandler(files)), path, url)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether other processes can be locked out."""
-        return isinstance(self.files, pafs.LocalFileSystem)
-
-    def of_file(self, name: str) -> str:
-        """Return the path of a file."""
-        return f"{self.path.rstrip('/')}/{name}"
-
-    def beside(self, name: str, ending: str = "") -> str:
-        """Return the path of a hidden file beside a file, such as a lock; make its directory, if local."""
-        folder, slash, last = name.rpartition("/")
-        if self.is_local:
-            if not Path(self.of_file(folder)).resolve().is_relative_to(Path(self.path).resolve()):
-                raise RunError(f"{self.of_file(name)}: a link there leads out of the directory; remove it")
-            Path(self.of_file(folder)).mkdir(parents=True, exist_ok=True)
-        return self.of_file(f"{folder}{slash}.{last}{ending}")
-
-    def sizes(self) -> dict[str, int]:
-        """Return the sizes of the files in bytes, hidden ones left out, by their names in order.
-
-        Raises:
-            InputError: a name that is not UTF-8.
-        """
-        infos = self.files.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
-        sizes = {self._name(info): info.size for info in infos if info.type == pafs.FileType.File}
-        return {name: sizes[name] for name in sorted(sizes) if not name.startswith((".", "_"))}
-
-    def names(self) -> set[str]:
-        """Return the paths of all files from the directory on, also of hidden files and in subdirectories.
-
-        Raises:
-            InputError: a name that is not UTF-8.
-        """
-        selector = pafs.FileSelector(self.path, allow_not_found=True, recursive=True)
-        return {
-            self._name(info) for info in self.files.get_file_info(selector) if info.type == pafs.FileType.File
-        }
-
-    def has(self, name: str) -> bool:
-        """Return whether there is a file of this name."""
-        return bool(self.files.get_file_info(self.of_file(name)).type == pafs.FileType.File)
-
-    def delete_leftovers(self, names: Iterable[str]) -> None:
-        """Delete temporary files and locks of these names, which processes that were killed have left."""
-        known = {*names}
-        for path in self.names():
-            folder, slash, name = path.rpartition("/")
-            match = _TEMPORARY.fullmatch(name)
-            if match is not None and f"{folder}{slash}{match['name']}" in known:
-                self.files.delete_file(self.of_file(path))
-
-    def _name(self, info: pafs.FileInfo) -> str:
-        """Return the path of a file from the directory on.
-
-        Raises:
-            InputError: it is not UTF-8.
-        """
-        try:
-            return str(info.path)[len(self.path.rstrip("/")) + 1 :]
-        except UnicodeDecodeError as error:
-            name = error.object.decode(errors="backslashreplace")
-            raise InputError(f"{self.of_file(name)}: the file's name is not UTF-8; rename it") from None
-
-    def fingerprint(self, name: str) -> dict[str, Any]:
-        """Return the size of a file and its checksum."""
-        digest = hashlib.sha256()
-        with self.files.open_input_file(self.of_file(name)) as file:
-            while block := file.read(BUFFER):
-                digest.update(block)
-            return {"bytes": file.size(), "sha256": digest.hexdigest()}
-
-    @contextmanager
-    def complete(self, name: str) -> Iterator[BinaryIO]:
-        """Yield a stream into a new file, which gets its name when it is complete."""
-        temporary = self.beside(name, f".{uuid.uuid4().hex}")
-        try:
-            with self._opened(temporary) as stream:
-                yield stream
-            if self.is_local:
-                sync(Path(temporary))
-            self.files.move(temporary, self.of_file(name))
-        except BaseException:
-            with suppress(OSError):
-                self.files.delete_file(temporary)
-            raise
-        if self.is_local:
-            sync(Path(temporary).parent)
-
-    def _opened(self, path: str) -> BinaryIO:
-        if self.is_local:  # a package of a document is another one where it cannot be sought in
-            return Path(path).open("wb")
-        return cast(BinaryIO, self.files.open_output_stream(path, compression=None, buffer_size=BUFFER))
+# Takes how much of a shard is read, 0 to 1, and what is written of it, such as lines and tokens.
+Report = Callable[[float, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardJob:
-    """What a process needs to work on shards; it can be pickled.
+class ShardJob(ABC):
+    """What is made of shards; it can be pickled, and loads what it needs with the first of them.
 
     Attributes:
-        source: the URL of the directory of the shards.
-        output: the URL of the directory of what is made of them.
+        source: the path or URL of the directory of the shards.
+        output: the path or URL of the directory of the outputs.
+        expected: the settings of the shards that are done; none: there are none yet.
         items: the word for shards, for messages.
         done: the word for a shard that is done, for messages.
-        counted: what the progress counts: the items, and what is counted of them.
+        counted: what is counted of shards, in their records too.
         manifest: the name of the manifest.
         suffix: of the outputs, after the names of the shards.
-        num_left: shards that are not done.
-        expected: the settings of the shards that are done; none: there are none yet.
     """
 
     source: str
     output: str
-    items: str = "shards"
-    done: str = "translated"
-    counted: tuple[str, str] = ("lines", "tokens")
-    manifest: str = MANIFEST
-    suffix: str = ""
-    num_left: int = 0
-    expected: Mapping[str, str] = field(default_factory=dict)
+    expected: Settings = field(default_factory=dict)
+    items: ClassVar[str] = "shards"
+    done: ClassVar[str] = "translated"
+    counted: ClassVar[tuple[str, str]] = ("lines", "tokens")
+    manifest: ClassVar[str] = MANIFEST
+    suffix: ClassVar[str] = ""
+
+    @property
+    def folder(self) -> Folder:
+        """The directory of the shards."""
+        return folder_at(self.source)
+
+    @property
+    def target(self) -> Folder:
+        """The directory of the outputs."""
+        return folder_at(self.output)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What changes the outputs besides the shards, by name.
+
+        Raises:
+            RunError: it is not what the shards that are done were made with.
+        """
+        settings = self.read_settings()
+        if self.expected:
+            check_settings(self.output, self.expected, settings, remedy="or another --output")
+        return settings
+
+    def record(self, name: str, report: Report) -> Record:
+        """Write the output of a shard, and return its record."""
+        source = self.fingerprint(name)
+        counts = self.work(name, report)
+        return {**counts, "source": source, "output": self.target.fingerprint(name + self.suffix)}
+
+    def fingerprint(self, name: str) -> Fingerprint:
+        """Return the size and the checksum of a shard."""
+        return self.folder.fingerprint(name)
+
+    @abstractmethod
+    def read_settings(self) -> Settings:
+        """Return what changes the outputs besides the shards, by name."""
+
+    @abstractmethod
+    def work(self, name: str, report: Report) -> Mapping[str, int]:
+        """Write the output of a shard, and return what `counted` names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,21 +114,29 @@ class Outcome:
         num_done: shards that are done now.
         num_before: shards that were done before.
         failed: why the other shards cannot be used, by their names.
+        others: the names of files that are no shards, by what was done with them.
     """
 
     job: ShardJob
     num_done: int
     num_before: int
     failed: Mapping[str, str]
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Return the sums in words."""
+        """Return the numbers in words, and the first names of other files."""
         before = f"; {self.num_before:,} were done before" if self.num_before else ""
-        return f"{self.job.items} {self.job.done}: {self.num_done:,}{before}"
+        shown = [f"{self.job.items} {self.job.done}: {self.num_done:,}{before}"]
+        for what, names in {**self.others, "failed": [*self.failed]}.items():
+            if names:
+                first = [*names[:_NAMES_SHOWN], *["..."] * (len(names) > _NAMES_SHOWN)]
+                shown.append(f"{what.replace('_', ' ')}: {len(names):,} ({', '.join(first)})")
+        return "\n".join(shown)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the numbers, and the failures, for JSON."""
-        return {"translated": self.num_done, "done_before": self.num_before, "failed": dict(self.failed)}
+        """Return the same for JSON, with all names."""
+        counts = {"translated": self.num_done, "done_before": self.num_before}
+        return {**counts, "failed": dict(self.failed), **self.others}
 
     def raise_if_failed(self) -> None:
         """Raise the first failure.
@@ -238,135 +149,16 @@ class Outcome:
             raise RunError(first + (f"; {len(others):,} more {self.job.items} failed" if others else ""))
 
 
-class ShardWorker(ABC):
-    """Works on shards, one at a time.
-
-    Attributes:
-        bytes_read: how much of the shards was read.
-        report: called now and then, with the lines and tokens that were written since the start.
-    """
-
-    def __init__(self, job: ShardJob) -> None:
-        self.bytes_read = 0
-        self._expected = job.expected
-        self.report: Callable[[int, int], None] = lambda lines, tokens: None
-        self._lines = self._tokens = 0
-        self._source, self._output = Folder.of(job.source), Folder.of(job.output)
-
-    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Work on the shard that a row names, for Ray; a mistake of the user is part of the answer."""
-        try:
-            return {"name": row["name"], "record": json.dumps(self.work(row["name"])), "error": ""}
-        except (HeedfulError, OSError) as error:
-            return {"name": row["name"], "record": "", "error": reason_of(error)}
-
-    @cached_property
-    def settings(self) -> dict[str, str]:
-        """The settings of the outputs.
-
-        Raises:
-            RunError: they are not the settings of the shards that are done.
-        """
-        settings = self._read_settings()
-        if self._expected:
-            check_settings(self._output.url, self._expected, settings, remedy="or another --output")
-        return settings
-
-    @abstractmethod
-    def _read_settings(self) -> dict[str, str]:
-        """Return what changes the outputs besides the shards."""
-
-    @abstractmethod
-    def work(self, name: str) -> Record:
-        """Write the output of a shard, and return its entry of the manifest."""
-
-
-class Manifest:
-    """The list of the shards that are done, in the output's directory."""
-
-    def __init__(self, folder: Folder, name: str = MANIFEST) -> None:
-        self._folder, self._name = folder, name
-
-    def read(self) -> dict[str, Any]:
-        """Return the settings of the shards that are done, and the record of each.
-
-        Raises:
-            RunError: there is no manifest, or it is damaged.
-        """
-        if not self._folder.has(self._name):
-            raise RunError(f"{self._folder.url}: has files, but no {self._name}; give another --output")
-        with self._folder.files.open_input_file(self._folder.of_file(self._name)) as file:
-            content = file.read()
-        try:
-            match manifest := parse_json(content):
-                case {"format_version": 1, "settings": dict(), "shards": dict()}:
-                    return cast(dict[str, Any], manifest)
-        except ValueError:
-            pass
-        raise RunError(
-            f"{self._folder.url}/{self._name}: damaged, or of a newer heedful; give another --output"
-        )
-
-    def add(self, name: str, record: Record) -> None:
-        """Add the record of a shard; other processes may add theirs at the same time."""
-        with claimed(self._folder, self._name, timeout=-1):
-            manifest = self.read()
-            manifest["settings"] = record["settings"]
-            manifest["shards"][name] = {key: value for key, value in record.items() if key != "settings"}
-            self._write(manifest)
-
-    def set_settings(self, settings: Mapping[str, str]) -> None:
-        """Write the settings of the shards to come, unless some are done."""
-        with claimed(self._folder, self._name, timeout=-1):
-            manifest = self.read()
-            if not manifest["shards"] and manifest["settings"] != settings:
-                self._write({**manifest, "settings": settings})
-
-    def start(
-        self, *, resume: bool, done: str, items: str = ShardJob.items, overwrite: bool = False
-    ) -> dict[str, Any]:
-        """Return what it holds; without one, write an empty one into an empty directory.
-
-        Args:
-            resume: whether there may be shards that are done.
-            done: the word for these, for the message.
-            items: the word for shards, for the message.
-            overwrite: whether there may be other files; without `resume`, shards that are done too.
-
-        Raises:
-            RunError: the directory has other files, or such shards where this is no resumption.
-        """
-        folder = self._folder
-        if folder.files.get_file_info(folder.path).type == pafs.FileType.File:
-            raise RunError(f"{folder.url}: is a file; give a directory for the {items}")
-        folder.files.create_dir(folder.path, recursive=True)
-        with claimed(folder, self._name, timeout=-1):
-            is_new = overwrite or all(name.startswith(".") for name in folder.names())
-            if is_new and not (resume and folder.has(self._name)):
-                self._write({"format_version": _FORMAT_VERSION, "settings": {}, "shards": {}})
-            manifest = self.read()
-        if manifest["shards"] and not resume:
-            raise RunError(
-                f"{folder.url}: has {done} {items}; --resume goes on with them, or give another --output"
-            )
-        return manifest
-
-    def _write(self, manifest: Mapping[str, Any]) -> None:
-        with self._folder.complete(self._name) as stream:
-            stream.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
-
-
-def claimed(folder: Folder, name: str, *, timeout: float) -> AbstractContextManager[bool]:
-    """Lock a name in a local directory, as `locked`; elsewhere nothing is locked."""
-    if not folder.is_local:
-        return nullcontext(enter_result=True)
-    return locked(Path(folder.beside(name)), timeout=timeout)
-
-
 def reason_of(error: HeedfulError | OSError) -> str:
-    """Return why a shard cannot be used."""
+    """Return why a shard cannot be used.
+
+    Raises:
+        OSError: the disk is full, which stops all work.
+    """
     if isinstance(error, HeedfulError):
         return str(error)
+    if error.errno in DISK_FULL:
+        raise error
     reason = (error.strerror or str(error) or type(error).__name__).lower()
     return f"{error.filename}: {reason}" if error.filename else reason
 
@@ -380,13 +172,13 @@ def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
     Raises:
         InputError: there are none.
     """
-    folder, pattern = Folder.of(source), "*"
-    if folder.files.get_file_info(folder.path).type != pafs.FileType.Directory:
+    folder, pattern = folder_at(source), "*"
+    if not folder.exists():
         head, _, pattern = source.rstrip("/").rpartition("/")
-        folder = Folder.of(head or ("/" if source.startswith("/") else "."))
+        folder = folder_at(head or ("/" if source.startswith("/") else "."))
     sizes = {
         name: size
-        for name, size in folder.sizes().items()
+        for name, size in folder.shards().items()
         if name == pattern or (fnmatchcase(name, pattern) and name != MANIFEST)
     }
     if not sizes:
@@ -394,98 +186,152 @@ def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
     return folder, sizes
 
 
+def start(
+    job: ShardJob, sizes: Mapping[str, int], *, resume: bool, overwrite: bool = False
+) -> tuple[Done, dict[str, int]]:
+    """Return what is done of a job, and the sizes of the shards that are left.
+
+    A shard whose output is missing or has changed is left.
+
+    Args:
+        job: what to do; the directory of its outputs is made.
+        sizes: of all shards.
+        resume: whether to go on with an output that is there.
+        overwrite: whether it may have other files; without `resume`, shards that are done too.
+
+    Raises:
+        RunError: the directory has other files, or such shards, or a shard has changed since it was done.
+    """
+    output, manifest = job.target, Manifest(job.target, job.manifest)
+    try:
+        output.create()
+    except (FileExistsError, NotADirectoryError):
+        raise RunError(f"{output.url}: is a file; give a directory for the {job.items}") from None
+    with output.locked(job.manifest):
+        is_new = overwrite or all(name.startswith(".") for name in output.files(recursive=True))
+        if is_new and not (resume and output.has(job.manifest)):
+            manifest.write({}, {})
+        if not output.has(job.manifest):
+            raise RunError(f"{output.url}: has files, but no {job.manifest}; give another --output")
+        done = manifest.read()
+    if done.parts and not resume:
+        raise RunError(
+            f"{output.url}: has {job.done} {job.items}; --resume goes on with them, or give another --output"
+        )
+    left = dict(sizes)
+    for name in [each for each in sizes if each in done.parts]:
+        before = job.fingerprint(name)
+        if before != done.parts[name]["source"]:
+            raise RunError(f"{job.source}/{name}: has changed since it was {job.done}; give another --output")
+        made = name + job.suffix
+        if output.has(made) and done.has(name, source=before, output=output.fingerprint(made)):
+            del left[name]
+    return done, left
+
+
 def work_on_shards(
-    worker: type[ShardWorker],
     job: ShardJob,
     sizes: Mapping[str, int],
+    started: tuple[Done, Mapping[str, int]],
     *,
-    resume: bool,
-    overwrite: bool = False,
     ray_cpus: int = 0,
     ray_gpus: int = 0,
+    notify: Callable[[str], None] = lambda message: None,
     display: Display = no_display,
 ) -> Outcome:
     """Work on shards, here or on Ray; one that cannot be used leaves the others.
 
     Args:
-        worker: its instances do the work; it takes the job.
-        job: what to do; `source` is the directory of `list_shards`.
-        sizes: of the shards.
-        resume: whether to go on with an output that is there; also with other processes at the same time.
-        overwrite: whether the output may have other files, which are replaced where they have the same names.
-        ray_cpus: CPUs of each worker on Ray; 0: work here.
+        job: what to do.
+        sizes: of all shards.
+        started: what `start` has returned.
+        ray_cpus: CPUs of each worker on Ray; 0: work here, also with other processes at the same time.
         ray_gpus: GPUs of each worker on Ray.
+        notify: called with a line about each shard, here.
         display: of the progress.
 
     Raises:
-        RunError: an output that cannot be continued.
+        RunError: other settings than those of the shards that are done.
         HeedfulError: what all shards need cannot be used.
     """
-    output = Folder.of(job.output)
-    manifest = Manifest(output, job.manifest)
-    started = manifest.start(resume=resume, done=job.done, items=job.items, overwrite=overwrite)
-    records, written = started["shards"], output.names()
-    check_unchanged(job.source, records, sizes, done=job.done)
-    to_do = {
-        name: size for name, size in sizes.items() if name not in records or name + job.suffix not in written
-    }
-    job = replace(job, expected=started["settings"] if records else {}, num_left=len(to_do))
+    done, left = started
+    job = replace(job, expected=done.settings if done.parts else {})
     failed: Mapping[str, str] = {}
-    if to_do and ray_cpus:
-        failed = _work_on_ray(worker, job, to_do, manifest, cpus=ray_cpus, gpus=ray_gpus, display=display)
-    elif to_do:
-        failed = _work_here(worker(job), job, to_do, manifest, display)
-    done = [name + job.suffix for name in sizes if name not in failed]
-    with claimed(output, job.manifest, timeout=-1):
-        output.delete_leftovers([*done, job.manifest])
+    try:
+        if left and ray_cpus:
+            failed = _work_on_ray(job, left, cpus=ray_cpus, gpus=ray_gpus, display=display)
+        elif left:
+            failed = _work_here(job, left, done, notify, display)
+    except KeyboardInterrupt as error:
+        raise type(error)(str(error) or f"interrupted; --resume goes on with the other {job.items}") from None
+    with job.target.locked(job.manifest):
+        job.target.delete_leftovers([name + job.suffix for name in sizes if name not in failed])
     return Outcome(
-        job=job, num_done=len(to_do) - len(failed), num_before=len(sizes) - len(to_do), failed=failed
+        job=job, num_done=len(left) - len(failed), num_before=len(sizes) - len(left), failed=failed
     )
 
 
-def check_unchanged(
-    source: str, records: Mapping[str, Record], sizes: Mapping[str, int], *, done: str
-) -> None:
-    """Check that the shards that are done have the sizes that they had.
-
-    Args:
-        source: the directory of the shards, for the message.
-        records: of the shards that are done.
-        sizes: of the shards.
-        done: the word for those that are done, for the message.
-
-    Raises:
-        RunError: naming the first that has changed.
-    """
-    for name, size in sizes.items():
-        if name in records and records[name]["source"]["bytes"] != size:
-            raise RunError(f"{source}/{name}: has changed since it was {done}; give another --output")
-
-
 def _work_here(
-    worker: ShardWorker, job: ShardJob, sizes: Mapping[str, int], manifest: Manifest, display: Display
+    job: ShardJob,
+    left: Mapping[str, int],
+    done: Done,
+    notify: Callable[[str], None],
+    display: Display,
 ) -> dict[str, str]:
     """Work on the shards that no other process is working on, then on those that it did not finish.
 
     Returns:
         Why shards could not be used, by their names.
     """
-    total, output, failed = sum(sizes.values()), Folder.of(job.output), dict[str, str]()
+    output, settings, failed = job.target, job.settings, dict[str, str]()
+    manifest, total = Manifest(output, job.manifest), max(1, sum(left.values()))
     items, size = job.counted
-    manifest.set_settings(worker.settings)
-    with display(lambda: worker.bytes_read / max(total, 1), items=items, size=size) as worker.report:
-        for timeout, name in itertools.product((0, -1), sizes):
-            if name in failed:
+    seen, counts = dict[str, int](), {items: 0, size: 0}
+    share = 0.0  # of the shard that is worked on, in bytes
+
+    def report(share_read: float, num_items: int, num_size: int) -> None:
+        nonlocal share
+        share = share_read * left[name]
+        show(counts[items] + num_items, counts[size] + num_size)
+
+    with display(lambda: (sum(seen.values()) + share) / total, items=items, size=size) as show:
+        for timeout, name in itertools.product((0, -1), left):
+            if name in seen:
                 continue
+            shown = ""
             try:
-                with claimed(output, name, timeout=timeout) as is_mine:
-                    if is_mine and not (name in manifest.read()["shards"] and output.has(name + job.suffix)):
-                        manifest.add(name, worker.work(name))
+                with output.locked(name, timeout=timeout) as is_mine:
+                    if not is_mine:
+                        continue
+                    if manifest.read().parts.get(name) == done.parts.get(name):  # by no other process
+                        record = job.record(name, report)
+                        manifest.add(name, record, settings)
+                        counts = {each: counts[each] + record[each] for each in counts}
+                        shown = f"{record[items]:,} {items if record[items] != 1 else items[:-1]}"
             except (HeedfulError, OSError) as error:
-                if isinstance(error, OSError) and error.errno in DISK_FULL:
-                    raise
                 failed[name] = reason_of(error)
+                shown = f"error: {failed[name]}"
+            seen[name], share = left[name], 0.0
+            if shown:
+                notify(f"{len(seen):,}/{len(left):,} {name}: {shown}")
     return failed
+
+
+class ShardWorker:
+    """Works on shards in a process of Ray, one at a time."""
+
+    def __init__(self, job: ShardJob) -> None:
+        self._job = job
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Work on the shard that a row names; a mistake of the user is part of the answer."""
+        answer = {"name": row["name"], "record": "", "error": ""}
+        try:
+            settings = self._job.settings
+            record = self._job.record(row["name"], lambda share, items, size: None)
+            return {**answer, "record": json.dumps([settings, record])}
+        except (HeedfulError, OSError) as error:
+            return {**answer, "error": reason_of(error)}
 
 
 @contextmanager
@@ -498,14 +344,7 @@ def _one_line_of(kind: type[Exception]) -> Iterator[None]:
 
 
 def _work_on_ray(
-    worker: type[ShardWorker],
-    job: ShardJob,
-    sizes: Mapping[str, int],
-    manifest: Manifest,
-    *,
-    cpus: int,
-    gpus: int,
-    display: Display,
+    job: ShardJob, left: Mapping[str, int], *, cpus: int, gpus: int, display: Display
 ) -> dict[str, str]:
     """Work on shards by a pool of actors; Ray replaces those that die, and gives their shards to others.
 
@@ -527,21 +366,21 @@ def _work_on_ray(
     ray.data.DataContext.get_current().enable_progress_bars = False
     resources = cast(Any, ray).cluster_resources()
     workers = int(resources.get("GPU", 0) // gpus if gpus else resources.get("CPU", 0) // cpus)
-    workers = max(1, min(len(sizes), workers))
-    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(sizes), initial_size=workers)
-    rows = ray.data.from_items([{"name": name} for name in sizes], override_num_blocks=len(sizes)).map(
-        cast(Any, worker), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
+    workers = max(1, min(len(left), workers))
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(left), initial_size=workers)
+    rows = ray.data.from_items([{"name": name} for name in left], override_num_blocks=len(left)).map(
+        cast(Any, ShardWorker), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
     )
-    total, failed = max(1, sum(sizes.values())), dict[str, str]()
+    manifest, failed = Manifest(job.target, job.manifest), dict[str, str]()
     done = lines = tokens = num_cut = 0
-    with display(lambda: done / total) as show, _one_line_of(ray.exceptions.RayError):
+    with display(lambda: done / max(1, sum(left.values()))) as show, _one_line_of(ray.exceptions.RayError):
         for row in rows.iter_rows():
             if row["error"]:
                 failed[row["name"]] = row["error"]
                 continue
-            record = json.loads(row["record"])
-            manifest.add(row["name"], record)
-            done += sizes[row["name"]]
+            settings, record = json.loads(row["record"])
+            manifest.add(row["name"], record, settings)
+            done += left[row["name"]]
             lines += record["lines"]
             tokens += record["tokens"]
             num_cut += record.get("num_cut", 0)  # whose warnings are in the logs of the workers

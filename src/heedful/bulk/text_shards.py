@@ -1,9 +1,10 @@
 """The translation of shards: texts, gzipped or not, and Parquet files, which get a column `translation`."""
 
-import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from heedful.bulk.lines import LineTranslation
-from heedful.bulk.shards import BUFFER, Record, ShardJob, ShardWorker
+from heedful.bulk.manifest import Settings
+from heedful.bulk.shards import Report, ShardJob
 from heedful.data.files import decompressed
 from heedful.data.streams import Lines, compressed, write_line
 from heedful.decoding.translation import Translation
@@ -23,8 +25,8 @@ _PARQUET = ".parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationJob(ShardJob):
-    """What a process needs to translate shards.
+class TextShards(ShardJob):
+    """The translation of shards.
 
     Attributes:
         load: returns how lines are translated and written; with scores, Parquet files get a column of them.
@@ -34,99 +36,66 @@ class TranslationJob(ShardJob):
     load: Callable[[], LineTranslation]
     column: str = "text"
 
-
-class ShardTranslator(ShardWorker):
-    """Translates shards; the model is loaded with the first of them."""
-
-    def __init__(self, job: TranslationJob) -> None:
-        super().__init__(job)
-        self._job = job
-        self._num_cut = 0
+    @cached_property
+    def _lines(self) -> LineTranslation:
+        return self.load()
 
     @override
-    def work(self, name: str) -> Record:
-        """Translate a shard, and return its entry of the manifest.
+    def read_settings(self) -> Settings:
+        return self._lines.settings
+
+    @override
+    def work(self, name: str, report: Report) -> Mapping[str, int]:
+        """Translate a shard.
 
         Raises:
             CorpusError: a text that is damaged or not UTF-8.
             InputError: a Parquet file without the column.
-            RunError: other settings than those of the shards before.
         """
-        settings, before, tokens_before = self.settings, self.bytes_read, self._tokens
-        cut_before = self._num_cut
-        source = self._source.fingerprint(name)
-        write = self._write_parquet if name.endswith(_PARQUET) else self._write_text
-        with (
-            self._source.files.open_input_file(self._source.of_file(name)) as file,
-            self._output.complete(name) as out,
-        ):
-            lines = write(f"{self._source.url}/{name}", file, out)
-        self.bytes_read = before + source["bytes"]
-        return {
-            "settings": settings,
-            "lines": lines,
-            "tokens": self._tokens - tokens_before,
-            "num_cut": self._num_cut - cut_before,
-            "source": source,
-            "output": self._output.fingerprint(name),
-        }
+        lines = tokens = num_cut = 0
+        translated = self._parquet if name.endswith(_PARQUET) else self._text
+        with self.folder.open(name) as file, self.target.complete(name) as out:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            for translation, share in translated(f"{self.folder.url}/{name}", file, size, out):
+                lines += 1
+                tokens += translation.num_tokens
+                num_cut += not translation.finished
+                if lines % self._lines.chunk_lines == 0:
+                    report(share, lines, tokens)
+        return {"lines": lines, "tokens": tokens, "num_cut": num_cut}
 
-    def _write_text(self, name: str, file: pa.NativeFile, out: BinaryIO) -> int:
-        """Write the translation of a text, and return the number of its lines."""
-        before, number = self.bytes_read, -1
-        stream = io.BufferedReader(file, BUFFER)
-        with decompressed(stream, name) as plain, compressed(out, name) as target:
+    def _text(
+        self, name: str, file: BufferedReader, size: int, out: BinaryIO
+    ) -> Iterator[tuple[Translation, float]]:
+        """Yield the translations of a text that are written, and how much of it is read."""
+        with decompressed(file, name) as plain, compressed(out, name) as target:
             lines = Lines(plain, name)
-            for number, translation in enumerate(self._translated(lines)):
-                for line in self._loaded.layout.lines(translation, number):
+            for number, translation in enumerate(self._lines.translations(lines)):
+                for line in self._lines.layout.lines(translation, number):
                     write_line(target, line)
-                self._count(translation, bytes_read=before + file.tell())
+                yield translation, file.tell() / size
             lines.raise_if_bad()
-        return number + 1
 
-    def _write_parquet(self, name: str, file: pa.NativeFile, out: BinaryIO) -> int:
-        """Write the rows of a Parquet file with their translations, and return the number of rows."""
-        before, number = self.bytes_read, 0
-        source = pq.ParquetFile(file)
-        has_scores = self._loaded.layout.scores
-        added = [pa.field(TRANSLATION, pa.string()), *[pa.field(SCORE, pa.float64())] * has_scores]
-        check_column(name, source.schema_arrow, self._job.column, added=added)
+    def _parquet(
+        self, name: str, file: BufferedReader, size: int, out: BinaryIO
+    ) -> Iterator[tuple[Translation, float]]:
+        """Yield the translations of a Parquet file, and how much of it is translated; write them after it."""
+        number, source = 0, pq.ParquetFile(file)
+        added = [pa.field(TRANSLATION, pa.string())]
+        added += [pa.field(SCORE, pa.float64())] * self._lines.layout.scores
+        check_column(name, source.schema_arrow, self.column, added=added)
         schema = pa.schema([*source.schema_arrow, *added], source.schema_arrow.metadata)
         with pq.ParquetWriter(out, schema) as writer:
             for batch in source.iter_batches(_ROW_GROUP):
-                texts = batch.column(self._job.column).to_pylist()
-                translations = self._translated((text or "" for text in texts), first_line=number + 1)
-                rows: list[tuple[str | None, float]] = []
+                texts, rows = batch.column(self.column).to_pylist(), list[tuple[str | None, float]]()
+                translations = self._lines.translations((text or "" for text in texts), first_line=number + 1)
                 for text, translation in zip(texts, translations, strict=True):
                     rows.append((None if text is None else translation.text, translation.score))
                     number += 1
-                    share = number / source.metadata.num_rows
-                    self._count(translation, bytes_read=before + int(share * file.size()))
+                    yield translation, number / source.metadata.num_rows
                 new = [pa.array([row[i] for row in rows], each.type) for i, each in enumerate(added)]
                 writer.write_batch(pa.record_batch([*batch.columns, *new], schema=schema))
-        return number
-
-    def _translated(self, lines: Iterable[str], *, first_line: int = 1) -> Iterator[Translation]:
-        loaded = self._loaded
-        return loaded.translator.translate_lines(
-            lines, options=loaded.options, chunk_lines=loaded.chunk_lines, first_line=first_line
-        )
-
-    def _count(self, translation: Translation, *, bytes_read: int) -> None:
-        self._lines += 1
-        self._tokens += translation.num_tokens
-        self._num_cut += not translation.finished
-        if self._lines % self._loaded.chunk_lines == 0:
-            self.bytes_read = bytes_read
-            self.report(self._lines, self._tokens)
-
-    @cached_property
-    def _loaded(self) -> LineTranslation:
-        return self._job.load()
-
-    @override
-    def _read_settings(self) -> dict[str, str]:
-        return self._loaded.settings
 
 
 def check_column(name: str, schema: pa.Schema, column: str, *, added: Sequence[pa.Field]) -> None:

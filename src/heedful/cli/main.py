@@ -59,8 +59,8 @@ def report_errors() -> Iterator[None]:
         exit_with_error(str(error), error.exit_code)
     except Terminated:  # the trainer has reported it
         sys.exit(0)
-    except KeyboardInterrupt:
-        exit_with_error("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        exit_with_error(str(error) or "interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         _abandon(sys.stdout)
         sys.exit(FAILURE)

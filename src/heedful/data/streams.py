@@ -1,14 +1,11 @@
 r"""Read and write text: UTF-8, one sentence a line; only `\n` ends a line."""
 
-import errno
 import gzip
-import itertools
 import os
-import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -21,12 +18,11 @@ from heedful.data.files import (
     decode,
     decompressed,
 )
-from heedful.errors import CorpusError, HeedfulError, InputError
-from heedful.runtime.durable import descriptor_of, opened_in_place
+from heedful.errors import CorpusError, InputError
+from heedful.runtime.durable import atomic_output, descriptor_of, is_replaceable, new_file_beside
 
 _LEVEL = 6  # as gzip's default
 _STDOUT = 1
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Lines:
@@ -149,57 +145,16 @@ def open_output(path: Path | None, *, at_once: bool = False, keep: bool = True) 
         return
     for each in (sys.stdout, sys.stderr):  # what was written before comes first
         each.flush()
-    in_place = opened_in_place(path)
-    if in_place is None and not at_once:
-        with _complete_or_beside(Path(os.path.realpath(path)), name=path.name, keep=keep) as stream:
-            yield stream
-        return
-    with in_place or path.open("wb") as file, compressed(file, path.name) as stream:
-        yield stream
-
-
-@contextmanager
-def _complete_or_beside(path: Path, *, name: str, keep: bool) -> Iterator[BinaryIO]:
-    unfinished, file = new_file_beside(path)
-    is_empty = False
-    with renamed_to(path, unfinished, is_empty=lambda: is_empty or not keep), file:
-        with compressed(file, name) as stream:
-            try:
-                yield stream
-            finally:
-                is_empty = not stream.tell()  # of the text; a compressed file has a head
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def renamed_to(
-    path: Path | None, unfinished: Path, *, is_empty: Callable[[], bool], remedy: Callable[[], str] = str
-) -> Iterator[None]:
-    """Rename a file that the block writes; after an error it stays, unless it is empty.
-
-    Args:
-        path: the final name; an existing file is replaced, and its mode copied. None: the file is removed.
-        unfinished: the name that the file has until then.
-        is_empty: whether nothing was written.
-        remedy: returns the end of the message about the file that stays.
-    """
-    try:
-        yield
-        if path is None:
-            unfinished.unlink()
-            return
-        if path.exists():
-            shutil.copymode(path, unfinished)
-        unfinished.replace(path)
-    except BaseException as error:
-        if is_empty() or not unfinished.exists() or not unfinished.stat().st_size:
-            unfinished.unlink(missing_ok=True)
-        elif isinstance(error, OSError) and error.errno in DISK_FULL:
-            error.filename = error.filename or str(unfinished)  # not set for a full disk
-        elif isinstance(error, HeedfulError):
-            raise type(error)(f"{error} (what was done before is in {unfinished}{remedy()})") from error
-        raise
+    with ExitStack() as stack:
+        if not is_replaceable(path):
+            file = stack.enter_context(atomic_output(path))
+        elif at_once:
+            file = stack.enter_context(path.open("wb"))
+        else:
+            target = Path(os.path.realpath(path))
+            temporary = new_file_beside(target) if keep else None
+            file = stack.enter_context(atomic_output(target, temporary=temporary, keep=keep))
+        yield stack.enter_context(compressed(file, path.name))
 
 
 @contextmanager
@@ -210,18 +165,6 @@ def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
         return
     with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0) as packed:
         yield cast(BinaryIO, packed)
-
-
-def new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
-    """Create the temporary file for `path`, under an unused name."""
-    for number in itertools.count(1):
-        suffix = ".unfinished" if number == 1 else f".unfinished-{number}"
-        unfinished = path.with_name(path.name + suffix)
-        try:
-            return unfinished, unfinished.open("xb")
-        except FileExistsError:
-            continue
-    raise AssertionError("there is always another name")
 
 
 class Writable(Protocol):

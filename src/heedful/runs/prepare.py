@@ -17,23 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from heedful.bulk.resumable import Display, check_settings, no_display
-from heedful.bulk.shards import (
-    MANIFEST,
-    Folder,
-    Manifest,
-    Record,
-    ShardJob,
-    ShardWorker,
-    check_unchanged,
-    claimed,
-    list_shards,
-    work_on_shards,
-)
+from heedful.bulk.folders import Fingerprint, Folder, folder_at
+from heedful.bulk.manifest import MANIFEST, Display, Manifest, Settings, check_settings, no_display
+from heedful.bulk.shards import Report, ShardJob, list_shards, start, work_on_shards
 from heedful.data.cleaning.pair import faulty_by
 from heedful.data.corpora import open_text, writing_to
 from heedful.data.files import FilledPairs, PairFiles, ParallelText
@@ -100,9 +90,9 @@ class PairShards:
                     f"{data.src}: {len(sizes):,} shards, but {data.tgt} has {len(target_sizes):,}; source "
                     "and target belong together in the order of their names"
                 )
-            targets, target_of = _url(target_folder), dict(zip(sizes, target_sizes, strict=True))
+            targets, target_of = target_folder.location, dict(zip(sizes, target_sizes, strict=True))
             sizes = {name: size + target_sizes[target_of[name]] for name, size in sizes.items()}
-        source, keys = _url(folder), (data.src_key, data.tgt_key)
+        source, keys = folder.location, (data.src_key, data.tgt_key)
         return cls(
             sizes=sizes, source=source, targets=targets, target_of=target_of, keys=keys, filters=data.filters
         )
@@ -113,10 +103,10 @@ class PairShards:
         paths = []
         for number, (folder, file) in enumerate(self._files_of(name)):
             path = Path(folder.of_file(file))
-            if not folder.is_local:
+            if folder.system is not None:
                 path = directory / str(number) / file
                 path.parent.mkdir()
-                with folder.files.open_input_file(folder.of_file(file)) as there, path.open("wb") as here:
+                with folder.open(file) as there, path.open("wb") as here:
                     shutil.copyfileobj(there, here)
             paths.append(path)
         yield PairFiles(tuple(paths), *self.keys)
@@ -143,71 +133,63 @@ class PairShards:
         return ParallelText(src, tgt, (self.source,))
 
     def _files_of(self, name: str) -> list[tuple[Folder, str]]:
-        files = [(Folder.of(self.source), name)]
-        return files if self.targets is None else [*files, (Folder.of(self.targets), self.target_of[name])]
-
-
-def _url(folder: Folder) -> str:
-    return folder.path if folder.is_local else folder.url
+        files = [(folder_at(self.source), name)]
+        return files if self.targets is None else [*files, (folder_at(self.targets), self.target_of[name])]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationJob(ShardJob):
-    """What a process needs to turn shards into ids; the `processes` for a shard share the CPU `threads`."""
+    """Turning shards into ids; the `processes` for a shard share the CPU `threads`.
+
+    Attributes:
+        tokenizers: of source and target; None: not known yet.
+    """
 
     text: PairShards
     config: Config
-    tokenizers: TokenizerPair
     threads: int
     processes: int
-    done: str = "prepared"
-    suffix: str = ".arrow"
-
-
-class ShardPreparer(ShardWorker):
-    """Writes the stores of shards."""
-
-    def __init__(self, job: PreparationJob) -> None:
-        super().__init__(job)
-        self._job = job
+    tokenizers: TokenizerPair | None = None
+    done: ClassVar[str] = "prepared"
+    suffix: ClassVar[str] = ".arrow"
 
     @override
-    def _read_settings(self) -> dict[str, str]:
-        return settings_of_text(self._job.config, self._job.tokenizers)
+    def read_settings(self) -> Settings:
+        assert self.tokenizers is not None
+        return settings_of_text(self.config, self.tokenizers)
 
     @override
-    def work(self, name: str) -> Record:
-        """Write the store of a shard, and return its entry of the manifest."""
-        job, before = self._job, self.bytes_read
-        source = job.text.fingerprint(name)
+    def fingerprint(self, name: str) -> Fingerprint:
+        return self.text.fingerprint(name)
 
-        def report(fraction: float) -> None:
-            self.bytes_read = before + int(fraction * source["bytes"])
-            self.report(self._lines, self._tokens)
-
+    @override
+    def work(self, name: str, report: Report) -> Mapping[str, int]:
+        """Write the store of a shard."""
+        assert self.tokenizers is not None
         with (
-            using_threads(job.threads),
-            temporary_directory(cache_directory(job.config.data.cache_dir)) as folder,
-            job.text.files(name, folder) as files,
-            open_text(files, folder, filters=job.text.filters, report=lambda done: report(done / 2)) as text,
+            using_threads(self.threads),
+            temporary_directory(cache_directory(self.config.data.cache_dir)) as folder,
+            self.text.files(name, folder) as files,
+            open_text(
+                files, folder, filters=self.text.filters, report=lambda done: report(done / 2, 0, 0)
+            ) as text,
         ):
             store = build_store(
                 text,
-                job.tokenizers,
-                max_length=longest_pair(job.config),
-                template=SpecialTokens.of(job.config, job.tokenizers),
+                self.tokenizers,
+                max_length=longest_pair(self.config),
+                template=SpecialTokens.of(self.config, self.tokenizers),
                 cache_dir=folder,
-                keep_text=job.config.tokenizer.sampling > 0.0,
-                processes=job.processes,
-                report=lambda done: report((1 + done) / 2),
+                keep_text=self.config.tokenizer.sampling > 0.0,
+                processes=self.processes,
+                report=lambda done: report((1 + done) / 2, 0, 0),
             )
-            with store.path.open("rb") as built, self._output.complete(name + job.suffix) as out:
+            with store.path.open("rb") as built, self.target.complete(name + self.suffix) as out:
                 shutil.copyfileobj(built, out)
-        tokens = store.report.num_src_tokens + store.report.num_tgt_tokens
-        self.bytes_read = before + source["bytes"]
-        self._lines, self._tokens = self._lines + len(store), self._tokens + tokens
-        record = {"settings": self.settings, "lines": len(store), "tokens": tokens, "source": source}
-        return record | {"output": self._output.fingerprint(name + job.suffix)}
+        return {
+            "lines": len(store),
+            "tokens": store.report.num_src_tokens + store.report.num_tgt_tokens,
+        }
 
 
 @contextmanager
@@ -266,37 +248,34 @@ def prepare_shards(
         InputError: there are no shards, or source and target do not belong together.
         RunError: shards that cannot be used; the others are done.
     """
-    text, folder = PairShards.of(config.data), Folder.of(output)
-    if _url(folder) in (text.source, text.targets):
+    text, folder = PairShards.of(config.data), folder_at(output)
+    if folder.location in (text.source, text.targets):
         raise InputError(f"{output}: is the input too; write to another directory")
     threads = config.train.threads or (1 if on_ray else num_threads())
     check_workers("train.threads", threads)
     cache = cache_directory(config.data.cache_dir).absolute()  # the same on each machine
     config = config.replace(data=config.data.replace(cache_dir=str(cache)).model_dump())
-    records = Manifest(folder).start(resume=resume, done=PreparationJob.done)["shards"]
-    check_unchanged(text.source, records, text.sizes, done=PreparationJob.done)
+    job = PreparationJob(
+        source=text.source,
+        output=folder.location,
+        text=text,
+        config=config,
+        threads=threads,
+        processes=1 if on_ray else threads,  # Ray starts the processes
+    )
+    started = start(job, text.sizes, resume=resume)
     config, tokenizers = _vocabulary(config, text, folder, cache, notify)
     first = replace(text, sizes=dict([*text.sizes.items()][:1]))
     changed = RoundTrip.of(first.sample(SAMPLE, cache).tgt, tokenizers.tgt)
     if message := changed.warning(config.tokenizer.normalization):
         notify(f"warning: {message}")
-    _delete_damaged(folder, {name: records[name] for name in records.keys() & text.sizes.keys()})
     with suppress(FileNotFoundError):
-        folder.files.delete_file(folder.of_file(CONFIG))  # until the new shards are done
-    job = PreparationJob(
-        source=text.source,
-        output=_url(folder),
-        text=text,
-        config=config,
-        tokenizers=tokenizers,
-        threads=threads,
-        processes=1 if on_ray else threads,  # Ray starts the processes
-    )
+        folder.delete(CONFIG)  # until the new shards are done
+    job = replace(job, config=config, tokenizers=tokenizers)
     cpus = threads if on_ray else 0
-    outcome = work_on_shards(ShardPreparer, job, text.sizes, resume=True, ray_cpus=cpus, display=display)
+    outcome = work_on_shards(job, text.sizes, started, ray_cpus=cpus, display=display)
     outcome.raise_if_failed()
-    with folder.complete(CONFIG) as file:
-        file.write(to_toml(config).encode())
+    folder.put(CONFIG, to_toml(config).encode())
     return str(outcome)
 
 
@@ -307,10 +286,10 @@ def _vocabulary(
     of_bundle = None
     if config.tokenizer.bundle is not None:
         config, of_bundle = with_vocabulary(config, config.tokenizer.bundle)
-    folder = Folder.of(f"{_url(output)}/{TOKENIZER}")
-    with claimed(output, TOKENIZER, timeout=-1), temporary_directory(cache) as here:
-        for name in folder.sizes():
-            with folder.files.open_input_file(folder.of_file(name)) as file:
+    folder = folder_at(f"{output.location}/{TOKENIZER}")
+    with output.locked(TOKENIZER), temporary_directory(cache) as here:
+        for name in folder.shards():
+            with folder.open(name) as file:
                 (here / name).write_bytes(file.read())
         saved: TokenizerPair | None = None
         with suppress(TokenizerError):
@@ -320,31 +299,22 @@ def _vocabulary(
             sample = text.sample(MAX_LINES // 2, cache)
             notify(f"training a {config.tokenizer.kind} vocabulary on {len(sample):,} pairs")
             tokenizers = train_tokenizers(sample.src, sample.tgt, config.tokenizer, seed=config.train.seed)
-        manifest, now = Manifest(output).read(), settings_of_text(config, tokenizers)
-        before, remedy = manifest["settings"], "or another --output"
-        if manifest["shards"]:
+        done, now = Manifest(output).read(), settings_of_text(config, tokenizers)
+        before, remedy = done.settings, "or another --output"
+        if done.parts:
             check_settings(output.url, before, now, remedy=remedy)
         elif saved is not None and before:  # of the settings, the vocabulary depends on these only
             of_each = [{"tokenizer": each.get("tokenizer", "")} for each in (before, now)]
             check_settings(output.url, *of_each, remedy=remedy)
-        Manifest(output).set_settings(now)
+        if before != now:
+            Manifest(output).write(now, done.parts)
         if saved is not None:
             return config, saved
         tokenizers.save(here)
-        folder.files.create_dir(folder.path)
+        folder.create()
         for path in sorted(here.iterdir()):
-            with folder.complete(path.name) as copy:
-                copy.write(path.read_bytes())
+            folder.put(path.name, path.read_bytes())
     return config, tokenizers
-
-
-def _delete_damaged(output: Folder, records: Mapping[str, Record]) -> None:
-    """Delete the stores that have not the size in the manifest, so that they are written again."""
-    sizes = output.sizes()
-    for name, record in records.items():
-        store = name + PreparationJob.suffix
-        if store in sizes and sizes[store] != record["output"]["bytes"]:
-            output.files.delete_file(output.of_file(store))
 
 
 @dataclass(frozen=True)
@@ -370,14 +340,14 @@ class PreparedText:
             raise CorpusError(f"{path}: some shards are not prepared yet; heedful prepare --resume goes on")
         if not (path / TOKENIZER).is_dir():
             raise CorpusError(f"{path}: has no {TOKENIZER}; heedful prepare --resume writes it again")
-        manifest = Manifest(Folder.of(str(path))).read()
-        stores = [path / f"{name}{PreparationJob.suffix}" for name in sorted(manifest["shards"])]
+        done = Manifest(folder_at(str(path))).read()
+        stores = [path / f"{name}{PreparationJob.suffix}" for name in sorted(done.parts)]
         return cls(
             path,
             load_config(path / CONFIG),
             TokenizerPair.load(path / TOKENIZER),
             ParallelStore(*stores),
-            manifest["settings"],
+            done.settings,
         )
 
     def settings_for(self, config: Config, base: TokenizerPair | None) -> Config:

@@ -1,24 +1,26 @@
 """Synthetic text: translate text in bulk, filter the pairs, and configure a training on them.
 
     RUN/synthetic/
-      origin.json        what the text is made with; a later start with anything else is refused
+      manifest.json      what the text is made with, and which of the following are done (`bulk/manifest.py`)
       translated.EXT     the translations, line by line (`bulk/lines.py`)
       clean/             the pairs without the faulty ones, and removed.tsv, as `heedful inspect --fix` has it
     RUN/...              the run of the training on these pairs
 
-Each part is complete or absent, so a later start continues what was interrupted.
+A later start continues what was interrupted; one with other models, search, text or filters is refused.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from heedful.bulk.lines import LineLayout, LineTranslation
-from heedful.bulk.resumable import Display, check_settings, locked, no_display, settings_of
+from heedful.bulk.folders import folder_at
+from heedful.bulk.lines import LineLayout, LineTranslation, settings_of
+from heedful.bulk.manifest import Display, Manifest, Settings, check_settings, no_display
 from heedful.data.files import PairFiles, plain_name
 from heedful.data.inspection import inspect_text, removed_filters
 from heedful.data.streams import Lines, count_lines, count_pairs, open_input
@@ -32,106 +34,17 @@ from heedful.runs.notices import Listener
 from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.runs.prepare import with_vocabulary
 from heedful.runs.train import TrainingExtras, TrainResult, train
-from heedful.runtime.durable import put_file_in_place
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Filtering, HeldOutText, options_of
-from heedful.settings.parsing import parse_json
 from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.storage.description import WEIGHTS_FILE, file_sha256
 
-SYNTHETIC, ORIGIN, CLEAN, REMOVED = "synthetic", "origin.json", "clean", "removed.tsv"
-_FORMAT_VERSION = 1
+SYNTHETIC, CLEAN, REMOVED = "synthetic", "clean", "removed.tsv"
 
 Bar = Callable[[], AbstractContextManager[Callable[[str, float], None]]]  # shows a phase and its progress
-
-
-@dataclass(frozen=True)
-class Synthesis:
-    """How a text becomes a corpus of synthetic pairs: translated, and without the faulty ones.
-
-    Attributes:
-        options: of the task.
-    """
-
-    options: DistillOptions | BackTranslationOptions
-
-    @property
-    def folder(self) -> Path:
-        """The directory of the synthetic text."""
-        return self.options.output / SYNTHETIC
-
-    @property
-    def translated(self) -> Path:
-        """The file of the translations."""
-        _, _, like, _ = self.options.parts
-        suffix = "" if like is None else plain_name(like).suffix
-        return self.folder / f"translated{suffix}"
-
-    @property
-    def files(self) -> tuple[Path, Path]:
-        """Sources and targets before the filters."""
-        _, text, _, _ = self.options.parts
-        pair = text, self.translated
-        return pair[::-1] if self.options.makes_sources else pair
-
-    @property
-    def others(self) -> list[dict[str, Any]]:
-        """The corpora that the training has besides, of pairs that people translated."""
-        options = self.options
-        return [] if options.tgt is None else [{"src": str(options.src), "tgt": str(options.tgt)}]
-
-    @property
-    def clean(self) -> Path:
-        """The directory of the pairs that the filters leave."""
-        return self.folder / CLEAN
-
-    def training(self, provenance: str) -> Config:
-        """Return the configuration of the training; the synthetic corpus is its last one.
-
-        Args:
-            provenance: where the synthetic pairs are from, for the model card.
-
-        Raises:
-            ConfigError: settings that do not exist or cannot be.
-        """
-        options = self.options
-        *_, vocabulary = options.parts
-        src, tgt = (str(self.clean / f"train{suffix}") for suffix in PairFiles(self.files).suffixes)
-        corpus = {
-            "src": src,
-            "tgt": tgt,
-            "tag": options.tag or None,
-            "provenance": provenance,
-            "weight": options.weight,
-        }
-        corpora = [*({**each, "weight": options.weight and 1.0} for each in self.others), corpus]
-        overrides: list[tuple[str, Any]] = [("data.corpora", corpora)]
-        text = {
-            "data.valid_src": options.valid_src,
-            "data.valid_tgt": options.valid_tgt,
-            "tokenizer.bundle": vocabulary,
-        }
-        overrides += [(key, str(value)) for key, value in text.items() if value]
-        config = load_config(options.config, preset=options.preset, overrides=[*overrides, *options.settings])
-        name = config.tokenizer.bundle
-        return config if name is None else with_vocabulary(config, name)[0]
-
-    @cached_property
-    def translation(self) -> LineTranslation:
-        """The models, loaded, and their search; an output that its length limit has cut is left empty.
-
-        Raises:
-            HeedfulError: models that are not usable, or cannot translate together; impossible options.
-        """
-        options = self.options
-        (first, *others), *_ = options.parts
-        translator = load_translator(first, options.languages, options.runtime, ensemble=others)
-        search = search_options({**options.search, "n_best": 1}, translator.bundle.config.decode)
-        layout = LineLayout(only_finished=True)
-        return LineTranslation(translator=translator, options=search, layout=layout)
 
 
 @checked
@@ -287,130 +200,183 @@ def make_pairs(
         CorpusError: texts that are missing, or not parallel.
         HeedfulError: models or settings that cannot be used.
     """
-    synthesis, (_, source, *_) = Synthesis(options), options.parts
+    pairs = _Pairs(options, notify)
     if has_other_ranks():
         raise RunError(
             "several processes would translate the same text; start one, and continue its training by "
             "torchrun, as in torchrun --nproc-per-node 4 -m heedful train --resume --output RUN"
         )
-    synthesis.training("")  # mistakes first
-    _check(synthesis, notify)
-    synthesis.folder.mkdir(parents=True, exist_ok=True)
-    with locked(synthesis.folder / ORIGIN) as is_ours:
+    pairs.training("")  # mistakes first
+    pairs.check()
+    pairs.folder.create()
+    with pairs.folder.locked(SYNTHETIC, timeout=0) as is_ours:
         if not is_ours:
             raise RunError(
                 f"{options.output}: another process is working there; wait for it, or give another --output"
             )
         if options.runtime.precision == "auto":
-            notify(f"precision {synthesis.translation.translator.precision_in_use}: the fastest here")
-        made_by = _describe(synthesis)
-        if not synthesis.translated.exists():
-            notify(f"translating {source}")
-            with open_input(source) as opened:
-                synthesis.translation.write(
-                    Lines(*opened), synthesis.translated, resume=True, notify=notify, display=display
-                )
-        share = _filter(synthesis, notify, bar)
-    half = "sources" if options.makes_sources else "targets"
-    return synthesis.training(f"{half} translated from {source.name} by {made_by}; {share}")
-
-
-def _check(synthesis: Synthesis, notify: Callable[[str], None]) -> None:
-    """Check what would otherwise be noticed after hours: files, and where the run is to be."""
-    options = synthesis.options
-    _, source, *_ = options.parts
-    removed_filters(Filtering(keep=options.keep, remove=options.remove))
-    for each in synthesis.others:
-        count_pairs(Path(each["src"]), Path(each["tgt"]))
-    if options.valid_src and options.valid_tgt:
-        count_pairs(options.valid_src, options.valid_tgt)
-    if not source.is_file() or source.suffix == ".parquet":
-        raise CorpusError(f"{source}: is no file of lines; give one with a sentence a line")
-    refuse_documents([str(source)])
-    if synthesis.folder.exists():
-        if options.resume:
-            return
-        if not options.overwrite:
-            raise RunError(
-                f"{options.output}: has translations of an earlier start; give --resume to go on with "
-                "them, --overwrite to rename it and start again, or another --output"
-            )
-    run = RunDirectory(options.output)
-    run.check(resume=False, overwrite=options.overwrite)
-    if options.overwrite:
-        models, source, *_ = options.parts
-        parallel = [each[key] for each in synthesis.others for key in ("src", "tgt")]
-        check_are_outside(run.path, (source, *models, *parallel, options.valid_src, options.valid_tgt))
-        if (old := run.set_aside()) is not None:
-            notify(f"the old run is in {old} now")
-
-
-def _describe(synthesis: Synthesis) -> str:
-    """Write what the pairs depend on, or compare it with what an earlier start has written.
-
-    Returns:
-        The models, with the checksums of their weights, and their search, for the model card.
-
-    Raises:
-        RunError: the earlier start had something else, or its file is damaged.
-    """
-    options = synthesis.options
-    models, source, *_ = options.parts
-    translator, search = synthesis.translation.translator, synthesis.translation.options
-    pairs = {
-        "the checksum of the text": file_sha256(source),
-        "--keep": sorted(options.keep or ()),
-        "--remove": sorted(options.remove or ()),
-    }
-    _check_origin(synthesis.folder / ORIGIN, settings_of(translator, search, pairs))
-    bundles = [translator.bundle, *translator.ensemble]
-    paths = [each.path for each in bundles if each.path is not None]
-    named = [
-        f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
-        for name, path in zip(models, paths, strict=True)
-    ]
-    return f"{' and '.join(named)}, {search.strategy}, {translator.precision_in_use}"
-
-
-def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
-    """Write the settings of the pairs, or compare them with those in the file."""
-    if not file.exists():
-        entry = {"format_version": _FORMAT_VERSION, "settings": dict(settings)}
-        put_file_in_place(file, json.dumps(entry, indent=1, ensure_ascii=False) + "\n")
-        return
-    try:
-        match parse_json(file.read_bytes()):
-            case {"format_version": 1, "settings": dict(before)}:
-                check_settings(str(file.parent), before, settings, remedy="or --overwrite to start again")
-                return
-    except ValueError:
-        pass
-    raise RunError(f"{file}: damaged, or of a newer heedful; give --overwrite to start again")
-
-
-def _filter(synthesis: Synthesis, notify: Callable[[str], None], bar: Bar) -> str:
-    """Filter the pairs, unless that is done; return how many were removed, in words."""
-    options = synthesis.options
-    _, source, *_ = options.parts
-    src, tgt = synthesis.files
-    if not synthesis.clean.exists():
-        notify(f"filtering {src} and {tgt}")
-        held_out = HeldOutText(valid_src=options.valid_src, valid_tgt=options.valid_tgt)
-        filtering = Filtering(fix=synthesis.clean, examples=0, keep=options.keep, remove=options.remove)
-        with bar() as show:
-            inspect_text(synthesis.files, held_out=held_out, filtering=filtering, on_progress=show)
-    removed = (count_lines(synthesis.clean / REMOVED) or 1) - 1  # without the heading
-    share = f"{removed:,} of {count_lines(synthesis.translated):,} pairs removed by filters"
-    if num_cut := _num_without_translation(source, synthesis.translated):
-        share += f", of them {num_cut:,} whose translation ended at the length limit"
+            notify(f"precision {pairs.translation.translator.precision_in_use}: the fastest here")
+        pairs.check_settings()
+        pairs.translate(display)
+        pairs.filter(bar)
+    share = pairs.share_removed()
     notify(share)
-    return share
+    half = "sources" if options.makes_sources else "targets"
+    return pairs.training(f"{half} translated from {pairs.source.name} by {pairs.made_by()}; {share}")
 
 
-def _num_without_translation(text: Path, translated: Path) -> int:
-    """Return the number of lines with a text and no translation: a cut one is written as an empty line."""
-    with open_input(text) as (sources, _), open_input(translated) as (outputs, _):
-        return sum(
-            bool(source.strip()) and not output.strip()
-            for source, output in zip(sources, outputs, strict=True)
-        )
+class _Pairs:
+    """Synthetic pairs: a text and its translations, and what the filters leave of them."""
+
+    def __init__(
+        self, options: DistillOptions | BackTranslationOptions, notify: Callable[[str], None]
+    ) -> None:
+        self.options, self.notify = options, notify
+        self.models, self.source, like, self.vocabulary = options.parts
+        self.path = options.output / SYNTHETIC
+        self.folder = folder_at(str(self.path))
+        self.name = f"translated{'' if like is None else plain_name(like).suffix}"
+        self.translated, self.clean = self.path / self.name, self.path / CLEAN
+        both = self.source, self.translated
+        self.files = both[::-1] if options.makes_sources else both
+        # the corpora that the training has besides, of pairs that people translated
+        self.others = [] if options.tgt is None else [{"src": str(options.src), "tgt": str(options.tgt)}]
+        self.filtering = Filtering(fix=self.clean, examples=0, keep=options.keep, remove=options.remove)
+
+    @cached_property
+    def translation(self) -> LineTranslation:
+        """The models, loaded, and their search; an output that its length limit has cut is left empty."""
+        options, (first, *others) = self.options, self.models
+        translator = load_translator(first, options.languages, options.runtime, ensemble=others)
+        search = search_options({**options.search, "n_best": 1}, translator.bundle.config.decode)
+        layout = LineLayout(only_finished=True)
+        return LineTranslation(translator=translator, options=search, layout=layout)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the pairs depend on, by name."""
+        pairs = {
+            "the checksum of the text": file_sha256(self.source),
+            "--keep": sorted(self.options.keep or ()),
+            "--remove": sorted(self.options.remove or ()),
+        }
+        return settings_of(self.translation.translator, self.translation.options, pairs)
+
+    def check(self) -> None:
+        """Check what would otherwise be noticed after hours: files, and where the run is to be."""
+        options, source = self.options, self.source
+        removed_filters(self.filtering)
+        for each in self.others:
+            count_pairs(Path(each["src"]), Path(each["tgt"]))
+        if options.valid_src and options.valid_tgt:
+            count_pairs(options.valid_src, options.valid_tgt)
+        if not source.is_file() or source.suffix == ".parquet":
+            raise CorpusError(f"{source}: is no file of lines; give one with a sentence a line")
+        refuse_documents([str(source)])
+        if self.folder.exists():
+            if options.resume:
+                return
+            if not options.overwrite:
+                raise RunError(
+                    f"{options.output}: has translations of an earlier start; give --resume to go on with "
+                    "them, --overwrite to rename it and start again, or another --output"
+                )
+        run = RunDirectory(options.output)
+        run.check(resume=False, overwrite=options.overwrite)
+        if options.overwrite:
+            parallel = [each[key] for each in self.others for key in ("src", "tgt")]
+            inputs = (source, *self.models, *parallel, options.valid_src, options.valid_tgt)
+            check_are_outside(run.path, inputs)
+            if (old := run.set_aside()) is not None:
+                self.notify(f"the old run is in {old} now")
+
+    def check_settings(self) -> None:
+        """Check that an earlier start had the same settings; write them at the first one."""
+        manifest, remedy = Manifest(self.folder), "or --overwrite to start again"
+        if before := manifest.read().settings:
+            check_settings(self.folder.url, before, self.settings, remedy=remedy)
+        else:
+            manifest.write(self.settings, {})
+
+    def translate(self, display: Display) -> None:
+        """Translate the text, unless that is done."""
+
+        def work() -> None:
+            self.notify(f"translating {self.source}")
+            with open_input(self.source) as opened:
+                self.translation.write(
+                    Lines(*opened), self.translated, resume=True, notify=self.notify, display=display
+                )
+
+        self._make(self.name, self.source, work)
+
+    def filter(self, bar: Bar) -> None:
+        """Filter the pairs, unless that is done."""
+        options = self.options
+
+        def work() -> None:
+            self.notify(f"filtering {self.files[0]} and {self.files[1]}")
+            shutil.rmtree(self.clean, ignore_errors=True)
+            held_out = HeldOutText(valid_src=options.valid_src, valid_tgt=options.valid_tgt)
+            with bar() as show:
+                inspect_text(self.files, held_out=held_out, filtering=self.filtering, on_progress=show)
+
+        self._make(CLEAN, self.translated, work)
+
+    def _make(self, part: str, source: Path, work: Callable[[], None]) -> None:
+        """Make a part, and record it, unless the record says that it is done."""
+        manifest, made = Manifest(self.folder), file_sha256(source)
+        if not manifest.read().has(part, source=made, output=self._checksums(part)):
+            work()
+            manifest.add(part, {"source": made, "output": self._checksums(part)}, self.settings)
+
+    def _checksums(self, part: str) -> dict[str, str]:
+        """Return the checksum of a file, or those of the files of a directory, by name."""
+        path = self.path / part
+        files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
+        return {each.name: file_sha256(each) for each in files}
+
+    def share_removed(self) -> str:
+        """Return how many pairs the filters have removed, in words."""
+        removed = (count_lines(self.clean / REMOVED) or 1) - 1  # without the heading
+        share = f"{removed:,} of {count_lines(self.translated):,} pairs removed by filters"
+        with open_input(self.source) as (sources, _), open_input(self.translated) as (outputs, _):
+            both = zip(sources, outputs, strict=True)
+            num_cut = sum(bool(text.strip()) and not output.strip() for text, output in both)
+        cut = f", of them {num_cut:,} whose translation ended at the length limit"
+        return share + (cut if num_cut else "")
+
+    def made_by(self) -> str:
+        """Return the models, with the checksums of their weights, and their search, for the model card."""
+        translator, search = self.translation.translator, self.translation.options
+        paths = [each.path for each in (translator.bundle, *translator.ensemble) if each.path is not None]
+        named = [
+            f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
+            for name, path in zip(self.models, paths, strict=True)
+        ]
+        return f"{' and '.join(named)}, {search.strategy}, {translator.precision_in_use}"
+
+    def training(self, provenance: str) -> Config:
+        """Return the configuration of the training; the synthetic corpus is its last one.
+
+        Args:
+            provenance: where the synthetic pairs are from, for the model card.
+
+        Raises:
+            ConfigError: settings that do not exist or cannot be.
+        """
+        options, suffixes = self.options, PairFiles(self.files).suffixes
+        corpora: list[dict[str, Any]] = [{**each, "weight": options.weight and 1.0} for each in self.others]
+        src, tgt = (str(self.clean / f"train{suffix}") for suffix in suffixes)
+        synthetic = {"src": src, "tgt": tgt, "tag": options.tag or None, "weight": options.weight}
+        corpora.append({**synthetic, "provenance": provenance})
+        text = {
+            "data.valid_src": options.valid_src,
+            "data.valid_tgt": options.valid_tgt,
+            "tokenizer.bundle": self.vocabulary,
+        }
+        overrides: list[tuple[str, Any]] = [("data.corpora", corpora)]
+        overrides += [(key, str(value)) for key, value in text.items() if value]
+        config = load_config(options.config, preset=options.preset, overrides=[*overrides, *options.settings])
+        name = config.tokenizer.bundle
+        return config if name is None else with_vocabulary(config, name)[0]

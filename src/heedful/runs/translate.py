@@ -10,11 +10,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from heedful.bulk.folders import folder_at
 from heedful.bulk.lines import LineLayout, LineTranslation
+from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import open_lookup, open_term_report
-from heedful.bulk.resumable import Display, further_settings, is_resumable, no_display
+from heedful.bulk.resumable import is_resumable
+from heedful.bulk.shards import Outcome, list_shards, start, work_on_shards
 from heedful.data.streams import Lines, open_input
 from heedful.decoding.glossary import Glossary
 from heedful.decoding.options import search_options
@@ -25,9 +28,7 @@ from heedful.runs.loading import load_translator, options_from, refuse_options_o
 from heedful.runs.options import TranslationOptions
 from heedful.runs.output_checks import check_output, check_outputs_differ
 from heedful.settings.arguments import checked
-
-if TYPE_CHECKING:
-    from heedful.bulk.shards import Outcome
+from heedful.storage.description import file_sha256
 
 _PATTERN = re.compile(r"[*?[]")
 
@@ -88,7 +89,7 @@ def translate(
     *,
     notify: Callable[[str], None],
     display: Display = no_display,
-) -> "Outcome | None":
+) -> Outcome | None:
     """Translate; every output is complete or absent.
 
     Args:
@@ -182,7 +183,7 @@ class _Task:
                 display=self.display,
             )
 
-    def documents(self, document: Path) -> "Outcome | None":
+    def documents(self, document: Path) -> Outcome | None:
         """Translate a document, or all documents of a directory."""
         options, is_folder = self.options, document.is_dir()
         lines_only = {
@@ -208,27 +209,20 @@ class _Task:
             )
         self._check_outputs([document] if files is None else [files.path / each for each in files.documents])
         with ExitStack() as stack:
-
-            def load() -> documents.DocumentTranslation:
-                lines = stack.enter_context(self._translation())
-                return documents.DocumentTranslation(
-                    lines, column=options.column, resume=options.resume, notify=self.notify
-                )
-
-            if files is None:
-                documents.translate_document(load(), document, output, display=self.display)
-                return None
-            return documents.translate_folder(
-                files,
-                options.output,
-                load,
+            job = documents.DocumentJob(
+                source=str(document.parent if files is None else files.path),
+                output=str((output.parent if files is None else output).absolute()),
+                load=lambda: stack.enter_context(self._translation()),
+                column=options.column,
                 resume=options.resume,
-                overwrite=options.overwrite,
                 notify=self.notify,
-                display=self.display,
             )
+            if files is None:
+                job.translate_file(document, output, display=self.display)
+                return None
+            return documents.translate_folder(job, files, overwrite=options.overwrite, display=self.display)
 
-    def shards(self) -> "Outcome":
+    def shards(self) -> Outcome:
         """Translate the files of a directory into another one."""
         options, on_ray = self.options, self.options.on == "ray"
         if options.source is None or options.output is None:
@@ -243,46 +237,38 @@ class _Task:
             (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
             (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),
         )
-        from heedful.bulk.shards import list_shards, work_on_shards  # 0.1 s
-        from heedful.bulk.text_shards import ShardTranslator, TranslationJob
+        from heedful.bulk.text_shards import TextShards  # 0.1 s
 
         folder, sizes = list_shards(options.source)
         refuse_documents([f"{folder.url}/{name}" for name in sizes])
         if any(name.endswith(".parquet") for name in sizes) and (options.json or options.n_best > 1):
             raise OptionError("--json and --n-best are for text; Parquet shards get a column")
-        output = options.output if "://" in options.output else str(Path(options.output).absolute())
-        if folder.is_local and Path(output).resolve() == Path(folder.path).resolve():
+        output = folder_at(options.output)
+        places = [(each.system, Path(each.path).resolve()) for each in (folder, output)]
+        if places[0] == places[1]:
             raise InputError(f"{options.output}: is the input too; write to another directory")
-        load = partial(_load, _for_other_machines(options)) if on_ray else self._load
+        load = partial(_load, options, self.translator, self.notify)
+        job = TextShards(
+            source=folder.location,
+            output=output.location,
+            load=partial(_load, _for_other_machines(options)) if on_ray else load,
+            column=options.column or "text",
+        )
         return work_on_shards(
-            ShardTranslator,
-            TranslationJob(
-                source=folder.path if folder.is_local else folder.url,
-                output=output,
-                load=load,
-                column=options.column or "text",
-            ),
+            job,
             sizes,
-            resume=options.resume,
-            overwrite=options.overwrite,
+            start(job, sizes, resume=options.resume, overwrite=options.overwrite),
             ray_cpus=options.runtime.threads or 1 if on_ray else 0,
             ray_gpus=int(options.runtime.device == "cuda"),
             display=self.display,
         )
 
-    def _load(self) -> LineTranslation:
-        return _load(self.options, self.translator, self.notify)
-
     @contextmanager
     def _translation(self) -> Iterator[LineTranslation]:
         """Yield how lines are translated, with the memories, which are read and written."""
-        lines, options = self._load(), self.options
-        with open_lookup(
-            options.memory or (),
-            lines.translator.bundle.config,
-            written=options.to_tmx,
-            notify=self.notify,
-        ) as lookup:
+        options, lines = self.options, _load(self.options, self.translator, self.notify)
+        config, memories = lines.translator.bundle.config, options.memory or ()
+        with open_lookup(memories, config, written=options.to_tmx, notify=self.notify) as lookup:
             yield replace(lines, lookup=lookup)
 
     def _check_outputs(self, inputs: Sequence[Path | None]) -> None:
@@ -329,9 +315,10 @@ def _load(
         terms=options.glossary is not None,
         memory=bool(options.memory),
     )
-    further = further_settings(
-        prefix=options.prefix, shortlist=options.shortlist, memories=options.memory or ()
-    )
+    shortlist = None if options.shortlist is None else file_sha256(options.shortlist)
+    further: dict[str, object] = {"prefix": options.prefix is not None, "shortlist": shortlist}
+    if options.memory:
+        further["memory"] = [file_sha256(each) for each in options.memory]
     return LineTranslation(translator=translator, options=search, layout=layout, further=further)
 
 

@@ -5,23 +5,27 @@ What is no file of its own (a descriptor that the shell has opened, a device, a 
 """
 
 import errno
+import itertools
 import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from heedful.errors import InteropError, RunError
+from heedful.errors import HeedfulError, InteropError, RunError
 
 # Suffixes that nobody else uses: files with one are leftovers and may be removed.
 ASIDE = ".heedful-old"
 WRITING = ".heedful-writing"
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+UNFINISHED = ".unfinished"  # the suffix of an output that is not complete
+_GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
+_EMPTY_GZIP = 20  # bytes of the file of an empty text
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?P<process>\d+)(?:/task/\d+)?)/fd/(?P<number>\d+)")
 _MOST_LINKS = 40  # as in Linux
@@ -61,29 +65,92 @@ def restore_backup(path: Path) -> None:
 
 
 def put_file_in_place(path: Path, content: str | bytes) -> None:
-    """Write a file, synced, under a temporary name, and rename it to `path`.
+    """Write a file whole, as `atomic_output` does.
 
     Raises:
         OSError: it fails; an existing file is unchanged, and nothing is left beside it.
     """
-    content = content.encode() if isinstance(content, str) else content
-    with named_in_errors(path):
-        in_place = opened_in_place(path)
-        if in_place is not None:
-            with in_place:
-                in_place.write(content)
-            return
-    temporary = writing_at(path)
-    try:
-        with named_in_errors(path), temporary.open("wb") as file:
-            file.write(content)
+    with named_in_errors(path), atomic_output(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_output(path: Path, *, temporary: Path | None = None, keep: bool = False) -> Iterator[BinaryIO]:
+    """Yield a stream into a file that gets its name, synced, after the block; an existing file is replaced.
+
+    What must not be replaced, such as a pipe, is written directly.
+
+    Args:
+        path: of the file.
+        temporary: the file until then; None: a hidden one.
+        keep: whether what was written stays there after an error.
+    """
+    if (in_place := opened_in_place(path)) is not None:
+        with in_place:
+            yield in_place
+        return
+    temporary = temporary or writing_at(path)
+    with kept_after_error(temporary) if keep else _removed_after_error(temporary):
+        with temporary.open("wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_file(path, temporary)
+
+
+def replace_file(path: Path, temporary: Path) -> None:
+    """Rename a file that is on the disk to `path`; an existing file is replaced, and its mode copied."""
+    if path.exists():
+        shutil.copymode(path, temporary)
+    temporary.replace(path)
+    sync(path.parent)
+
+
+@contextmanager
+def _removed_after_error(temporary: Path) -> Iterator[None]:
+    try:
+        yield
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def kept_after_error(unfinished: Path, *, remedy: Callable[[], str] = str) -> Iterator[None]:
+    """After an error in the block, say that a file has what was done before; remove it if it has nothing.
+
+    Args:
+        unfinished: the file.
+        remedy: returns the end of the message.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not unfinished.exists() or _has_no_text(unfinished):
+            unfinished.unlink(missing_ok=True)
+        elif isinstance(error, OSError) and error.errno in DISK_FULL:
+            error.filename = error.filename or str(unfinished)  # not set for a full disk
+        elif isinstance(error, HeedfulError | KeyboardInterrupt):
+            what = str(error) or "interrupted"
+            raise type(error)(f"{what} (what was done before is in {unfinished}{remedy()})") from error
+        raise
+
+
+def _has_no_text(file: Path) -> bool:
+    with file.open("rb") as stream:
+        head = stream.read(_EMPTY_GZIP + 1)
+    return not head or (len(head) == _EMPTY_GZIP and head.startswith(_GZIP))
+
+
+def new_file_beside(path: Path) -> Path:
+    """Create the file that has the text of `path` until it is complete, under an unused name."""
+    for number in itertools.count(1):
+        unfinished = path.with_name(path.name + (UNFINISHED if number == 1 else f"{UNFINISHED}-{number}"))
+        with suppress(FileExistsError):
+            unfinished.touch(exist_ok=False)
+            return unfinished
+    raise AssertionError("there is always another name")
 
 
 def opened_in_place(path: Path) -> BinaryIO | None:
@@ -183,7 +250,7 @@ def why_not_written(error: BaseException, *, remedy: str = "choose another locat
         cause = cause.__context__
     number = cause.errno if cause else errno.ENOSPC if "No space left" in str(error) else None
     reason = (cause.strerror if cause else None) or str(error) or type(error).__name__
-    if number in _FULL:
+    if number in DISK_FULL - {errno.EFBIG}:
         remedy = "free some space"
     elif number in _DENIED:
         remedy = "allow that"

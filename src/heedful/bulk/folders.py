@@ -1,0 +1,200 @@
+"""Directories that jobs read and write: of this machine, or of a file system of fsspec, named by a URL."""
+
+import hashlib
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import filelock
+
+from heedful.errors import InputError, MissingExtraError, RunError, install_hint
+from heedful.runtime.durable import atomic_output, put_file_in_place
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_LEFTOVER = re.compile(r"\.{1,2}(?P<name>[^.].*?)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
+
+_BUFFER = 2**20  # bytes
+
+Fingerprint = dict[str, Any]  # the size of a file and its checksum: bytes, sha256
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory.
+
+    Attributes:
+        url: as the user wrote it.
+        path: the absolute one, or the one on `system`.
+        system: a file system of fsspec, where nothing can be locked; None: this machine's.
+    """
+
+    url: str
+    path: str
+    system: Any = None
+
+    @property
+    def location(self) -> str:
+        """What finds the directory from anywhere on this machine."""
+        return self.path if self.system is None else self.url
+
+    def of_file(self, name: str) -> str:
+        """Return the path of a file."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    def beside(self, name: str, ending: str) -> Path:
+        """Return the path of a hidden file beside a file, such as a lock; make its directory here."""
+        file = Path(self.of_file(name))
+        if self.system is None:
+            if not file.parent.resolve().is_relative_to(Path(self.path).resolve()):
+                raise RunError(f"{file}: a link there leads out of the directory; remove it")
+            file.parent.mkdir(parents=True, exist_ok=True)
+        return file.with_name(f".{file.name}{ending}")
+
+    def exists(self) -> bool:
+        """Return whether it is a directory."""
+        return bool(self.system.isdir(self.path)) if self.system else Path(self.path).is_dir()
+
+    def create(self) -> None:
+        """Make the directory, unless it is there."""
+        if self.system is None:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+        else:
+            self.system.makedirs(self.path, exist_ok=True)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        path = self.of_file(name)
+        return bool(self.system.isfile(path)) if self.system else Path(path).is_file()
+
+    def files(self, *, recursive: bool = False) -> dict[str, int]:
+        """Return the sizes of the files in bytes, by their names from the directory on; hidden files too."""
+        if self.system is not None:
+            found = self.system.find(self.path, maxdepth=None if recursive else 1, detail=True)
+            return {path[len(self.of_file("")) :]: info["size"] for path, info in found.items()}
+        sizes: dict[str, int] = {}
+        for at, folders, names in os.walk(self.path):
+            for path in (Path(at, name) for name in names):
+                if path.is_file():
+                    sizes[path.relative_to(self.path).as_posix()] = path.stat().st_size
+            if not recursive:
+                folders.clear()
+        return sizes
+
+    def shards(self) -> dict[str, int]:
+        """Return the sizes of the files in bytes, hidden ones left out, by their names in order.
+
+        Raises:
+            InputError: a name that is not UTF-8.
+        """
+        sizes = self.files()
+        for name in sizes:
+            if name.encode(errors="replace") != os.fsencode(name):
+                shown = os.fsencode(name).decode(errors="backslashreplace")
+                raise InputError(f"{self.of_file(shown)}: the file's name is not UTF-8; rename it")
+        return {name: sizes[name] for name in sorted(sizes) if not name.startswith((".", "_"))}
+
+    def open(self, name: str) -> BufferedReader:
+        """Open a file for reading."""
+        path = self.of_file(name)
+        return BufferedReader(self.system.open(path), _BUFFER) if self.system else Path(path).open("rb")
+
+    def fingerprint(self, name: str) -> Fingerprint:
+        """Return the size of a file and its checksum."""
+        with self.open(name) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return {"bytes": file.seek(0, os.SEEK_END), "sha256": digest}
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        if self.system is None:
+            Path(self.of_file(name)).unlink()
+        else:
+            self.system.rm(self.of_file(name))
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file that no other process writes meanwhile, such as a locked one."""
+        if self.system is None:
+            put_file_in_place(Path(self.of_file(name)), content)
+        else:
+            with self.complete(name) as stream:
+                stream.write(content)
+
+    @contextmanager
+    def complete(self, name: str) -> Iterator[BinaryIO]:
+        """Yield a stream into a new file, which gets its name when it is complete."""
+        temporary = self.beside(name, f".{uuid.uuid4().hex}")
+        if self.system is None:
+            with atomic_output(Path(self.of_file(name)), temporary=temporary) as stream:
+                yield stream
+            return
+        try:
+            with self.system.open(temporary.as_posix(), "wb") as stream:
+                yield stream
+            self.system.mv(temporary.as_posix(), self.of_file(name))
+        except BaseException:
+            with suppress(OSError):
+                self.system.rm(temporary.as_posix())
+            raise
+
+    @contextmanager
+    def locked(self, name: str, *, timeout: float = -1) -> Iterator[bool]:
+        """Yield whether a name could be locked; the lock of a process that is killed is open again.
+
+        Args:
+            name: of a file.
+            timeout: how long to wait for another process, in seconds; -1: until it is done.
+        """
+        if self.system is not None:
+            yield True
+            return
+        file = self.beside(name, ".lock")
+        lock = filelock.FileLock(file)
+        try:
+            lock.acquire(timeout=timeout)
+        except filelock.Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            with suppress(OSError):  # of Windows, where an open file stays
+                file.unlink()
+            lock.release()
+
+    def delete_leftovers(self, names: Iterable[str]) -> None:
+        """Delete temporary files and locks of these names, which processes that were killed have left."""
+        known = {*names}
+        for path in self.files(recursive=True):
+            folder, slash, name = path.rpartition("/")
+            match = _LEFTOVER.fullmatch(name)
+            if match is not None and f"{folder}{slash}{match['name']}" in known:
+                self.delete(path)
+
+
+def folder_at(url: str) -> Folder:
+    """Return the directory at a path or URL.
+
+    Raises:
+        MissingExtraError: a URL, and fsspec or what it needs is not installed.
+        InputError: nothing, or a URL of no file system.
+    """
+    if not url:
+        raise InputError(f"{url!r}: the path is empty; give that of a directory")
+    if not _URL.match(url):
+        return Folder(url, str(Path(url).absolute()))
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        hint = install_hint("ray")
+        raise MissingExtraError(f"{url}: {error}; {hint}, and the file system's package") from None
+    except ValueError as error:
+        raise InputError(f"{url}: {error}") from None
+    return Folder(url, path, system)
