@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 
 from heedful.documents.marked_text import Document
 from heedful.documents.markup import Kind, Token, marked_run
@@ -31,6 +31,7 @@ _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\
 # What begins the line of a speaker, behind tags.
 _DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
 _END_OF_LINE = re.compile(r"(?<!\s)[^\S\r\n]*+[\r\n]\s*+")
+_TIMES = re.compile(r"\d\s*+-->\s*+\d")
 
 
 def read_subtitles(text: str, *, escaped: bool = False) -> Template:
@@ -56,11 +57,14 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
         if "-->" not in parts[-1]:
             continue
         start, num_cues = at, num_cues + 1
-        while at < len(lines) and lines[at].strip():
+        while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip() or not escaped):
             at += 1
-        cue = "".join(lines[start:at])
-        core = cue.rstrip("\r\n")
-        parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
+        if at < len(lines) and _TIMES.search(lines[at]) and at > start and lines[at - 1].strip().isdecimal():
+            at -= 1  # the number of the next cue
+        for is_text, paragraph in groupby(lines[start:at], lambda line: bool(line.strip())):
+            cue = "".join(paragraph)
+            core = cue.rstrip("\r\n") if is_text else ""
+            parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
     if text.strip() and not num_cues:
         raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
     return units.template(parts)
