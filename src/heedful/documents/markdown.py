@@ -285,7 +285,7 @@ class _Inline:
         self._coded.text(text[at:])
 
     def _begin(self, raw: str) -> None:
-        code = self._coded.open()
+        code = self._coded.open(is_low=raw[:4].lower() == "<sub")
         self._raws[code] = raw, ""
         self._open.append((code, self._at))
 

@@ -18,7 +18,8 @@ class Marker:
     Attributes:
         position: index of the character of the text that it stands before.
         raw: as it is written; a placeholder without the escapes of the format.
-        kind: "open" and "close" of an element, a "point" (any other tag) or a "placeholder".
+        kind: "open" and "close" of an element, a "point" (any other tag), a "placeholder", or a "mark": an
+            element that goes with the word before it (a footnote's number, a power, a trademark).
         element: number of the element; its two tags have the same.
         before: character that a placeholder followed in the text; "": none.
         after: character that followed it.
@@ -26,7 +27,7 @@ class Marker:
 
     position: int
     raw: str
-    kind: Literal["open", "close", "point", "placeholder"] = "point"
+    kind: Literal["open", "close", "point", "placeholder", "mark"] = "point"
     element: int = -1
     before: str = ""
     after: str = ""

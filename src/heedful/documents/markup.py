@@ -293,6 +293,7 @@ _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
 _TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
+_MAX_MARK = 12  # characters, and tokens, of a mark
 _SPACES = " \t\n\r\f"
 _BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
@@ -491,15 +492,62 @@ def _text_with_blanks(token: Token) -> str:
     return "".join([*texts, _BLANKS.sub(" ", text[at:])])
 
 
+# What goes with the word before it, and which letters and signs are before and behind.
+_MARK = re.compile(r"[*\u00a7\u00b6]|[^\w\s&<>]*\d[^\s&<>A-Za-z]*")
+_BEFORE_NUMBER = re.compile(r"(?:[^\W\d_]|[^\d\s][.,;:!?)\]}»”’'\"])\Z")
+_LOW = re.compile(r"<sub[\s/>\d]", re.IGNORECASE)
+
+
+class _Marks:
+    """Finds elements that are no part of a word but go with the one before: book<sup>1</sup>, m<sup>2</sup>.
+
+    A low number is a part of it (CO<sub>2</sub>), and so is one with letters behind it.
+    """
+
+    def __init__(
+        self, run: Sequence[Token], ends: Mapping[int, int], text_of: Callable[[Token], str]
+    ) -> None:
+        self._run, self._ends, self._text_of = run, ends, text_of
+
+    def is_mark(self, start: int, before: Sequence[str]) -> bool:
+        """Return whether the element that begins with a token is one.
+
+        Args:
+            start: index of the token.
+            before: the texts before it.
+        """
+        end = self._ends[start]
+        if end - start > _MAX_MARK or _LOW.match(self._run[start].raw):
+            return False
+        text = "".join(map(self._text_of, self._texts(range(start, end))))
+        if not 0 < len(text) <= _MAX_MARK or not (_MARK.fullmatch(text) or find(text) == [(0, len(text))]):
+            return False
+        last = "".join(before[-3:])[-2:]
+        if any(map(str.isdigit, text)):
+            behind = next(self._texts(range(end, len(self._run))), None)
+            is_free = behind is None or not self._text_of(behind)[:1].isalnum()
+            return is_free and _BEFORE_NUMBER.search(last) is not None
+        return last[-1:].isalnum() and not any(map(str.isalnum, text)) and not set(text) & set("&<>")
+
+    def _texts(self, indices: range) -> Iterator[Token]:
+        return (self._run[at] for at in indices if self._run[at].kind is Kind.TEXT and self._run[at].raw)
+
+
 def marked_run(run: Sequence[Token], text_of: Callable[[Token], str]) -> MarkedText:
     """Return a run of text and inline tags as text with markers."""
     ends = _not_too_deep(_partners(run))
     starts = {end: start for start, end in ends.items()}
     markers: list[Marker] = []
     texts: list[str] = []
-    length = 0
+    length = behind_mark = 0
+    marks = _Marks(run, ends, text_of)
     for index, token in enumerate(run):
-        if token.kind is Kind.TEXT:
+        if index < behind_mark:
+            continue
+        if index in ends and marks.is_mark(index, texts):
+            behind_mark = ends[index] + 1
+            markers.append(Marker(length, "".join(each.raw for each in run[index:behind_mark]), "mark"))
+        elif token.kind is Kind.TEXT:
             texts.append(text_of(token))
             length += len(texts[-1])
         elif index in ends:

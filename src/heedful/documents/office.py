@@ -78,6 +78,7 @@ _COMPUTED = re.compile(
 _UNSEEN = re.compile(
     r"<[\w.-]*:?(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|smtClean|noProof)=(?:\"[^\"]*\"|'[^']*')"
 )
+_LOW = re.compile(r"""\sval=["']subscript|:val=["']subscript|\sbaseline=["']-""")
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
 
 
@@ -220,7 +221,7 @@ class _Paragraph:
         if self._marked is not None and self._marked[1] != item.key:
             self._close_format()
         if self._marked is None and item.key != self._base:
-            code = self._coded.open()
+            code = self._coded.open(is_low=_LOW.search(item.key) is not None)
             self._codes[code] = _Code(format=self._format_of_key[item.key])
             self._marked = code, item.key
         escapes = [] if self._kind == _WORD else list(_ESCAPED.finditer(text))

@@ -7,9 +7,9 @@ around those in the same part of the sentence.
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, repeat
+from itertools import accumulate, pairwise, repeat
 from typing import TYPE_CHECKING, Protocol
 from unicodedata import category
 
@@ -186,7 +186,7 @@ class _Node:
 
 def text_to_translate(sentence: MarkedText) -> str:
     """Return the text of a sentence, without the gaps that points leave in it."""
-    if all(marker.kind in ("open", "close") for marker in sentence.markers):
+    if all(marker.kind in ("open", "close", "mark") for marker in sentence.markers):
         return sentence.text
     return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
 
@@ -202,14 +202,104 @@ def project(sentence: MarkedText, translation: str, escape: Callable[[str], str]
     """
     if not sentence.markers:
         return escape(translation)
-    spans = words(translation)
+    source, spans, links = _cut_words(sentence, translation, links or ())
     root = _tree(sentence)
-    _insert(root.children, _Gaps(sentence.text, translation, spans, links or ()))
+    _insert(root.children, _Gaps((sentence.text, source), (translation, spans), links))
     _fit(root.children, 0, len(spans))
     writer = _Writer(translation, spans, escape)
     for node in root.children:
         _write(node, writer)
     return writer.finished()
+
+
+def _cut_words(
+    sentence: MarkedText, translation: str, links: Links
+) -> tuple[list[Span], list[Span], Sequence[tuple[int, int]]]:
+    """Return the words of a sentence and of its translation, cut where an element begins or ends in one.
+
+    What is linked with the word, if it is one word, is cut by the same letters (1<sup>st</sup>), else by the
+    share of the letters.
+
+    Returns:
+        The spans of both, and the links between them.
+    """
+    source, target = words(sentence.text), words(translation)
+    inside = _cuts(sentence, source)
+    if not inside:
+        return source, target, links
+    targets: dict[int, list[int]] = {src: [] for src in inside}
+    for src, tgt in links:
+        if src in targets and tgt < len(target):
+            targets[src].append(tgt)
+    others = {tgt for src, tgt in links if src not in inside}
+    of_text: dict[str, list[int]] = {}
+    for tgt in range(len(target)):
+        if tgt not in others:
+            of_text.setdefault(translation[slice(*target[tgt])].casefold(), []).append(tgt)
+    of_target: dict[int, tuple[int, list[int]]] = {}  # the source word, and where the target word is cut
+    for src, cuts in inside.items():
+        word = sentence.text[slice(*source[src])]
+        same = of_text.get(word.casefold(), [])
+        by_length = sorted(targets[src], key=lambda tgt: target[tgt][0] - target[tgt][1])
+        best = same.pop(0) if same else next((tgt for tgt in by_length if tgt not in of_target), None)
+        if best is not None:
+            places = _shares(word, cuts, translation[slice(*target[best])])
+            of_target[best] = src, [target[best][0] + place for place in places]
+    chosen = {src: tgt for tgt, (src, places) in of_target.items() if places}
+    src_spans, src_parts = _with_cuts(
+        source, {src: [source[src][0] + each for each in inside[src]] for src in chosen}
+    )
+    tgt_spans, tgt_parts = _with_cuts(target, {tgt: of_target[tgt][1] for tgt in chosen.values()})
+    own = {(src, tgt) for src, tgt in chosen.items()}
+    finer = [
+        (one, other)
+        for src, tgt in {*links, *own}
+        if src < len(src_parts) and tgt < len(tgt_parts) and (src not in chosen or (src, tgt) in own)
+        for number, one in enumerate(src_parts[src])
+        for place, other in enumerate(tgt_parts[tgt])
+        if (src, tgt) not in own or number == place
+    ]
+    return src_spans, tgt_spans, finer
+
+
+def _cuts(sentence: MarkedText, source: Sequence[Span]) -> dict[int, list[int]]:
+    """Return by number the words in which an element begins or ends, and behind how many letters."""
+    starts = [start for start, _ in source]
+    inside: dict[int, set[int]] = {}
+    for marker in sentence.markers:
+        number = bisect_left(starts, marker.position) - 1
+        if number >= 0 and marker.kind in ("open", "close"):
+            start, end = source[number]
+            if start < marker.position < end and (start, end) not in sentence.placeholders:
+                inside.setdefault(number, set()).add(marker.position - start)
+    return {number: sorted(each) for number, each in inside.items()}
+
+
+def _shares(word: str, cuts: Sequence[int], target: str) -> list[int]:
+    """Return where the translation of a word is cut; nowhere if it has too few letters."""
+    if len(target) <= len(cuts):
+        return []
+    places: list[int] = []
+    for number, cut in enumerate(cuts):
+        place = round(cut / len(word) * len(target))
+        if target[:cut].casefold() == word[:cut].casefold() or cut == 1:
+            place = cut
+        elif target.casefold().endswith(word[cut:].casefold()):
+            place = len(target) - len(word) + cut
+        lowest = places[-1] + 1 if places else 1
+        places.append(min(max(place, lowest), len(target) - len(cuts) + number))
+    return places
+
+
+def _with_cuts(spans: Sequence[Span], cuts: Mapping[int, Sequence[int]]) -> tuple[list[Span], list[range]]:
+    """Return spans that are cut at some places, and the numbers of the parts of each."""
+    finer: list[Span] = []
+    parts: list[range] = []
+    for number, (start, end) in enumerate(spans):
+        first = len(finer)
+        finer += pairwise((start, *cuts.get(number, ()), end))
+        parts.append(range(first, len(finer)))
+    return finer, parts
 
 
 def _tree(sentence: MarkedText) -> _Node:
@@ -243,7 +333,8 @@ def _point(source: str, marker: Marker) -> _Node:
 def _insert(nodes: Sequence[_Node], gaps: "_Gaps") -> None:
     """Set the span of each node to where it would be best, whatever the others do."""
     for node in nodes:
-        start, end = gaps.span(node.start, node.end)
+        is_mark = node.point is not None and node.point.kind == "mark"
+        start, end = gaps.behind_word(node.start) if is_mark else gaps.span(node.start, node.end)
         if node.element >= 0 and node.opening is None:
             start = 0
         if node.element >= 0 and node.closing is None:
@@ -258,10 +349,13 @@ class _Gaps:
     By the links of words; without any, by the share of the sentence before them.
     """
 
-    def __init__(self, source: str, translation: str, spans: Sequence[Span], links: Links) -> None:
-        """Take the source, the translation and its words, and the links between the words of both."""
+    def __init__(
+        self, of_source: tuple[str, Sequence[Span]], of_translation: tuple[str, Sequence[Span]], links: Links
+    ) -> None:
+        """Take the source and its words, the translation and its words, and the links between them."""
+        source, src_spans = of_source
+        translation, spans = of_translation
         self.num_words = len(spans)
-        src_spans = words(source)
         self._starts = [start for start, _ in src_spans]
         # A link between a word and a sign is a mistake: of a full stop that the source does not have, mostly.
         self._src_signs, self._tgt_signs = _signs(source, src_spans), _signs(translation, spans)
@@ -273,6 +367,12 @@ class _Gaps:
         self._aligned = Aligned(linked, len(src_spans), len(spans)) if linked else None
         self._letters = [0, *accumulate(not character.isspace() for character in source)]
         self._ends = [0, *accumulate(end - start for start, end in spans)]
+
+    def behind_word(self, position: int) -> Span:
+        """Return, twice, the gap behind what stands for the word that ends at a character of the source."""
+        number = self._word(position) - 1
+        _, gap = self.span(self._starts[number], position) if number >= 0 else (0, 0)
+        return gap, gap
 
     def span(self, start: int, end: int) -> Span:
         """Return the gaps around what stands for the characters from `start` to before `end`."""
@@ -449,6 +549,9 @@ def _is_joined(char: str) -> bool:
 
 def _write(node: _Node, writer: _Writer) -> None:
     start, end = node.span
+    if node.point is not None and node.point.kind == "mark":
+        writer.tag(node.point.raw, start, after_space=False)
+        return
     if node.point is not None:
         before = node.point.before
         if node.point.kind == "point" and _UNSEEN.fullmatch(node.point.raw):

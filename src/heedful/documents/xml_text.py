@@ -228,7 +228,7 @@ def as_attribute(text: str) -> str:
 
 
 BREAK = "\v"  # stands for what separates sentences and stays between them: a line break, a tab
-_CODE = re.compile(r"<(/?)(?:img)?(\d+)(/?)>|\v")
+_CODE = re.compile(r"<(/?)(?:img|sub)?(\d+)(/?)>|\v")
 
 
 class CodedText:
@@ -242,9 +242,14 @@ class CodedText:
         """Add characters."""
         self._tokens.append(Token(Kind.TEXT, text.replace(BREAK, " ")))
 
-    def open(self) -> int:
-        """Open an element, and return its code."""
-        self._tokens.append(Token(Kind.OPEN, f"<{self._num_codes}>", str(self._num_codes)))
+    def open(self, *, is_low: bool = False) -> int:
+        """Open an element, and return its code.
+
+        Args:
+            is_low: whether it is a subscript.
+        """
+        name = "sub" if is_low else ""
+        self._tokens.append(Token(Kind.OPEN, f"<{name}{self._num_codes}>", str(self._num_codes)))
         self._num_codes += 1
         return self._num_codes - 1
 
