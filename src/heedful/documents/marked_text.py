@@ -60,11 +60,13 @@ class Document:
         parts: what is kept as it is (str) and what is translated, in order.
         escape: writes text so that the format takes it for text.
         lines_matter: for each part whether its line ends separate sentences; else they are blanks.
+        raws: for each part what stands in the file, where a format keeps its lines.
     """
 
     parts: "Sequence[str | MarkedText]"
     escape: Callable[[str], str]
     lines_matter: Sequence[bool]
+    raws: Sequence[str] = ()
 
 
 _LETTER = r"[A-Za-z_\u00c0-\u024f]"  # of Latin script: others put no blank between a placeholder and a word

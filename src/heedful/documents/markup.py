@@ -295,7 +295,7 @@ _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags wi
 _TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
 _MAX_MARK = 12  # characters, and tokens, of a mark
 _SPACES = " \t\n\r\f"
-_BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_BLANKS = re.compile(r"[ \t]*+[\n\r][ \t\n\r]*+|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -358,6 +358,7 @@ def parse_document(text: str, rules: TagRules) -> Document:
     """Return a document of HTML or XML taken apart: every character is in one of its parts."""
     tokens = _with_whole_elements(tokenize(text, xml=rules.xml), rules)
     parts: list[str | MarkedText] = []
+    raws: list[str] = []
     lines_matter: list[bool] = []
     preformatted = 0
     run: list[Token] = []
@@ -366,19 +367,29 @@ def parse_document(text: str, rules: TagRules) -> Document:
         if token is not None and not separates:
             run.append(token)
             continue
-        if run:
+        if run and not any(map(_has_text, run)):
+            parts.append("".join(each.raw for each in run))
+            raws.append("")
+            lines_matter.append(preformatted > 0)
+        elif run:
             before, run, behind = ("", run, "") if preformatted else _without_edges(run)
             marked = [marked_run(run, _text if preformatted else _text_with_blanks)] if run else []
             own: list[str | MarkedText] = [*filter(None, [before]), *marked, *filter(None, [behind])]
             parts += own
+            raws += [each if isinstance(each, str) else "".join(token.raw for token in run) for each in own]
             lines_matter += [preformatted > 0] * len(own)
-            run = []
+        run = []
         if token is not None:
             parts.append(token.raw)
+            raws.append("")
             lines_matter.append(False)
             if token.name in _PREFORMATTED and not rules.xml:
                 preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
-    return Document(parts, lambda each: html.escape(each, quote=False), lines_matter)
+    return Document(parts, lambda each: html.escape(each, quote=False), lines_matter, raws)
+
+
+def _has_text(token: Token) -> bool:
+    return token.kind is Kind.TEXT and any(map(str.isalpha, token.text))
 
 
 def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:

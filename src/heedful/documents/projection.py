@@ -172,6 +172,8 @@ class _Node:
         children: inside, in the order of the source.
         span: gaps of the translation, between which it is put.
         point: what is written for a point.
+        spaces_before: number of white-space characters before the opening tag; -1: none is behind it.
+        spaces_behind: number of white-space characters before the closing tag.
     """
 
     opening: str | None
@@ -182,6 +184,8 @@ class _Node:
     children: "list[_Node]" = field(default_factory=list)
     span: Span = (0, 0)
     point: Marker | None = None
+    spaces_before: int = -1
+    spaces_behind: int = 0
 
 
 def text_to_translate(sentence: MarkedText) -> str:
@@ -308,11 +312,14 @@ def _tree(sentence: MarkedText) -> _Node:
     for marker in sentence.markers:
         if marker.kind == "open":
             node = _Node(marker.raw, marker.position, marker.element)
+            if sentence.text[marker.position : marker.position + 1].isspace():
+                node.spaces_before = _spaces_before(sentence.text, marker.position)
             stack[-1].children.append(node)
             stack.append(node)
         elif marker.kind == "close" and len(stack) > 1 and stack[-1].element == marker.element:
             node = stack.pop()
             node.closing, node.end = marker.raw, marker.position
+            node.spaces_behind = _spaces_before(sentence.text, marker.position)
         elif marker.kind == "close" and len(stack) == 1:  # of an element that began before the sentence
             around = _Node(None, 0, marker.element, marker.raw, marker.position, root.children)
             root.children = [around]
@@ -321,6 +328,13 @@ def _tree(sentence: MarkedText) -> _Node:
     for node in stack[1:]:
         node.end = len(sentence.text)
     return root
+
+
+def _spaces_before(text: str, position: int) -> int:
+    at = position
+    while at and text[at - 1].isspace():
+        at -= 1
+    return position - at
 
 
 def _point(source: str, marker: Marker) -> _Node:
@@ -445,10 +459,11 @@ class _Writer:
         self._placeholders: set[Span] = set()  # in the run; nothing may be written behind that changes them
         self._owes_space = False  # before the next text, behind tags that close an element
 
-    def tag(self, raw: str, gap: int, *, after_space: bool) -> None:
-        """Write a tag before or after the white space of a gap."""
-        self._go_to(self._starts[gap] if after_space else self._ends[gap])
-        if after_space:
+    def tag(self, raw: str, gap: int, *, num_spaces: int) -> None:
+        """Write a tag behind some characters of the white space of a gap; -1: behind all of it."""
+        behind = self._starts[gap]
+        self._go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
+        if num_spaces:
             self._pay_space()
         self._written.append(raw)
         self._end_run()
@@ -550,21 +565,21 @@ def _is_joined(char: str) -> bool:
 def _write(node: _Node, writer: _Writer) -> None:
     start, end = node.span
     if node.point is not None and node.point.kind == "mark":
-        writer.tag(node.point.raw, start, after_space=False)
+        writer.tag(node.point.raw, start, num_spaces=0)
         return
     if node.point is not None:
         before = node.point.before
         if node.point.kind == "point" and _UNSEEN.fullmatch(node.point.raw):
-            writer.tag(node.point.raw, start, after_space=before.isspace() or not before)
+            writer.tag(node.point.raw, start, num_spaces=-1 if before.isspace() or not before else 0)
         else:
             writer.point(node.point, start)
         return
     if node.opening is not None:
-        writer.tag(node.opening, start, after_space=True)
+        writer.tag(node.opening, start, num_spaces=node.spaces_before)
     for child in node.children:
         _write(child, writer)
     if node.closing is not None:
-        writer.tag(node.closing, end, after_space=False)
+        writer.tag(node.closing, end, num_spaces=node.spaces_behind)
 
 
 Escape = Callable[[str], str]

@@ -239,7 +239,7 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
 @pytest.mark.parametrize(
     ("document", "found"),
     [
-        ("<p>A dog\n runs.</p><p>A cat.</p>", ["A dog  runs.", "A cat."]),
+        ("<p>A dog\n runs.</p><p>A cat.</p>", ["A dog runs.", "A cat."]),
         ("A dog<br>A cat", ["A dog", "A cat"]),
         ("<pre>A dog\nA cat</pre>", ["A dog", "A cat"]),
         ("Tom &amp; Mary &lt;3", ["Tom & Mary <3"]),
