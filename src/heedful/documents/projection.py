@@ -189,8 +189,13 @@ class _Node:
 
 
 def text_to_translate(sentence: MarkedText) -> str:
-    """Return the text of a sentence, without the gaps that points leave in it."""
-    if all(marker.kind in ("open", "close", "mark") for marker in sentence.markers):
+    """Return the text of a sentence, without the gaps that points and empty elements leave in it."""
+    starts = {each.element: each.position for each in sentence.markers if each.kind == "open"}
+    if not any(
+        each.kind in ("point", "placeholder")
+        or (each.kind == "close" and starts.get(each.element) == each.position)
+        for each in sentence.markers
+    ):
         return sentence.text
     return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
 
@@ -319,7 +324,7 @@ def _tree(sentence: MarkedText) -> _Node:
         elif marker.kind == "close" and len(stack) > 1 and stack[-1].element == marker.element:
             node = stack.pop()
             node.closing, node.end = marker.raw, marker.position
-            node.spaces_behind = _spaces_before(sentence.text, marker.position)
+            node.spaces_behind = min(_spaces_before(sentence.text, node.end), node.end - node.start)
         elif marker.kind == "close" and len(stack) == 1:  # of an element that began before the sentence
             around = _Node(None, 0, marker.element, marker.raw, marker.position, root.children)
             root.children = [around]
@@ -459,14 +464,30 @@ class _Writer:
         self._placeholders: set[Span] = set()  # in the run; nothing may be written behind that changes them
         self._owes_space = False  # before the next text, behind tags that close an element
 
-    def tag(self, raw: str, gap: int, *, num_spaces: int) -> None:
-        """Write a tag behind some characters of the white space of a gap; -1: behind all of it."""
+    def tag(self, raw: str, gap: int, *, num_spaces: int, is_apart: bool = False) -> None:
+        """Write a tag.
+
+        Args:
+            raw: the tag.
+            gap: in which it stands.
+            num_spaces: behind how many characters of the white space of the gap; -1: behind all of it.
+            is_apart: whether white space follows it, too.
+        """
         behind = self._starts[gap]
         self._go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
         if num_spaces:
             self._pay_space()
         self._written.append(raw)
         self._end_run()
+        self._owes_space = self._owes_space or (is_apart and self._at == behind)
+
+    def lead(self, marker: Marker, gap: int) -> None:
+        """Write the space before a placeholder that is first in an element, before the element's tag."""
+        self._go_to(self._ends[gap])
+        if self._at == self._starts[gap] and _are_apart(marker.before, self._last, _OPENING):
+            self._pay_space()
+            if not self._last.isspace():
+                self._write(" ")
 
     def point(self, marker: Marker, gap: int) -> None:
         """Write a placeholder, or a tag that is shown, with white space where the source has some."""
@@ -570,16 +591,28 @@ def _write(node: _Node, writer: _Writer) -> None:
     if node.point is not None:
         before = node.point.before
         if node.point.kind == "point" and _UNSEEN.fullmatch(node.point.raw):
-            writer.tag(node.point.raw, start, num_spaces=-1 if before.isspace() or not before else 0)
+            writer.tag(
+                node.point.raw,
+                start,
+                num_spaces=-1 if before.isspace() or not before else 0,
+                is_apart=before.isspace()
+                and node.point.after.isspace()
+                and not node.point.raw.lower().startswith("<wbr"),
+            )
         else:
             writer.point(node.point, start)
         return
+    is_empty = node.opening is not None and node.closing is not None and node.start == node.end
+    first = node.children[0].point if node.children and is_empty else None
+    if first is not None and first.kind == "placeholder" and first.before.isspace():
+        writer.lead(first, start)
     if node.opening is not None:
         writer.tag(node.opening, start, num_spaces=node.spaces_before)
     for child in node.children:
         _write(child, writer)
     if node.closing is not None:
-        writer.tag(node.closing, end, num_spaces=node.spaces_behind)
+        is_apart = is_empty and not node.children and node.spaces_before > 0
+        writer.tag(node.closing, end, num_spaces=-1 if is_apart else node.spaces_behind, is_apart=is_apart)
 
 
 Escape = Callable[[str], str]

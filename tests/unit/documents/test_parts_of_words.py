@@ -13,6 +13,7 @@ from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
 
 from heedful.documents.projection import Output
+from heedful.documents.segments import segment
 
 RUNS = [("The house has CO", ""), ("2", "subscript"), (" and 48 m", ""), ("2", "superscript"), (" here.", "")]
 EXPECTED = [(text.upper(), kind) for text, kind in RUNS]
@@ -115,3 +116,53 @@ def test_a_part_of_a_word_goes_where_the_word_goes(
 ) -> None:
     (tmp_path / "a.html").write_text(source)
     assert translated_bytes(tmp_path / "a.html", by_order(target, links)).decode() == expected
+
+
+@pytest.mark.parametrize("char", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
+@pytest.mark.parametrize("name", ["a.txt", "a.html", "a.srt", "a.md", "a.docx", "a.json"])
+def test_no_model_reads_invisible_characters_in_words(char: str, name: str, tmp_path: Path) -> None:
+    line = f"The grand{char}father {{a{char}b}} reads."
+    if name == "a.docx":
+        document = docx.Document()
+        document.add_paragraph(line)
+        document.save(str(tmp_path / name))
+    else:
+        before = "1\n00:00:01,000 --> 00:00:02,000\n" if name == "a.srt" else ""
+        text = f'["{line}"]' if name == "a.json" else before + line
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    seen: list[str] = []
+
+    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
+        seen.extend(texts)
+        return upper(texts, aligned)
+
+    written = translated_bytes(tmp_path / name, noted)
+    assert seen[0].startswith("The grandfather ")
+    if name != "a.docx":
+        assert b"THE GRANDFATHER" in written
+
+
+def test_khmer_keeps_the_marks_between_its_words() -> None:
+    text = "\u1781\u17d2\u1789\u17bb\u17c6\u200b\u179f\u17d2\u179a\u17a1\u17b6\u1789\u17cb"
+    assert [each.text for each in segment(text, None).sentences] == [text]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        ("reads <x-y></x-y> a book", "liest ein Buch", None, "liest <x-y></x-y> ein Buch"),
+        ("reads <!-- a --> a book", "liest ein Buch", None, "liest <!-- a --> ein Buch"),
+        ("reads<x-y></x-y> a book", "liest ein Buch", None, "liest<x-y></x-y> ein Buch"),
+        ("reads <x-y></x-y>a book", "liest ein Buch", None, "liest <x-y></x-y>ein Buch"),
+        ("a book <b>{name}</b>.", "ein Buch.", None, "ein Buch <b>{name}</b>."),
+        ("a book <b>{name}</b> here", "ein Buch hier", None, "ein Buch <b>{name}</b> hier"),
+        ("reads <b>the </b>book", "liest das Buch", "012", "liest <b>das </b>Buch"),
+        ("reads<b> the</b> book", "liest das Buch", "012", "liest<b> das</b> Buch"),
+    ],
+)
+def test_blanks_beside_tags_are_those_of_the_source(
+    source: str, target: str, links: str | None, expected: str, tmp_path: Path
+) -> None:
+    pairs = [(at, int(each)) for at, each in enumerate(links or "")] or [(0, 0), (1, 1), (2, 2)]
+    (tmp_path / "a.html").write_text(source)
+    assert translated_bytes(tmp_path / "a.html", by_order(target, pairs)).decode() == expected
