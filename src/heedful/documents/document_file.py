@@ -264,16 +264,24 @@ def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
     tables = [package.read(each).decode("utf-8", "replace") for each in names if _TABLE_PART.fullmatch(each)]
     named = {html.unescape("".join(each)) for table in tables for each in columns.findall(table)}
     rules = office.rules(names=frozenset(each.replace("_x000a_", "\n") for each in named))
-    parts: dict[str, XmlRules] = {}
-    for override in re.finditer(r"<(?:\w+:)?Override\s[^<>]*>", listed):
-        attributes = dict(re.findall(r"""\s(\w+)\s*=\s*["']([^"']*)["']""", override.group()))
-        name = attributes.get("PartName", "").removeprefix("/")
-        if not office.PARTS.search(attributes.get("ContentType", "")):
-            continue
-        if name not in names:
-            raise InputError(f"damaged: its part {name} is missing")
-        parts[name] = rules
-    return parts
+    if any("\\" in each for each in names):
+        raise InputError(
+            "the names of its parts have backslashes; open it in an office program and save it anew"
+        )
+    type_of_end: dict[str, str] = {}
+    type_of_name: dict[str, str] = {}
+    for each in re.finditer(r"<(?:\w+:)?(?P<kind>Override|Default)\s[^<>]*>", listed):
+        attributes = dict(re.findall(r"""\s(\w+)\s*=\s*["']([^"']*)["']""", each.group()))
+        if each["kind"] == "Default":
+            type_of_end[attributes.get("Extension", "").lower()] = attributes.get("ContentType", "")
+        else:
+            type_of_name[attributes.get("PartName", "").removeprefix("/")] = attributes.get("ContentType", "")
+    for name in package.namelist():
+        type_of_name.setdefault(name, type_of_end.get(PurePath(name).suffix[1:].lower(), ""))
+    own = [name for name, kind in type_of_name.items() if office.PARTS.search(kind)]
+    if missing := [name for name in own if name not in names]:
+        raise InputError(f"damaged: its part {missing[0]} is missing")
+    return dict.fromkeys(own, rules)
 
 
 Translate = Callable[[Sequence[str], Container[str]], Sequence[Output]]

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import groupby, islice
 
-from heedful.documents.marked_text import Document
+from heedful.documents.marked_text import Document, find
 from heedful.documents.markup import Kind, Token, marked_run
 from heedful.documents.template import Template, Unit, Units, with_line_ends
 from heedful.errors import InputError
@@ -150,6 +150,7 @@ def check_columns(
     Raises:
         InputError: no columns, one that the table does not have, or a name of several.
     """
+    text = text[_named_delimiter(text)[1] :]
     delimiter = delimiter or _delimiter(text, columns)
     names = [each.strip() for each in next(_records(text, delimiter), [])]
     if not names:
@@ -188,14 +189,18 @@ def read_table(
     Raises:
         InputError: no columns, or one that the table does not have; no table.
     """
-    delimiter, numbers = check_columns(text, columns, delimiter=delimiter, option=option)
-    units, parts = Units(), []
+    named, at = _named_delimiter(text)
+    delimiter, numbers = check_columns(text[at:], columns, delimiter=delimiter or named, option=option)
+    units, parts = Units(), [text[:at]]
+    text = text[at:]
     column, is_head = 0, True
     for match in _cells(text, delimiter):
-        raw = text[match.start() : match.start("end")]
+        start = match.start() + len(match["before"] or "")
+        end = match.start("end") - len(match["behind"] or "")
+        raw = text[start:end]
         if not is_head and column in numbers:
             raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
-        parts += [raw, match["end"]]
+        parts += [text[match.start() : start], raw, text[end : match.start("end")], match["end"]]
         column += 1
         if match["end"] != delimiter:
             column, is_head = 0, False
@@ -210,7 +215,11 @@ def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
     """
     own = re.escape(delimiter)
     cell = re.compile(
-        rf'(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^"\r\n{own}][^\r\n{own}]*|))(?P<end>{own}|\r\n|\r|\n|\Z)'
+        rf"""(?P<before> [ ]*+ (?=") )?
+            (?: "(?P<quoted> (?: [^"] | "" )* )" (?P<behind> [ ]*+ )
+            | (?P<bare> [^"\r\n{own}] [^\r\n{own}]* | ) )
+            (?P<end> {own} | \r\n | \r | \n | \Z )""",
+        re.VERBOSE,
     )
     at, line = 0, 1
     while at < len(text):
@@ -220,6 +229,12 @@ def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
         yield match
         line += match.group().count("\n")
         at = match.end()
+
+
+def _named_delimiter(text: str) -> tuple[str | None, int]:
+    """Return the delimiter that a first line `sep=;` names for Excel, and where the table begins."""
+    named = re.match(r"sep=(.)(?:\r\n|\r|\n)", text, re.IGNORECASE)
+    return (named[1], named.end()) if named else (None, 0)
 
 
 def _value(cell: re.Match[str]) -> str:
@@ -283,6 +298,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 _ESCAPED = re.compile(
     r"\\(?:x(?P<hex>[0-7][0-9A-Fa-f])|(?P<octal>[01][0-7]{2}|[0-7]{1,2}(?![0-7]))|(?P<char>.))"
 )
+_MOST_COUNTED = 300  # numbers that tell the forms of plurals
 _PLURAL_FORMS = re.compile(r"""(?im)^Plural-Forms:.*?\bplural\s*=([^;\n]+)""")
 
 
@@ -327,7 +343,8 @@ def read_po(text: str) -> Template:
             forms = match[1] if (match := _PLURAL_FORMS.search(each.text)) else forms
         elif each.keyword.startswith("msgstr") and not each.text:
             source = plural if plural and not _is_singular(each.keyword, forms) else singular
-            unit = units.plain(source, text[each.start : each.end], _as_po(text))
+            accelerator, source = _without_accelerator(source)
+            unit = units.plain(source, text[each.start : each.end], _as_po(text, accelerator))
             parts += [text[at : each.start], unit]
             at = each.end
     return units.template([*parts, text[at:]])
@@ -364,17 +381,58 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(escape["hex"], 16) if escape["hex"] else int(escape["octal"], 8))
 
 
+# The mark of the letter that a program takes as a key: _File, Save &As, E_xit; not file_name, R&D, A & B.
+_ACCELERATOR = re.compile(r"(?<![^\W_])(?:(?<![&_])[&_](?=[^\W\d_])|[A-Z][a-z]*(?P<inner>[&_])(?=[a-z]))")
+
+
+def _without_accelerator(message: str) -> tuple[str, str]:
+    """Return the mark and the letter of the accelerator of a message, or "", and the message without it."""
+    matches = [each for each in _ACCELERATOR.finditer(message)]
+    at = matches[0].end() - 1 if len(matches) == 1 else 0
+    is_one = len(matches) == 1 and message.count(message[at]) == 1
+    if not is_one or any(start <= at < end for start, end in find(message)):
+        return "", message
+    return message[at : at + 2], message[:at] + message[at + 1 :]
+
+
+def _with_accelerator(translation: str, accelerator: str) -> str:
+    """Return a translation with an accelerator: at the same letter, best of all at the start of a word.
+
+    Scripts without cases have it behind the text, as in Japanese programs: (_F).
+    """
+    mark, letter = accelerator
+    placeholders = find(translation)
+    free = [
+        at
+        for at, char in enumerate(translation)
+        if char.isalpha() and not any(start <= at < end for start, end in placeholders)
+    ]
+    if mark in translation or not free:
+        return translation
+    if not any(translation[at].islower() or translation[at].isupper() for at in free):
+        end = len(translation.rstrip(" .:\u2026\uff1a"))
+        return f"{translation[:end]}({mark}{letter.upper()}){translation[end:]}"
+
+    def rank(at: int) -> tuple[bool, bool, int]:
+        is_inside = at > 0 and translation[at - 1].isalnum()
+        return translation[at].casefold() != letter.casefold(), is_inside, at
+
+    at = min(free, key=rank)
+    return translation[:at] + mark + translation[at:]
+
+
+@cache
 def _is_singular(keyword: str, forms: str) -> bool:
-    """Return whether a form of a message is that of 1, and not of 2 too, by the formula of its language."""
+    """Return whether a form of a message is for 1 alone (and 0), by the formula of its language."""
     try:
         form_of = gettext.c2py(forms)
-        one, two = form_of(1), form_of(2)
+        one, *others = map(form_of, range(1, _MOST_COUNTED))
     except (ValueError, ZeroDivisionError):
-        one, two = 0, 1
-    return keyword == f"msgstr[{one}]" and one != two
+        one, others = 0, [1]
+    return keyword == f"msgstr[{one}]" and one not in others
 
 
-def _as_po(file: str) -> Callable[[str], str]:
+def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
     """Return what writes a text as the strings of a file, on lines that end as its lines do."""
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
@@ -384,6 +442,7 @@ def _as_po(file: str) -> Callable[[str], str]:
         return f'"{line}"'
 
     def written(text: str) -> str:
+        text = _with_accelerator(text, accelerator) if accelerator else text
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)
         return quoted(text) if len(lines) == 1 else end.join(['""', *map(quoted, lines)])
 
