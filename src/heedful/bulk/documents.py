@@ -94,8 +94,8 @@ class DocumentTranslation:
         Raises:
             InputError: the document cannot be read.
         """
-        language = self.lines.translator.bundle.config.languages.tgt
-        opened = read_document(document, columns=columns, language=language)
+        languages = self.lines.translator.bundle.config.languages
+        opened = read_document(document, columns=columns, language=languages.tgt, source=languages.src)
         with self._translated(opened.units, stored, display) as translations, output as stream:
             opened.write(translations, stream)
         return len(opened.units)

@@ -68,12 +68,15 @@ READERS: Mapping[str, Reader] = {
     ".srt": read_subtitles,
     ".vtt": partial(read_subtitles, escaped=True),
     ".json": read_json,
+}
+_BILINGUAL: Mapping[str, Callable[..., Template]] = {
+    ".tmx": read_tmx,
+    **dict.fromkeys(FORMATS["xliff"], read_xliff),
     **dict.fromkeys(FORMATS["po"], read_po),
 }
-_BILINGUAL = {".tmx": read_tmx, **dict.fromkeys(FORMATS["xliff"], read_xliff)}
 _SYNTAX: Mapping[str, Syntax] = {
     **dict.fromkeys(FORMATS["HTML"], "html"),
-    **dict.fromkeys(_BILINGUAL, "xml"),
+    **dict.fromkeys((".tmx", *FORMATS["xliff"]), "xml"),
     **dict.fromkeys(FORMATS["po"], "po"),
 }
 _TABLES = {".csv": None, ".tsv": "\t"}
@@ -161,6 +164,7 @@ def read_document(
     columns: Sequence[str] = (),
     option: str = COLUMN_OPTION,
     language: str | None = None,
+    source: str | None = None,
     max_bytes: int | None = None,
 ) -> DocumentFile:
     """Return a document, in the format that its name ends in.
@@ -169,7 +173,8 @@ def read_document(
         path: of the file.
         columns: names or numbers of the columns of a table that hold text.
         option: by which users say the columns.
-        language: the one that it is translated into, which TMX and XLIFF name; None: it is not known.
+        language: the one that it is translated into, which TMX, XLIFF and gettext name; None: unknown.
+        source: the one that it is translated from, which XLIFF names; None: unknown.
         max_bytes: of all parts of a package with text, unpacked; None: any number.
 
     Raises:
@@ -193,7 +198,7 @@ def read_document(
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
         else:
             bilingual = _BILINGUAL.get(suffix)
-            reader = partial(bilingual, language=language) if bilingual else READERS[suffix]
+            reader = partial(bilingual, language=language, source=source) if bilingual else READERS[suffix]
         text, encode = decode_text(data, syntax=_SYNTAX.get(suffix))
         return DocumentFile({"": _Part(reader(text), encode)})
     except OSError as error:

@@ -19,7 +19,8 @@ class Marker:
         position: index of the character of the text that it stands before.
         raw: as it is written; a placeholder without the escapes of the format.
         kind: "open" and "close" of an element, a "point" (any other tag), a "placeholder", or a "mark": an
-            element that goes with the word before it (a footnote's number, a power, a trademark).
+            element that goes with the word before it (a footnote's number, a power, a trademark),
+            or a "blank": tags between two words, for which the text has a blank (reads<br/>a book).
         element: number of the element; its two tags have the same.
         before: character that a placeholder followed in the text; "": none.
         after: character that followed it.
@@ -27,7 +28,7 @@ class Marker:
 
     position: int
     raw: str
-    kind: Literal["open", "close", "point", "placeholder", "mark"] = "point"
+    kind: Literal["open", "close", "point", "placeholder", "mark", "blank"] = "point"
     element: int = -1
     before: str = ""
     after: str = ""

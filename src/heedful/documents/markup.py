@@ -37,13 +37,13 @@ class Token:
         kind: of the part.
         raw: as it is written.
         name: of a tag, of HTML in lower case; "!DOCTYPE" and "?xml" for what comes before a document of XML.
-        untranslated: whether the tag says that its element is not to be translated.
+        translated: what the tag says of its element, whether it is to be translated; None: nothing.
     """
 
     kind: Kind
     raw: str
     name: str = ""
-    untranslated: bool = False
+    translated: bool | None = None
 
     @property
     def text(self) -> str:
@@ -116,6 +116,13 @@ _UNTRANSLATED = re.compile(
 )
 
 
+_TRANSLATED = re.compile(r"""\stranslate\s*+=\s*+["']?yes["'\s/>]""", re.IGNORECASE)
+
+
+def _translated(tag: str, untranslated: re.Pattern[str]) -> bool | None:
+    return False if untranslated.search(tag) else True if _TRANSLATED.search(tag) else None
+
+
 def tokenize(document: str, *, xml: bool = False) -> list[Token]:
     """Return the tokens of a document; anything is one, however broken.
 
@@ -150,7 +157,7 @@ def _xml_token(match: re.Match[str], raw: str) -> Token:
         names = {"<!DOCTYPE": "!DOCTYPE", "<?": "?xml" if raw.startswith(_DECLARATION) else ""}
         return Token(Kind.POINT, raw, names.get(match["opening"], ""))
     kind = Kind.POINT if match["rest"].endswith("/") else Kind.CLOSE if match["close"] else Kind.OPEN
-    return Token(kind, raw, match["name"], bool(_UNTRANSLATED.search(match["rest"])))
+    return Token(kind, raw, match["name"], _translated(match["rest"], _UNTRANSLATED))
 
 
 def _end_of_xml(document: str, start: int, opening: str) -> int:
@@ -252,7 +259,7 @@ def _html_token(match: re.Match[str], raw: str) -> Token:
     if match["close"]:
         return Token(Kind.CLOSE, raw, name)
     kind = Kind.POINT if name in _VOID or raw.endswith("/>") else Kind.OPEN
-    return Token(kind, raw, name, bool(_UNTRANSLATED_HTML.search(raw)))
+    return Token(kind, raw, name, _translated(raw, _UNTRANSLATED_HTML))
 
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
@@ -410,17 +417,38 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
 def _with_whole_elements(tokens: Sequence[Token], rules: TagRules) -> Iterator[Token]:
     """Yield the tokens, with each element that is not to be translated as one of them."""
     ends = _partners(tokens) if rules.xml else _partners(tokens) | _implied_ends(tokens)
-    at = 0
-    while at < len(tokens):
-        token = tokens[at]
-        end = ends.get(at, at)
-        if end > at and (token.untranslated or token.name in rules.untranslated):
-            raw = "".join(each.raw for each in tokens[at : end + 1])
-            yield Token(Kind.POINT, raw, token.name)
+    yield from _whole(tokens, range(len(tokens)), ends, rules)
+
+
+def _whole(
+    tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
+) -> Iterator[Token]:
+    at = indices.start
+    while at < indices.stop:
+        token, end = tokens[at], ends.get(at, at)
+        if end > at and (token.translated is False or token.name in rules.untranslated):
+            yield from _kept(tokens, range(at, end + 1), ends, rules)
             at = end + 1
         else:
             yield token
             at += 1
+
+
+def _kept(
+    tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
+) -> Iterator[Token]:
+    """Yield an element that is not to be translated, but for elements inside that say that they are."""
+    name, start = tokens[indices.start].name, indices.start
+    at = start + 1
+    while at < indices.stop:
+        end = ends.get(at, at)
+        if end > at and tokens[at].translated and end < indices.stop:
+            yield Token(Kind.POINT, "".join(each.raw for each in tokens[start:at]), name)
+            yield from _whole(tokens, range(at, end + 1), ends, rules)
+            start = at = end + 1
+        else:
+            at += 1
+    yield Token(Kind.POINT, "".join(each.raw for each in tokens[start : indices.stop]), name)
 
 
 def _partners(tokens: Sequence[Token]) -> dict[int, int]:
@@ -540,8 +568,29 @@ class _Marks:
             return is_free and _BEFORE_NUMBER.search(last) is not None
         return last[-1:].isalnum() and not any(map(str.isalnum, text)) and not set(text) & set("&<>")
 
+    def end_of_blank(self, start: int, before: Sequence[str]) -> int:
+        """Return the index behind tags without content that are all there is between two words; 0: none."""
+        end = start
+        while end < len(self._run) and _is_between_words(self._run[end]):
+            end += 1
+        if end == start or end == len(self._run) or self._run[end].kind is not Kind.TEXT:
+            return 0
+        last = before[-1][-1:] if before else ""
+        is_between = last.isalnum() and self._text_of(self._run[end])[:1].isalnum()
+        return (
+            end
+            if is_between or (last in (".", "!", "?") and self._text_of(self._run[end])[:1].isalpha())
+            else 0
+        )
+
     def _texts(self, indices: range) -> Iterator[Token]:
         return (self._run[at] for at in indices if self._run[at].kind is Kind.TEXT and self._run[at].raw)
+
+
+def _is_between_words(token: Token) -> bool:
+    """Return whether a tag separates words: not a place for a line end, nor a code without width."""
+    is_tag = token.kind is Kind.POINT and token.name not in ("", "wbr")
+    return is_tag and re.match(r"<\d", token.raw) is None
 
 
 def marked_run(run: Sequence[Token], text_of: Callable[[Token], str]) -> MarkedText:
@@ -553,11 +602,15 @@ def marked_run(run: Sequence[Token], text_of: Callable[[Token], str]) -> MarkedT
     length = behind_mark = 0
     marks = _Marks(run, ends, text_of)
     for index, token in enumerate(run):
-        if index < behind_mark:
+        if index < behind_mark:  # a part of the last marker
             continue
         if index in ends and marks.is_mark(index, texts):
             behind_mark = ends[index] + 1
             markers.append(Marker(length, "".join(each.raw for each in run[index:behind_mark]), "mark"))
+        elif token.kind is Kind.POINT and (behind_mark := marks.end_of_blank(index, texts)):
+            markers.append(Marker(length, "".join(each.raw for each in run[index:behind_mark]), "blank"))
+            texts.append(" ")
+            length += 1
         elif token.kind is Kind.TEXT:
             texts.append(text_of(token))
             length += len(texts[-1])

@@ -79,6 +79,7 @@ _UNSEEN = re.compile(
     r"<[\w.-]*:?(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|smtClean|noProof)=(?:\"[^\"]*\"|'[^']*')"
 )
 _LOW = re.compile(r"""\sval=["']subscript|:val=["']subscript|\sbaseline=["']-""")
+_MAX_PAIRS = 20  # of elements and fields in each other; deeper ones are points
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
 
 
@@ -123,6 +124,7 @@ class _Paragraph:
         self._coded = CodedText()
         self._codes: dict[int, _Code] = {}
         self._breaks: list[_Code] = []
+        self._depth = 0
         self._format_of_key: dict[str, _Format] = {}
         self._base = ""  # the key of the format of runs that stand in no element
         self._marked: tuple[int, str] | None = None  # code and key of the format that is open
@@ -194,14 +196,18 @@ class _Paragraph:
     def _add(self, items: Sequence[_Item]) -> None:
         """Add items, and close the format that they leave open."""
         at = 0
+        is_deep = self._depth >= _MAX_PAIRS
+        ends, fields = ({}, {}) if is_deep else (_ends_of_pairs(items), _fields(items))
         while at < len(items):
-            item = items[at]
+            item, end = items[at], ends.get(at)
             text = self._text(item)
-            end = self._end_of_pair(items, at)
             if text is not None:
                 self._add_text(item, text)
+            elif at in fields:
+                separate, end = fields[at]
+                self._add_field(items[at : end + 1], None if separate is None else separate - at)
             elif item.node.name == "w:fldChar":
-                end = self._add_field(items, at)
+                self._add_break(item)
             elif end is not None:
                 self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
             elif item.format is None and _is_around(item.node):
@@ -243,7 +249,9 @@ class _Paragraph:
         around, self._base = self._base, self._main_key(items)
         code = self._coded.open()
         self._codes[code] = _Code(opening, closing, format=self._format_of_key.get(self._base))
+        self._depth += 1
         self._add(items)
+        self._depth -= 1
         self._coded.close(code)
         self._base = around
 
@@ -251,43 +259,13 @@ class _Paragraph:
         self._coded.line_break()
         self._breaks.append(self._in_its_format(item))
 
-    def _add_field(self, items: Sequence[_Item], start: int) -> int:
-        """Add a field with its result, and return the index of its end; of a part of a field, where it is."""
-        depth, separate = 0, None
-        for at in range(start, len(items)):
-            kind = (
-                items[at].node.attributes.get("fldCharType") if items[at].node.name == "w:fldChar" else None
-            )
-            depth += (kind == "begin") - (kind == "end")
-            separate = at if kind == "separate" and depth == 1 else separate
-            if depth < 1:
-                break
+    def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
+        """Add a field with its result, which is behind an item that separates it from the instruction."""
+        if separate is None or _COMPUTED.match(_instruction(items[:separate])):
+            self._codes[self._coded.point(is_seen=True)] = _Code("".join(map(self._raw, items)))
         else:
-            depth = 1
-        if depth or items[start].node.attributes.get("fldCharType") != "begin":
-            self._add_break(items[start])
-            return start
-        raws = [self._raw(each) for each in items[start : at + 1]]
-        code = _instruction(items[start : at + 1 if separate is None else separate])
-        if separate is None or _COMPUTED.match(code):
-            self._codes[self._coded.point(is_seen=True)] = _Code("".join(raws))
-        else:
-            behind = separate - start + 1
-            self._add_around("".join(raws[:behind]), items[separate + 1 : at], raws[-1])
-        return at
-
-    def _end_of_pair(self, items: Sequence[_Item], start: int) -> int | None:
-        """Return the index of the element that ends what one begins; None: it begins nothing."""
-        name = _PAIRS.get(items[start].node.name)
-        own = items[start].node.attributes.get("id")
-        if name is None or own is None:
-            return None
-        ends = (
-            at
-            for at in range(start + 1, len(items))
-            if items[at].node.name == name and items[at].node.attributes.get("id") == own
-        )
-        return next(ends, None)
+            before = "".join(map(self._raw, items[: separate + 1]))
+            self._add_around(before, items[separate + 1 : -1], self._raw(items[-1]))
 
     def _outside(self, node: Element) -> tuple[str, str]:
         if node.name != "w:sdt":
@@ -357,6 +335,35 @@ class _Paragraph:
             line_break(code)
         run(None, "")
         return "".join(parts)
+
+
+def _ends_of_pairs(items: Sequence[_Item]) -> dict[int, int]:
+    """Return, for each element that begins something, the index of the one that ends it."""
+    ends: dict[int, int] = {}
+    next_of: dict[tuple[str, str], int] = {}
+    for at in range(len(items) - 1, -1, -1):
+        name, number = items[at].node.name, items[at].node.attributes.get("id")
+        if number is not None and name in _PAIRS and (_PAIRS[name], number) in next_of:
+            ends[at] = next_of[_PAIRS[name], number]
+        elif number is not None:
+            next_of[name, number] = at
+    return ends
+
+
+def _fields(items: Sequence[_Item]) -> dict[int, tuple[int | None, int]]:
+    """Return, for each field by the index of its begin, where its result begins and where the field ends."""
+    fields: dict[int, tuple[int | None, int]] = {}
+    begun: list[tuple[int, int | None]] = []
+    for at, item in enumerate(items):
+        kind = item.node.attributes.get("fldCharType") if item.node.name == "w:fldChar" else None
+        if kind == "begin":
+            begun.append((at, None))
+        elif kind == "separate" and begun:
+            begun[-1] = begun[-1][0], at
+        elif kind == "end" and begun:
+            begin, separate = begun.pop()
+            fields[begin] = separate, at
+    return fields
 
 
 def _instruction(items: Sequence[_Item]) -> str:

@@ -481,6 +481,14 @@ class _Writer:
         self._end_run()
         self._owes_space = self._owes_space or (is_apart and self._at == behind)
 
+    def blank(self, raw: str, gap: int) -> None:
+        """Write tags in place of the white space of a gap."""
+        self._go_to(self._ends[gap])
+        self._owes_space = False
+        self._written.append(raw)
+        self._end_run()
+        self._at, self._last = max(self._at, self._starts[gap]), " "
+
     def lead(self, marker: Marker, gap: int) -> None:
         """Write the space before a placeholder that is first in an element, before the element's tag."""
         self._go_to(self._ends[gap])
@@ -587,6 +595,9 @@ def _write(node: _Node, writer: _Writer) -> None:
     start, end = node.span
     if node.point is not None and node.point.kind == "mark":
         writer.tag(node.point.raw, start, num_spaces=0)
+        return
+    if node.point is not None and node.point.kind == "blank":
+        writer.blank(node.point.raw, start)
         return
     if node.point is not None:
         before = node.point.before

@@ -186,6 +186,7 @@ class _Cutter:
         first, self._marker = self._marker, behind
         for marker in self._part.markers[first:behind]:
             written += [self._text(marker.position), marker.raw]
+            self._at += marker.kind == "blank"
         return "".join([*written, self._text(end)])
 
     def sentence(self, end: int) -> MarkedText:

@@ -298,6 +298,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 _ESCAPED = re.compile(
     r"\\(?:x(?P<hex>[0-7][0-9A-Fa-f])|(?P<octal>[01][0-7]{2}|[0-7]{1,2}(?![0-7]))|(?P<char>.))"
 )
+_LANGUAGE = re.compile(r"(?im)^Language:[ \t]*([a-z]{2,3})(?![a-z])")
 _MOST_COUNTED = 300  # numbers that tell the forms of plurals
 _PLURAL_FORMS = re.compile(r"""(?im)^Plural-Forms:.*?\bplural\s*=([^;\n]+)""")
 
@@ -325,11 +326,16 @@ class PoField:
         return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
 
 
-def read_po(text: str) -> Template:
+def read_po(text: str, *, language: str | None = None, source: str | None = None) -> Template:
     """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
 
+    Args:
+        text: of the file.
+        language: the one to translate into; None: it is not known.
+        source: the one to translate from, which catalogues do not name.
+
     Raises:
-        InputError: something that no catalogue has.
+        InputError: something that no catalogue has, or a catalogue for another language.
     """
     units, parts = Units(), []
     at, forms = 0, "n != 1"
@@ -341,6 +347,9 @@ def read_po(text: str) -> Template:
             plural = each.text
         elif each.keyword.startswith("msgstr") and not singular:  # the header
             forms = match[1] if (match := _PLURAL_FORMS.search(each.text)) else forms
+            named = match[1] if (match := _LANGUAGE.search(each.text)) else ""
+            if language and named and re.split("[-_]", language.lower())[0] != named.lower():
+                raise InputError(f"its language is {named}, and the translation would be in {language}")
         elif each.keyword.startswith("msgstr") and not each.text:
             source = plural if plural and not _is_singular(each.keyword, forms) else singular
             accelerator, source = _without_accelerator(source)
@@ -400,7 +409,7 @@ def _with_accelerator(translation: str, accelerator: str) -> str:
 
     Scripts without cases have it behind the text, as in Japanese programs: (_F).
     """
-    mark, letter = accelerator
+    mark, letter = accelerator[0], accelerator[1]
     placeholders = find(translation)
     free = [
         at

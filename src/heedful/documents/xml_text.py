@@ -81,11 +81,13 @@ class XmlReader:
         self._rules = rules
         self._parts: list[str] = []
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
-        self._depth = self._skipped = 0
+        # Of each open element: whether text is translated in it, and whether white space is kept.
+        self._states: list[tuple[bool, bool]] = [(True, False)]
         # The event whose end is not known before the next one: a function of what is written for it.
         self._waiting: Callable[[str], None] | None = None
         self._start = 0
         self._data = b""
+        self.keeps_space = False  # in the element that ends (xml:space)
 
     def read(self, text: str) -> Template:
         """Return the document with references to its units.
@@ -147,15 +149,18 @@ class XmlReader:
         return f"{prefix}:{local}" if prefix else local
 
     def _start_element(self, name: str, attributes: dict[str, str]) -> None:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
         own = {each.rpartition(" ")[2]: value for each, value in attributes.items()}
         self._next(lambda raw: self._opened(self._name(name), own, raw))
 
     def _opened(self, name: str, attributes: Mapping[str, str], raw: str) -> None:
-        if self._skipped or (not self._open and self._is_skipped(name, attributes)):
-            self._skipped += 1
+        if len(self._states) > _MAX_DEPTH:
+            raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
+        is_translated, keeps_space = self._states[-1]
+        says = attributes.get("translate") if not self._open else None
+        is_translated = (is_translated or says == "yes") and says != "no" and name not in self._rules.skipped
+        space = attributes.get("space")
+        self._states.append((is_translated, space == "preserve" if space else keeps_space))
+        if not self._open and not is_translated:
             self._parts.append(raw)
         elif self._open or name in self._rules.units:
             self._open.append((name, attributes, raw, []))
@@ -163,10 +168,10 @@ class XmlReader:
             self._parts.append(self._tag(name, attributes, raw))
 
     def _end_element(self, _: str) -> None:
-        self._depth -= 1
         self._next(self._closed)
 
     def _closed(self, raw: str) -> None:
+        self.keeps_space = self._states.pop()[1]
         if self._open:
             name, attributes, opening, children = self._open.pop()
             element = Element(name, attributes, opening, raw, children)
@@ -175,7 +180,6 @@ class XmlReader:
             else:
                 self._parts.append(self.raw(element))
             return
-        self._skipped -= bool(self._skipped)
         self._parts.append(raw)
 
     def _is_skipped(self, name: str, attributes: Mapping[str, str]) -> bool:

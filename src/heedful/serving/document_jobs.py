@@ -477,6 +477,7 @@ class _Run:
             columns=request.columns,
             option=COLUMNS_FIELD,
             language=request.target,
+            source=request.source,
             max_bytes=_UNPACKED * limits.document_bytes,
         )
         texts = [text for unit in document.units if (text := _text(unit.document.parts))]
