@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
 
 Reader = Callable[[str], Template]
-_TABLE_PART = re.compile(r"xl/tables/[^/]+\.xml")
+_TABLE_PART = re.compile(r"xl/(?:tables/[^/]+|pivotCache/pivotCacheDefinition[^/]*)\.xml")
 _MAX_FILE = 256 * 2**20  # bytes of a file that is read as a whole, and of a part of a package
 _MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
 _MAX_RATIO = 250  # between a large part and its compressed size; tables of numbers have about 30
@@ -265,10 +265,6 @@ def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
     if "[Content_Types].xml" not in names:
         raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
     listed = package.read("[Content_Types].xml").decode("utf-8", errors="replace")
-    columns = re.compile(r"""<(?:\w+:)?tableColumn\s[^<>]*?\sname\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-    tables = [package.read(each).decode("utf-8", "replace") for each in names if _TABLE_PART.fullmatch(each)]
-    named = {html.unescape("".join(each)) for table in tables for each in columns.findall(table)}
-    rules = office.rules(names=frozenset(each.replace("_x000a_", "\n") for each in named))
     if any("\\" in each for each in names):
         raise InputError(
             "the names of its parts have backslashes; open it in an office program and save it anew"
@@ -283,10 +279,43 @@ def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
             type_of_name[attributes.get("PartName", "").removeprefix("/")] = attributes.get("ContentType", "")
     for name in package.namelist():
         type_of_name.setdefault(name, type_of_end.get(PurePath(name).suffix[1:].lower(), ""))
-    own = [name for name, kind in type_of_name.items() if office.PARTS.search(kind)]
-    if missing := [name for name in own if name not in names]:
+    own = {name for name, kind in type_of_name.items() if office.PARTS.search(kind)}
+    if missing := sorted(own - names):
         raise InputError(f"damaged: its part {missing[0]} is missing")
-    return dict.fromkeys(own, rules)
+    properties: set[str] = set()
+    has_text_results = False
+    for name in own:
+        text = package.read(name).decode("utf-8", "replace")
+        properties |= {each.lower() for pair in _SHOWN_PROPERTY.findall(text) for each in pair}
+        has_text_results = has_text_results or _TEXT_RESULT.search(text) is not None
+    shown = [element for each, element in office.PROPERTIES.items() if each in properties]
+    if shown:
+        own |= {name for name, kind in type_of_name.items() if "core-properties" in kind and name in names}
+    if has_text_results:
+        own |= {name for name, kind in type_of_name.items() if "sheet.main+xml" in kind and name in names}
+    rules = office.rules(names=_names_of_columns(package), properties=shown)
+    return {name: rules for name in type_of_name if name in own}
+
+
+# Properties that a control is bound to or a field shows; cells whose results are text.
+_SHOWN_PROPERTY = re.compile(
+    r"""coreProperties\[1\]/(?:\w+:)?(\w+)\[1\]|[>"']\s*(TITLE|SUBJECT|KEYWORDS|COMMENTS)\b"""
+)
+_TEXT_RESULT = re.compile(r"""<(?:\w+:)?c\s[^<>]*\bt=["']str["'][^<>]*><(?:\w+:)?f""")
+_NAMED = re.compile(
+    r"""<(?:\w+:)?(?:tableColumn|cacheField)\s(?:[^<>]*?\s)?name\s*=\s*(?:"([^"]*)"|'([^']*)')"""
+)
+
+
+def _names_of_columns(package: zipfile.ZipFile) -> frozenset[str]:
+    """Return the names by which formulas and pivot tables find columns: cells with such a text stay."""
+    parts = (
+        package.read(each).decode("utf-8", "replace")
+        for each in package.namelist()
+        if _TABLE_PART.fullmatch(each)
+    )
+    named = {html.unescape("".join(each)) for text in parts for each in _NAMED.findall(text)}
+    return frozenset(each.replace("_x000a_", "\n") for each in named)
 
 
 Translate = Callable[[Sequence[str], Container[str]], Sequence[Output]]

@@ -259,6 +259,7 @@ class _Inline:
         self._breaks: list[str] = []
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
+        self._is_pronounced = False  # in the text of ruby, which goes
         self._plain: set[str] = set()  # special characters that are not escaped
         self._tokens = token.children or []
         self._last_closing = {
@@ -348,6 +349,8 @@ class _Inline:
             raise _MisplacedError
 
     def _add_text(self, text: str, raw: str) -> None:
+        if self._is_pronounced:
+            return
         at = 0
         for mask in _MASKED.finditer(text):
             self._coded.text(text[at : mask.start()])
@@ -413,6 +416,10 @@ class _Inline:
     def _add_tag(self, token: "Token", index: int) -> None:
         raw = self._take(token.content)
         tag = _HTML_TAG.fullmatch(raw)
+        if tag is not None and (name := tag["name"].lower()) in ("ruby", "rb", "rt", "rp", "rtc"):
+            if name in ("rt", "rp", "rtc"):
+                self._is_pronounced = not tag["close"]
+            return
         if tag is not None and tag["name"].lower() == "br":
             self._breaks.append(raw)
             self._coded.line_break()

@@ -293,9 +293,11 @@ _CLOSED_BY = {
     "tfoot": frozenset(),
     "option": frozenset(("option", "optgroup", "hr")),
     "optgroup": frozenset(("optgroup", "hr")),
-    "rt": frozenset(("rt", "rp")),
-    "rp": frozenset(("rt", "rp")),
+    "rb": frozenset(("rt", "rp", "rb", "rtc")),
+    "rt": frozenset(("rt", "rp", "rb", "rtc")),
+    "rp": frozenset(("rt", "rp", "rb", "rtc")),
 }
+_PRONOUNCED = frozenset(("rt", "rp", "rtc"))
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
@@ -363,7 +365,10 @@ def plain_document(text: str) -> Document:
 
 def parse_document(text: str, rules: TagRules) -> Document:
     """Return a document of HTML or XML taken apart: every character is in one of its parts."""
-    tokens = _with_whole_elements(tokenize(text, xml=rules.xml), rules)
+    tokens = tokenize(text, xml=rules.xml)
+    if not rules.xml:
+        tokens = _without_ruby(tokens)
+    tokens = list(_with_whole_elements(tokens, rules))
     parts: list[str | MarkedText] = []
     raws: list[str] = []
     lines_matter: list[bool] = []
@@ -393,6 +398,27 @@ def parse_document(text: str, rules: TagRules) -> Document:
             if token.name in _PREFORMATTED and not rules.xml:
                 preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
     return Document(parts, lambda each: html.escape(each, quote=False), lines_matter, raws)
+
+
+def _without_ruby(tokens: list[Token]) -> list[Token]:
+    """Return tokens of HTML without ruby but for its bases: how the source is pronounced goes."""
+    if not any(each.name == "ruby" for each in tokens):
+        return tokens
+    ends = _partners(tokens) | _implied_ends(tokens)
+    behind_ruby = {start: end for start, end in ends.items() if tokens[start].name == "ruby"}
+    kept: list[Token] = []
+    at = end_of_ruby = 0
+    while at < len(tokens):
+        token = tokens[at]
+        end_of_ruby = max(end_of_ruby, behind_ruby.get(at, 0))
+        if at in behind_ruby or (at <= end_of_ruby and token.name in ("ruby", "rb")):
+            at += 1
+        elif at < end_of_ruby and token.name in _PRONOUNCED:
+            at = min(ends.get(at, at), end_of_ruby - 1) + 1
+        else:
+            kept.append(token)
+            at += 1
+    return kept
 
 
 def _has_text(token: Token) -> bool:

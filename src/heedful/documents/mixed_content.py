@@ -62,7 +62,7 @@ class _Mixed:
         return self._coded.unit(self._written)
 
     def _add(self, nodes: Sequence[Element | Chars]) -> None:
-        at = 0
+        nodes, at = _without_ruby(nodes), 0
         ends = self._ends_of_pairs(nodes) if self._depth < _MAX_PAIRS else {}
         while at < len(nodes):
             node, end = nodes[at], ends.get(at)
@@ -126,6 +126,20 @@ class _Mixed:
         return "".join([*parts, *self._breaks[num_breaks:]])
 
 
+def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
+    """Return nodes with the bases of ruby in place of it: how the source is pronounced goes."""
+    flat: list[Element | Chars] = []
+    for node in nodes:
+        if isinstance(node, Element) and node.name == "text:ruby":
+            bases = (
+                each for each in node.children if isinstance(each, Element) and each.name == "text:ruby-base"
+            )
+            flat += [inner for each in bases for inner in _without_ruby(each.children)]
+        else:
+            flat.append(node)
+    return flat
+
+
 def _is_around(node: Element, rules: _Inline) -> bool:
     is_protected = node.attributes.get("translate") == "no" or node.attributes.get("mtype") == "protected"
     return node.name in rules.around and bool(node.closing) and not is_protected
@@ -134,7 +148,7 @@ def _is_around(node: Element, rules: _Inline) -> bool:
 def _text(node: Element, rules: _Inline) -> str:
     return "".join(
         each.text if isinstance(each, Chars) else _text(each, rules) if _is_around(each, rules) else ""
-        for each in node.children
+        for each in _without_ruby(node.children)
     )
 
 

@@ -8,13 +8,14 @@ element in the text, and is put around the words that are aligned with it.
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from heedful.documents.segments import has_letters
 from heedful.documents.template import with_blanks
 from heedful.documents.xml_text import (
+    BREAK,
     Chars,
     CodedText,
     Element,
@@ -23,6 +24,7 @@ from heedful.documents.xml_text import (
     as_attribute,
     as_text,
     coded_parts,
+    plain_text,
     verbatim,
 )
 
@@ -39,6 +41,7 @@ _PREFIXES = {
             "pic": "drawingml/2006/picture",
             "p": "presentationml/2006/main",
             _SHEET: "spreadsheetml/2006/main",
+            "c": "drawingml/2006/chart",
         }.items()
         for start in (_OOXML, _STRICT)
     },
@@ -49,6 +52,10 @@ _PREFIXES = {
     f"{_STRICT}/drawingml/picture": "pic",
     f"{_STRICT}/presentationml/main": "p",
     f"{_STRICT}/spreadsheetml/main": _SHEET,
+    f"{_STRICT}/drawingml/chart": "c",
+    f"{_OOXML}/package/2006/metadata/core-properties": "cp",
+    "http://purl.org/dc/elements/1.1/": "dc",
+    "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
     "urn:schemas-microsoft-com:vml": "v",
 }
 _AROUND = frozenset({
@@ -118,8 +125,9 @@ class _Code:
 class _Paragraph:
     """Turns the runs of one paragraph into text with codes, and back."""
 
-    def __init__(self, node: Element, reader: XmlReader) -> None:
+    def __init__(self, node: Element, reader: XmlReader, initial: str = "") -> None:
         self._prefix, self._reader = node.prefix, reader
+        self._initial = initial  # of a drop cap before the paragraph
         self._kind = node.name.split(":")[0]
         self._coded = CodedText()
         self._codes: dict[int, _Code] = {}
@@ -137,11 +145,20 @@ class _Paragraph:
         if self._has_text:
             self._add(items)
 
-    def reference(self, node: Element) -> str:
-        """Return what is written for the paragraph, with the reference to its unit."""
+    def reference(self, node: Element, drop_cap: str = "") -> str:
+        """Return what is written for the paragraph, with the reference to its unit.
+
+        Args:
+            node: the paragraph.
+            drop_cap: the paragraph before it, whose letter is the first of this one.
+        """
         reader = self._reader
         if not self._has_text:
-            return reader.opening(node) + "".join(map(reader.raw, node.children)) + node.closing
+            return drop_cap + reader.opening(node) + "".join(map(reader.raw, node.children)) + node.closing
+        if drop_cap:
+            before = reader.opening(node) + self._first
+            unit = self._coded.unit(partial(self._written_with_drop_cap, drop_cap, before))
+            return reader.units.refer(unit) + self._last + node.closing
         unit = self._coded.unit(self._written)
         return reader.opening(node) + self._first + reader.units.refer(unit) + self._last + node.closing
 
@@ -165,7 +182,10 @@ class _Paragraph:
         format_of_run = _Format(run.opening + properties, run.closing)
         self._format_of_key.setdefault(key, format_of_run)
         for each in own:
-            if each.name not in _DROPPED and each.name != f"{self._kind}:rPr":
+            if each.name == "w:ruby":  # without how it is pronounced
+                bases = (base for base in _elements(each) if base.name == "w:rubyBase")
+                yield from self._items([run for base in bases for run in _elements(base)])
+            elif each.name not in _DROPPED and each.name != f"{self._kind}:rPr":
                 yield _Item(each, format_of_run, key)
 
     def _text(self, item: _Item) -> str | None:
@@ -224,6 +244,7 @@ class _Paragraph:
     def _add_text(self, item: _Item, text: str) -> None:
         if not text:
             return
+        text, self._initial = self._initial + text, ""
         if self._marked is not None and self._marked[1] != item.key:
             self._close_format()
         if self._marked is None and item.key != self._base:
@@ -291,6 +312,13 @@ class _Paragraph:
             ' xml:space="preserve"' if self._kind != _DRAWING and (not text or text != text.strip()) else ""
         )
         return f"<{prefix}t{space}>", f"</{prefix}t>"
+
+    def _written_with_drop_cap(self, drop_cap: str, before: str, translation: str) -> str:
+        """Return the paragraph of a drop cap, and the runs of the one behind it."""
+        first = _FIRST_LETTER.match(translation)
+        letter, rest = (first[2], first[1] + translation[first.end() :]) if first else ("", translation)
+        initial = _ONLY_TEXT.sub(lambda each: each[1] + letter + each[3], drop_cap, count=1)
+        return initial + before + self._written(rest)
 
     def _written(self, translation: str) -> str:
         """Return the runs of a translation with codes."""
@@ -389,11 +417,47 @@ def _content(node: Element) -> Element | None:
 
 def _inside(node: Element) -> list[Element]:
     inner = _content(node) if node.name == "w:sdt" else node
-    return [each for each in inner.children if isinstance(each, Element)] if inner else []
+    return _elements(inner) if inner else []
+
+
+# The letter of a drop cap, with quotes before it, behind codes; and the text of a paragraph.
+_FIRST_LETTER = re.compile(r"((?:<[^<>]*>)*)([^\w<&\v]*\w)")
+_ONLY_TEXT = re.compile(r"(<(?:\w+:)?t(?:\s[^<>]*)?>)([^<]*)(</(?:\w+:)?t>)")
+_MAX_DROP_CAP = 3
+
+
+def _is_drop_cap(node: Element) -> bool:
+    properties = (each for each in _elements(node) if each.name == "w:pPr")
+    frames = (each for own in properties for each in _elements(own) if each.name == "w:framePr")
+    return any(each.attributes.get("dropCap", "none") != "none" for each in frames)
 
 
 def _paragraph(node: Element, reader: XmlReader) -> str:
     return _Paragraph(node, reader).reference(node)
+
+
+class _Paragraphs:
+    """Writes the paragraphs of a Word document: a drop cap is a part of the one behind it."""
+
+    def __init__(self) -> None:
+        self._drop_cap = self._initial = ""
+
+    def paragraph(self, node: Element, reader: XmlReader) -> str:
+        """Return what is written for a paragraph."""
+        drop_cap, self._drop_cap = self._drop_cap, ""
+        if drop_cap and reader.take_before(drop_cap):
+            return _Paragraph(node, reader, self._initial).reference(node, drop_cap)
+        raw = verbatim(node)
+        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw)) == 1:
+            self._initial = plain_text(node).strip()
+            if 0 < len(self._initial) <= _MAX_DROP_CAP:
+                self._drop_cap = raw
+                return raw
+        return _paragraph(node, reader)
+
+
+def _elements(node: Element) -> list[Element]:
+    return [each for each in node.children if isinstance(each, Element)]
 
 
 # What Excel repairs a file for, if it is longer, in UTF-16: headers and footers, messages of validation.
@@ -419,7 +483,88 @@ def _validation(node: Element, reader: XmlReader) -> str:
             raw = opening[start:end]
             message = reader.units.plain(node.attributes[name], raw, partial(written, raw, max_length))
             opening = opening[:start] + message + opening[end:]
-    return opening + "".join(map(reader.raw, node.children)) + node.closing
+    is_list = node.attributes.get("type") == "list"
+    parts = (
+        _list(each, reader)
+        if is_list and isinstance(each, Element) and each.name == "x:formula1"
+        else reader.raw(each)
+        for each in node.children
+    )
+    return opening + "".join(parts) + node.closing
+
+
+_MAX_LIST = 255
+
+
+def _list(node: Element, reader: XmlReader) -> str:
+    """Return a list of values with the reference to their unit: cells with one of them are translated."""
+    text = plain_text(node)
+    if not (text.startswith('"') and text.endswith('"') and has_letters(text)):
+        return verbatim(node)
+    coded = CodedText()
+    for number, value in enumerate(text[1:-1].replace('""', '"').split(",")):
+        if number:
+            coded.line_break()
+        coded.text(value)
+
+    def written(translation: str) -> str:
+        values = translation.replace(",", "\u201a").replace(BREAK, ",").replace('"', '""')
+        is_short = _fits(html.unescape(values), _MAX_LIST)
+        return f'"{values}"' if is_short else "".join(map(verbatim, node.children))
+
+    return node.opening + reader.units.refer(coded.unit(written)) + node.closing
+
+
+def _formula_cell(node: Element, reader: XmlReader) -> str:
+    """Return a cell, without a text that is the result of a formula: programs compute it anew."""
+    children = _elements(node)
+    is_formula = any(each.name == "x:f" for each in children) and node.attributes.get("t") == "str"
+    if not is_formula or not any(each.name == "x:v" and has_letters(plain_text(each)) for each in children):
+        return node.opening + "".join(map(reader.raw, node.children)) + node.closing
+    kept = (each for each in node.children if not (isinstance(each, Element) and each.name == "x:v"))
+    return node.opening + "".join(map(verbatim, kept)) + node.closing
+
+
+def _calculation(node: Element, _: XmlReader) -> str:
+    """Return the settings of calculation, by which results are computed when the workbook is opened."""
+    if node.attributes.get("fullCalcOnLoad") in ("1", "true"):
+        return verbatim(node)
+    opening = re.sub(r"\sfullCalcOnLoad=(?:\"[^\"]*\"|'[^']*')", "", node.opening)
+    return re.sub(r"(\s*/?>)$", r' fullCalcOnLoad="1"\1', opening) + node.closing
+
+
+def _cached_strings(node: Element, reader: XmlReader) -> str:
+    """Return the labels that a chart has copied from cells, with references to their units."""
+    inside = (
+        each.raw
+        if isinstance(each, Chars)
+        else reader.plain_content(each)
+        if each.name == "c:v"
+        else _cached_strings(each, reader)
+        for each in node.children
+    )
+    return node.opening + "".join(inside) + node.closing
+
+
+_NO_TEXT = frozenset(("w:date", "w:picture", "w:docPartObj", "w:docPartList", "w:group"))
+
+
+def _control(node: Element, reader: XmlReader) -> str:
+    """Return the properties of a content control.
+
+    Word writes what it is bound to over its text: a property of the document is translated with it, from all
+    else it is freed.
+    """
+    own = _elements(node)
+    is_text = not any(each.name in _NO_TEXT for each in own)
+
+    def is_bound(each: Element | Chars) -> bool:
+        if isinstance(each, Chars) or each.name != "w:dataBinding":
+            return False
+        return "coreProperties" not in each.attributes.get("xpath", "")
+
+    parts = ("" if is_text and is_bound(each) else reader.raw(each) for each in node.children)
+    return node.opening + "".join(parts) + node.closing
 
 
 # Codes in headers and footers of sheets: of their three sections, of formats, and of numbers.
@@ -464,41 +609,58 @@ _SHAPE = ("descr", "title")
 _HEADERS = [f"x:{which}{what}" for which in ("odd", "even", "first") for what in ("Header", "Footer")]
 
 
-def rules(*, names: frozenset[str] = frozenset()) -> XmlRules:
+def rules(*, names: frozenset[str] = frozenset(), properties: Collection[str] = ()) -> XmlRules:
     """Return what is text in the parts of a document.
 
     Args:
-        names: of columns of tables in sheets, which formulas refer to; cells with such a text stay.
+        names: of columns of tables in sheets and of fields of pivot tables; cells with such a text stay.
+        properties: of the document, which its text shows.
     """
 
     def cell(node: Element, reader: XmlReader) -> str:
-        return verbatim(node) if names and _plain(node) in names else _paragraph(node, reader)
+        return verbatim(node) if names and plain_text(node) in names else _paragraph(node, reader)
+
+    def plain(node: Element, reader: XmlReader) -> str:
+        return reader.plain_content(node)
 
     return XmlRules(
         prefixes=_PREFIXES,
         units={
-            **dict.fromkeys(("w:p", "a:p", "x:text"), _paragraph),
+            "w:p": _Paragraphs().paragraph,
+            **dict.fromkeys(("a:p", "x:text"), _paragraph),
             **dict.fromkeys(("x:si", "x:is"), cell),
             **dict.fromkeys(_HEADERS, _header),
+            **dict.fromkeys(("c:strCache", "c:multiLvlStrCache"), _cached_strings),
+            **dict.fromkeys((*properties, "tc:text"), plain),
             "x:dataValidation": _validation,
+            "x:c": _formula_cell,
+            "x:calcPr": _calculation,
+            "w:sdtPr": _control,
         },
         attributes={
             **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _SHAPE),
+            **dict.fromkeys(("x:filter", "x:customFilter"), ("val",)),
             "v:shape": ("alt",),
+            "w:listItem": ("displayText",),
         },
         skipped=frozenset(("w:del", "w:moveFrom")),
     )
 
 
-def _plain(node: Element) -> str:
-    """Return all text in a node."""
-    return "".join(each.text if isinstance(each, Chars) else _plain(each) for each in node.children)
-
-
+# The elements of the properties that texts show, by the names of their elements and of fields.
+PROPERTIES = {
+    "title": "dc:title",
+    "subject": "dc:subject",
+    "description": "dc:description",
+    "comments": "dc:description",
+    "keywords": "cp:keywords",
+    "category": "cp:category",
+}
 # The ends of the content types of parts that people read; macros, styles and settings are none of them.
 PARTS = re.compile(
     r"(?:wordprocessingml\.(?:document|template)\.main|ms-word\.(?:document|template)\.macroEnabled\.main"
     r"|wordprocessingml\.(?:document\.glossary|header|footer|footnotes|endnotes|comments)"
     r"|presentationml\.(?:slide|notesSlide)|drawingml\.(?:chart|diagramData)|ms-office\.drawingml\.diagramDrawing"
-    r"|spreadsheetml\.(?:sharedStrings|worksheet|comments)|officedocument\.drawing)\+xml"
+    r"|spreadsheetml\.(?:sharedStrings|worksheet|comments)|ms-excel\.threadedcomments"
+    r"|officedocument\.drawing)\+xml"
 )

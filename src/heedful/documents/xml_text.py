@@ -126,6 +126,21 @@ class XmlReader:
             return self._rules.units[node.name](node, self)
         return self.opening(node) + "".join(map(self.raw, node.children)) + node.closing
 
+    def take_before(self, content: str) -> bool:
+        """Remove what was written last, if it is this and only white space follows; return whether it is."""
+        at = len(self._parts) - 1
+        while at >= 0 and self._parts[at].isspace():
+            at -= 1
+        is_before = at >= 0 and self._parts[at] == content
+        if is_before:
+            self._parts[at] = ""
+        return is_before
+
+    def plain_content(self, node: Element) -> str:
+        """Return an element with the reference to the unit that its text is."""
+        raw = "".join(map(verbatim, node.children))
+        return node.opening + self.units.plain(plain_text(node), raw, as_text) + node.closing
+
     def opening(self, node: Element) -> str:
         """Return the start tag of a node, with references to the units in its attributes."""
         return self._tag(node.name, node.attributes, node.opening)
@@ -201,7 +216,7 @@ class XmlReader:
     def _tag(self, name: str, attributes: Mapping[str, str], raw: str) -> str:
         for attribute in self._rules.attributes.get(name, ()):
             if has_letters(attributes.get(attribute, "")):
-                value = re.search(rf"""\s{attribute}\s*=\s*(?:"([^"]*)"|'([^']*)')""", raw)
+                value = re.search(rf"""\s(?:[\w.-]+:)?{attribute}\s*=\s*(?:"([^"]*)"|'([^']*)')""", raw)
                 if value is not None:
                     start, end = value.span(1 if value[1] is not None else 2)
                     escaped = self.units.plain(attributes[attribute], raw[start:end], as_attribute)
@@ -214,6 +229,11 @@ def verbatim(node: Element | Chars) -> str:
     if isinstance(node, Chars):
         return node.raw
     return node.opening + "".join(map(verbatim, node.children)) + node.closing
+
+
+def plain_text(node: Element) -> str:
+    """Return all text in a node."""
+    return "".join(each.text if isinstance(each, Chars) else plain_text(each) for each in node.children)
 
 
 def refuse_entities(name: str, *_: object) -> None:
