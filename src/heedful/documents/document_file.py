@@ -215,7 +215,9 @@ def _one_line(error: Exception) -> str:
 
 
 def _read_package(
-    data: bytes, rules_of: Callable[[zipfile.ZipFile], Mapping[str, XmlRules]], max_bytes: int | None
+    data: bytes,
+    rules_of: Callable[[zipfile.ZipFile], Mapping[str, XmlRules | Reader]],
+    max_bytes: int | None,
 ) -> DocumentFile:
     """Return the document of a package: the parts with text, all others as they are.
 
@@ -252,14 +254,17 @@ def _read_package(
             if package.getinfo(name).file_size > _MAX_FILE:
                 raise InputError(f"its part {name} has more than {_MAX_FILE:,} bytes; split it")
             try:
-                text, encode = decode_text(package.read(name), syntax="xml")
-                parts[name] = _Part(XmlReader(own).read(text), encode)
+                is_xml = isinstance(own, XmlRules)
+                syntax: Syntax | None = "xml" if is_xml else "html" if own is read_html else None
+                text, encode = decode_text(package.read(name), syntax=syntax)
+                template = XmlReader(own).read(text) if isinstance(own, XmlRules) else own(text)
+                parts[name] = _Part(template, encode)
             except InputError as error:
                 raise InputError(f"{name}: {error}") from None
     return DocumentFile(parts, package=data)
 
 
-def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
+def _office_parts(package: zipfile.ZipFile) -> "dict[str, XmlRules | Reader]":
     """Return the rules of each part that people read, as the list of content types has it."""
     names = set(package.namelist())
     if "[Content_Types].xml" not in names:
@@ -294,7 +299,33 @@ def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
     if has_text_results:
         own |= {name for name, kind in type_of_name.items() if "sheet.main+xml" in kind and name in names}
     rules = office.rules(names=_names_of_columns(package), properties=shown)
-    return {name: rules for name in type_of_name if name in own}
+    parts: dict[str, XmlRules | Reader] = {name: rules for name in type_of_name if name in own}
+    for name in _chunks_of_word(package):
+        reader = next(
+            (_CHUNKS[kind] for kind in _CHUNKS if type_of_name.get(name, "").startswith(kind)), None
+        )
+        if reader is None:
+            raise InputError(
+                f"its part {name} is a document of another format; open it in Word and save it anew"
+            )
+        parts[name] = reader
+    return parts
+
+
+_CHUNKS: Mapping[str, Reader] = {
+    **dict.fromkeys(("text/html", "application/xhtml+xml"), read_html),
+    "text/plain": read_lines,
+}
+_RELATED = re.compile(r"<(?:\w+:)?Relationship\s[^<>]*/aFChunk[\"'][^<>]*>")
+
+
+def _chunks_of_word(package: zipfile.ZipFile) -> list[str]:
+    """Return the names of the parts that a Word document shows in their own formats (w:altChunk)."""
+    name = "word/_rels/document.xml.rels"
+    text = package.read(name).decode("utf-8", "replace") if name in package.namelist() else ""
+    targets = [re.search(r"""\sTarget\s*=\s*["']([^"']*)""", each) for each in _RELATED.findall(text)]
+    paths = [each[1] if each[1].startswith("/") else f"/word/{each[1]}" for each in targets if each]
+    return [each[1:] for each in paths if each[1:] in package.namelist()]
 
 
 # Properties that a control is bound to or a field shows; cells whose results are text.

@@ -1,5 +1,6 @@
 """Documents of text with elements in it: OpenDocument, XLIFF and TMX."""
 
+import html
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from heedful.documents.xml_text import (
     XmlRules,
     as_attribute,
     coded_parts,
+    plain_text,
     verbatim,
 )
 from heedful.errors import InputError
@@ -206,18 +208,57 @@ def _cell(node: Element, reader: XmlReader) -> str:
     return opening + content + node.closing
 
 
-_OPEN_DOCUMENT = XmlRules(
-    prefixes={
-        **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style")},
-        f"{_NAMESPACE}svg-compatible:1.0": "svg",
-        f"{_NAMESPACE}drawing:1.0": "draw",
-    },
-    units={
-        **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
-        **dict.fromkeys(("table:table-cell", "table:covered-table-cell"), _cell),
-    },
-    skipped=frozenset(("text:tracked-changes", "office:scripts")),
-)
+# The texts in a condition of validity: of:cell-content-is-in-list("The house";"The dog").
+_LIST = re.compile(r"""\s(?:[\w.-]+:)?condition\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+
+
+def _validation(node: Element, reader: XmlReader) -> str:
+    """Return a condition of validity: the texts of a list are translated, because those of cells are."""
+    condition, written = node.attributes.get("condition", ""), _LIST.search(node.opening)
+    opening = node.opening
+    if written is not None and "is-in-list" in condition:
+        parts: list[str] = []
+        at = 0
+        for each in _QUOTED.finditer(condition):
+            text = each[1].replace('""', '"')
+            raw = as_attribute(each[1])
+            unit = reader.units.plain(text, raw, lambda new: as_attribute(new.replace('"', '""')))
+            parts += [as_attribute(condition[at : each.start(1)]), unit]
+            at = each.end(1)
+        start, end = written.span(1 if written[1] is not None else 2)
+        new = "".join([*parts, as_attribute(condition[at:])])
+        opening = opening[:start] + new + opening[end:]
+    return opening + "".join(map(reader.raw, node.children)) + node.closing
+
+
+_PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+
+
+def _open_document(names: frozenset[str]) -> XmlRules:
+    """Return what is text in the parts of an OpenDocument.
+
+    Args:
+        names: of the fields of pivot tables, by which these find their columns; cells with such a text stay.
+    """
+
+    def cell(node: Element, reader: XmlReader) -> str:
+        return verbatim(node) if (plain_text(node) or None) in names else _cell(node, reader)
+
+    return XmlRules(
+        prefixes={
+            **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style")},
+            f"{_NAMESPACE}svg-compatible:1.0": "svg",
+            f"{_NAMESPACE}drawing:1.0": "draw",
+        },
+        units={
+            **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
+            **dict.fromkeys(("table:table-cell", "table:covered-table-cell"), cell),
+            "table:content-validation": _validation,
+        },
+        attributes=dict.fromkeys(("table:filter-condition", "table:filter-set-item"), ("value",)),
+        skipped=frozenset(("text:tracked-changes", "office:scripts")),
+    )
 
 
 def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
@@ -232,7 +273,8 @@ def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
     if "META-INF/manifest.xml" in names and b"encryption-data" in package.read("META-INF/manifest.xml"):
         raise InputError("locked by a password; remove the password")
     parts = (each for each in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", each))
-    return dict.fromkeys(parts, _OPEN_DOCUMENT)
+    fields = _PIVOT_FIELD.findall(package.read("content.xml").decode("utf-8", "replace"))
+    return dict.fromkeys(parts, _open_document(frozenset(html.unescape("".join(each)) for each in fields)))
 
 
 _SEGMENT = _Inline(

@@ -187,3 +187,27 @@ def test_the_base_of_ruby_in_an_opendocument_is_a_part_of_the_text(tmp_path: Pat
     [unit] = read_document(tmp_path / "a.odt").units
     [part] = unit.document.parts
     assert part.text == RUBY  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain", "message/rfc822"])
+def test_a_part_in_another_format_is_translated_or_refused(kind: str, tmp_path: Path) -> None:
+    relation = (
+        b'<Relationship Id="rIdA1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/aFChunk"'
+        b' Target="/word/a.htm"/></Relationships>'
+    )
+    override = f'<Override PartName="/word/a.htm" ContentType="{kind}"/></Types>'.encode()
+
+    def change(name: str, data: bytes) -> tuple[str, bytes]:
+        if name == "word/_rels/document.xml.rels":
+            data = data.replace(b"</Relationships>", relation)
+        return name, data.replace(b"</Types>", override) if name == "[Content_Types].xml" else data
+
+    path = tmp_path / "a.docx"
+    repacked(document_with("<w:p><w:r><w:t>A text.</w:t></w:r></w:p>"), change, path)
+    with zipfile.ZipFile(path, "a") as package:
+        package.writestr("word/a.htm", "<html><body><p>The house is small.</p></body></html>")
+    if kind == "message/rfc822":
+        with pytest.raises(InputError, match=r"word/a\.htm"):
+            read_document(path)
+    else:
+        assert b"THE HOUSE IS SMALL." in members(translated_bytes(path, upper))["word/a.htm"]
