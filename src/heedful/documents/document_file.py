@@ -20,7 +20,6 @@ from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, no
 from heedful.documents.formats import FORMATS, MARKDOWN, SUPPORTED, TEXT, format_of
 from heedful.documents.markdown import read_markdown
 from heedful.documents.marked_text import MarkedText
-from heedful.documents.markup import html_rules, parse_document
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
 from heedful.documents.projection import (
     Output,
@@ -30,7 +29,7 @@ from heedful.documents.projection import (
     translated,
 )
 from heedful.documents.segments import Segments, has_letters, segment
-from heedful.documents.template import Template, Unit, Units
+from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
     COLUMN_OPTION,
     check_columns,
@@ -40,6 +39,7 @@ from heedful.documents.text_files import (
     read_subtitles,
     read_table,
 )
+from heedful.documents.web_pages import book_parts, read_html
 from heedful.documents.xml_text import XmlReader, XmlRules
 from heedful.errors import InputError
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
 
 Reader = Callable[[str], Template]
+_PartReaders = Callable[[zipfile.ZipFile], Mapping[str, XmlRules | Reader]]
 _TABLE_PART = re.compile(r"xl/(?:tables/[^/]+|pivotCache/pivotCacheDefinition[^/]*)\.xml")
 _MAX_FILE = 256 * 2**20  # bytes of a file that is read as a whole, and of a part of a package
 _MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
@@ -55,22 +56,17 @@ _LARGE = 16 * 2**20
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 
 
-def read_html(text: str) -> Template:
-    """Read HTML: the text between tags that separate sentences."""
-    units = Units()
-    return units.template([units.document(parse_document(text, html_rules()))])
-
-
 READERS: Mapping[str, Reader] = {
     **dict.fromkeys(FORMATS[TEXT], read_lines),
-    **dict.fromkeys(FORMATS["HTML"], read_html),
     **dict.fromkeys(FORMATS[MARKDOWN], read_markdown),
     ".srt": read_subtitles,
     ".vtt": partial(read_subtitles, escaped=True),
     ".json": read_json,
 }
+# Formats that name their languages.
 _BILINGUAL: Mapping[str, Callable[..., Template]] = {
     ".tmx": read_tmx,
+    **dict.fromkeys(FORMATS["HTML"], lambda text, *, language, source: read_html(text, language=language)),
     **dict.fromkeys(FORMATS["xliff"], read_xliff),
     **dict.fromkeys(FORMATS["po"], read_po),
 }
@@ -190,9 +186,13 @@ def read_document(
         data = path.read_bytes()
         if suffix not in _TABLES:
             _check_no_columns(columns, option)
-        if kind in ("Office", "OpenDocument"):
-            rules_of = _office_parts if kind == "Office" else open_document_parts
-            return _read_package(data, rules_of, max_bytes)
+        if kind in ("Office", "OpenDocument", "EPUB"):
+            readers_of: Mapping[str, _PartReaders] = {
+                "Office": _office_parts,
+                "OpenDocument": open_document_parts,
+                "EPUB": partial(book_parts, language=language),
+            }
+            return _read_package(data, readers_of[kind], max_bytes)
         reader: Reader
         if suffix in _TABLES:
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
@@ -214,11 +214,7 @@ def _one_line(error: Exception) -> str:
     return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
 
 
-def _read_package(
-    data: bytes,
-    rules_of: Callable[[zipfile.ZipFile], Mapping[str, XmlRules | Reader]],
-    max_bytes: int | None,
-) -> DocumentFile:
+def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) -> DocumentFile:
     """Return the document of a package: the parts with text, all others as they are.
 
     Raises:
@@ -255,7 +251,7 @@ def _read_package(
                 raise InputError(f"its part {name} has more than {_MAX_FILE:,} bytes; split it")
             try:
                 is_xml = isinstance(own, XmlRules)
-                syntax: Syntax | None = "xml" if is_xml else "html" if own is read_html else None
+                syntax: Syntax | None = "xml" if is_xml else None if own is read_lines else "html"
                 text, encode = decode_text(package.read(name), syntax=syntax)
                 template = XmlReader(own).read(text) if isinstance(own, XmlRules) else own(text)
                 parts[name] = _Part(template, encode)

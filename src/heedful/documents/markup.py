@@ -4,7 +4,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from html.entities import html5
@@ -363,12 +363,23 @@ def plain_document(text: str) -> Document:
     return Document([marked_run(texts, lambda each: each.raw)], str, [True])
 
 
-def parse_document(text: str, rules: TagRules) -> Document:
-    """Return a document of HTML or XML taken apart: every character is in one of its parts."""
+def parse_document(
+    text: str, rules: TagRules, *, tag: Callable[[Token], str] = lambda token: token.raw
+) -> Document:
+    """Return a document of HTML or XML taken apart: every character is in one of its parts.
+
+    Args:
+        text: the document.
+        rules: of its tags.
+        tag: returns what is written for a tag.
+    """
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
         tokens = _without_ruby(tokens)
-    tokens = list(_with_whole_elements(tokens, rules))
+    tokens = [
+        replace(each, raw=tag(each)) if each.name and each.kind is not Kind.TEXT else each
+        for each in _with_whole_elements(tokens, rules)
+    ]
     parts: list[str | MarkedText] = []
     raws: list[str] = []
     lines_matter: list[bool] = []

@@ -77,7 +77,7 @@ class Units:
         """
         if not has_letters(text):
             return raw
-        return self.refer(Unit(plain_document(text), escape))
+        return self.refer(Unit(plain_document(text), lambda new: raw if new == text else escape(new)))
 
     def document(self, document: Document, *, written: Callable[[str], str] = str) -> str:
         """Return a document of markup with references to its texts.
