@@ -28,6 +28,7 @@ from heedful.documents.projection import (
     text_to_translate,
     translated,
 )
+from heedful.documents.reading import Watch, watched
 from heedful.documents.segments import Segments, has_letters, segment
 from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
@@ -162,6 +163,7 @@ def read_document(
     language: str | None = None,
     source: str | None = None,
     max_bytes: int | None = None,
+    watch: Watch = lambda characters, marks: None,
 ) -> DocumentFile:
     """Return a document, in the format that its name ends in.
 
@@ -172,6 +174,7 @@ def read_document(
         language: the one that it is translated into, which TMX, XLIFF and gettext name; None: unknown.
         source: the one that it is translated from, which XLIFF names; None: unknown.
         max_bytes: of all parts of a package with text, unpacked; None: any number.
+        watch: is told what is read; an error that it raises ends the reading.
 
     Raises:
         InputError: a format that is not read, a file that is damaged or too large, or locked by a password.
@@ -192,7 +195,8 @@ def read_document(
                 "OpenDocument": open_document_parts,
                 "EPUB": partial(book_parts, language=language),
             }
-            return _read_package(data, readers_of[kind], max_bytes)
+            with watched(watch):
+                return _read_package(data, readers_of[kind], max_bytes)
         reader: Reader
         if suffix in _TABLES:
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
@@ -200,7 +204,8 @@ def read_document(
             bilingual = _BILINGUAL.get(suffix)
             reader = partial(bilingual, language=language, source=source) if bilingual else READERS[suffix]
         text, encode = decode_text(data, syntax=_SYNTAX.get(suffix))
-        return DocumentFile({"": _Part(reader(text), encode)})
+        with watched(watch):
+            return DocumentFile({"": _Part(reader(text), encode)})
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:

@@ -11,7 +11,7 @@ from typing import Literal
 Span = tuple[int, int]  # the first, and the one behind the last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Marker:
     """Something in a text that is not translated: a tag, a comment, a placeholder.
 
@@ -38,7 +38,7 @@ class Marker:
         return replace(self, position=position)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MarkedText:
     """Text without markup.
 
@@ -53,7 +53,7 @@ class MarkedText:
     placeholders: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Document:
     """A text taken apart.
 

@@ -18,6 +18,7 @@ from heedful.documents.marked_text import (
     is_block,
     with_placeholders,
 )
+from heedful.documents.reading import counted
 
 
 class Kind(Enum):
@@ -29,7 +30,7 @@ class Kind(Enum):
     POINT = "point"  # a tag without content, a comment, a declaration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     """A part of a document.
 
@@ -129,7 +130,7 @@ def tokenize(document: str, *, xml: bool = False) -> list[Token]:
     Entities are never expanded but for the characters that HTML has names for: one that a document of XML
     declares is a token without content, as are the declarations.
     """
-    return list(_xml_tokens(document) if xml else _HtmlTokenizer(document).tokens())
+    return list(counted(_xml_tokens(document) if xml else _HtmlTokenizer(document).tokens()))
 
 
 def _xml_tokens(document: str) -> Iterator[Token]:
@@ -340,6 +341,9 @@ def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> 
     return TagRules(separate.__contains__, frozenset(ignored), xml=True)
 
 
+_LINES_MATTER = (True,)
+
+
 def plain_document(text: str) -> Document:
     """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
     tokens: list[Token] = []
@@ -353,14 +357,14 @@ def plain_document(text: str) -> Document:
             tokens.append(Token(kind, text[start:end], tag["name"]))
             at = end
     if not tokens:
-        return Document([MarkedText(text, (), tuple(placeholders))], str, [True])
+        return Document((MarkedText(text, (), tuple(placeholders)),), str, _LINES_MATTER)
     tokens.append(Token(Kind.TEXT, text[at:]))
     partners = _partners(tokens)
     paired = {*partners, *partners.values()}
     texts = [
         each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)
     ]  # a tag without its other half is a placeholder
-    return Document([marked_run(texts, lambda each: each.raw)], str, [True])
+    return Document((marked_run(texts, lambda each: each.raw),), str, _LINES_MATTER)
 
 
 def parse_document(

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from heedful.documents.marked_text import Document, MarkedText
 from heedful.documents.markup import plain_document
+from heedful.documents.reading import the_watch
 from heedful.documents.segments import has_letters
 
 _REFERENCE = re.compile("\0(\\d+)\0")
@@ -21,7 +22,7 @@ _MAX_TAGS = 200  # of a text whose lines are kept
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A text that is translated as one: a paragraph, a cell, a caption.
 
@@ -61,9 +62,11 @@ class Units:
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
+        self._watch = the_watch()
 
     def refer(self, unit: Unit) -> str:
         """Return the reference to a new unit."""
+        self._watch(sum(len(each.text) for each in unit.document.parts if not isinstance(each, str)), 0)
         self.units.append(unit)
         return f"\0{len(self.units) - 1}\0"
 
@@ -77,7 +80,9 @@ class Units:
         """
         if not has_letters(text):
             return raw
-        return self.refer(Unit(plain_document(text), lambda new: raw if new == text else escape(new)))
+        is_usual = escape(text) == raw
+        written = escape if is_usual else lambda new: raw if new == text else escape(new)
+        return self.refer(Unit(plain_document(text), written))
 
     def document(self, document: Document, *, written: Callable[[str], str] = str) -> str:
         """Return a document of markup with references to its texts.
@@ -91,7 +96,7 @@ class Units:
             if isinstance(part, str):
                 written_parts.append(written(part))
                 continue
-            unit = Document([part], document.escape, [lines_matter])
+            unit = Document((part,), document.escape, (lines_matter,))
             in_lines = written if lines_matter else _in_lines(part, raw, written)
             written_parts.append(self.refer(Unit(unit, in_lines)))
         return "".join(written_parts)

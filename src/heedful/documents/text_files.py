@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 
 from heedful.documents.marked_text import Document, find
 from heedful.documents.markup import Kind, Token, marked_run
@@ -21,10 +21,55 @@ from heedful.settings.parsing import parse_json
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
+_COLUMNS = range(50, 101)  # at which people and programs wrap text
+_END_OF_SENTENCE = re.compile(r"[.!?:;\u2026\u3002][)\]}\"'\u201d\u00bb]*\Z")
+
+
 def read_lines(text: str) -> Template:
-    """Read plain text: each line is a unit."""
+    """Read plain text: each line is a unit, and so are the lines of a paragraph that is wrapped at a column.
+
+    In such a file the first word of a line would not have fitted into the line before.
+    """
     units = Units()
-    return units.template(units.plain(each, each, str) for each in _LINE.findall(text))
+    width = max((len(each.group().rstrip()) for each in _LINE.finditer(text)), default=0)
+    lines = (each.group() for each in _LINE.finditer(text))
+    if width not in _COLUMNS:
+        return units.template(units.plain(each, each, str) for each in lines)
+    parts: list[str] = []
+    paragraph: list[str] = []
+    for line in lines:
+        if paragraph and not _goes_on(paragraph[-1], line, width):
+            parts.append(_wrapped(paragraph, units))
+            paragraph = []
+        paragraph.append(line)
+    return units.template([*parts, _wrapped(paragraph, units)])
+
+
+def _goes_on(line: str, following: str, width: int) -> bool:
+    """Return whether a line of a text that is wrapped at a width goes on in the next."""
+    first, _, _ = following.strip().partition(" ")
+    is_full = bool(line.strip()) and bool(first) and len(line.rstrip()) + 1 + len(first) > width
+    return is_full and _indent(line) == _indent(following)
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _wrapped(lines: Sequence[str], units: Units) -> str:
+    """Return the reference to the unit of a paragraph, or of each of its lines if no sentence is in two."""
+    is_paragraph = any(
+        after.strip()[:1].islower() and not _END_OF_SENTENCE.search(before.rstrip())
+        for before, after in pairwise(lines)
+    )
+    if not is_paragraph:
+        return "".join(units.plain(each, each, str) for each in lines)
+    texts = [each.strip() for each in lines]
+    behind = [each[len(each.rstrip()) :] for each in lines]
+    ends = [end + _indent(each) for end, each in zip(behind, lines[1:], strict=False)]
+    raw = "".join(lines)[len(_indent(lines[0])) :].removesuffix(behind[-1])
+    unit = units.plain(" ".join(texts), raw, partial(with_line_ends, lines=texts, ends=ends))
+    return _indent(lines[0]) + unit + behind[-1]
 
 
 _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")

@@ -11,17 +11,19 @@ from xml.parsers import expat
 
 from heedful.documents.marked_text import Document
 from heedful.documents.markup import Kind, Token, marked_run
+from heedful.documents.reading import the_watch
 from heedful.documents.segments import has_letters
 from heedful.documents.template import Template, Unit, Units
 from heedful.errors import InputError
 
+_MANY = 1000  # elements that the watch is told of together
 _MAX_DEPTH = 200  # of elements in each other
 _MAX_BYTES = 256 * 2**20
 # Characters that no document of XML may have.
 NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chars:
     """Characters between tags: text, or a comment or an instruction, which have none."""
 
@@ -29,7 +31,7 @@ class Chars:
     text: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Element:
     """An element inside a unit.
 
@@ -78,7 +80,8 @@ class XmlReader:
 
     def __init__(self, rules: XmlRules) -> None:
         self.units = Units()
-        self._rules = rules
+        self._rules, self._watch = rules, the_watch()
+        self._num_elements = 0
         self._parts: list[str] = []
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
         # Of each open element: whether text is translated in it, and whether white space is kept.
@@ -179,6 +182,9 @@ class XmlReader:
             self._parts.append(raw)
         elif self._open or name in self._rules.units:
             self._open.append((name, attributes, raw, []))
+            self._num_elements += 1
+            if self._num_elements % _MANY == 0:
+                self._watch(0, _MANY)
         else:
             self._parts.append(self._tag(name, attributes, raw))
 

@@ -90,3 +90,32 @@ def _text(data: bytes) -> str:
         return data.decode()
     with zipfile.ZipFile(io.BytesIO(data)) as package:
         return "".join(package.read(name).decode() for name in package.namelist())
+
+
+class TooMuchError(Exception):
+    """What a reader raises that has seen enough."""
+
+
+@pytest.mark.parametrize("suffix", ["txt", "html", "docx", "json", "srt", "xlf"])
+def test_reading_ends_where_its_watch_says_so(suffix: str, tmp_path: Path) -> None:
+    path, count = tmp_path / f"a.{suffix}", 5_000
+    cue = "1\n00:00:01,000 --> 00:00:02,000\na b\n\n"
+    texts = {"txt": "a b\n" * count, "html": "<p>" + "<b>a</b>" * count, "srt": cue * count}
+    if suffix == "docx":
+        write_docx(path, RUN + "<w:r><w:tab/></w:r>" * count)
+    elif suffix == "xlf":
+        write_xliff(path, "<x/>" * count)
+    else:
+        path.write_text(texts.get(suffix, "[" + '"a b",' * count + "1]"))
+    read = [0, 0]
+
+    def watch(characters: int, marks: int) -> None:
+        read[0] += characters
+        read[1] += marks
+        if read[0] > 1000 or read[1] > 1000:
+            raise TooMuchError
+
+    with pytest.raises(TooMuchError):
+        read_document(path, watch=watch)
+    assert read[0] <= 1004
+    assert read[1] <= 2000

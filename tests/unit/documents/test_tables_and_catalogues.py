@@ -1,4 +1,4 @@
-"""Tables as people write them, and the plurals and accelerators of gettext."""
+"""Texts that are wrapped, tables as people write them, and the plurals and accelerators of gettext."""
 
 import shutil
 import subprocess
@@ -8,6 +8,7 @@ import polib
 import pytest
 from document_files import identity, translated_bytes, upper
 
+from heedful.documents.document_file import read_document
 from heedful.documents.text_files import _with_accelerator, _without_accelerator
 
 RUSSIAN = (
@@ -100,3 +101,45 @@ def test_catalogues_with_accelerators_pass_the_check_of_gettext(tmp_path: Path) 
         subprocess.run(
             ["msgfmt", "-c", "--check-accelerators=_", path, "-o", "/dev/null"], check=True, timeout=60
         )
+
+
+WRAPPED = """\
+The old woman reads a book in the garden, and the dog sleeps
+under the tree. The house is small, but the garden is large,
+and it is old.
+
+  The dog sleeps in the garden while the old woman reads her
+  large book.
+* The house
+* A list of things that are here and that are of some length,
+* the end
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_paragraph_that_is_wrapped_at_a_column_is_one_text(end: str, tmp_path: Path) -> None:
+    text = WRAPPED.replace("\n", end)
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    units = read_document(tmp_path / "a.txt").units
+    assert [each.document.parts[0].text for each in units][:2] == [  # type: ignore[union-attr]
+        "The old woman reads a book in the garden, and the dog sleeps under the tree. The house is small, but"
+        " the garden is large, and it is old.",
+        "The dog sleeps in the garden while the old woman reads her large book.",
+    ]
+    assert len(units) == 5
+    assert translated_bytes(tmp_path / "a.txt", identity).decode() == text
+    assert translated_bytes(tmp_path / "a.txt", upper).decode() == text.upper()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The old woman reads a book in the garden, and the dog sleeps here.\nthe dog sleeps.\n",
+        "A list of things that are here and are of some length\n\nand another one\n",
+        "a short line\nand one\n",
+        "The old woman reads a book in the garden, and the dog sleeps\nThe dog sleeps.\n",
+    ],
+)
+def test_lines_that_may_be_texts_of_their_own_stay_so(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    assert len(read_document(tmp_path / "a.txt").units) == 2
