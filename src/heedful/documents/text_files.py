@@ -13,8 +13,9 @@ from functools import cache, partial
 from itertools import groupby, islice, pairwise
 
 from heedful.documents.marked_text import Document, find
-from heedful.documents.markup import Kind, Token, marked_run
+from heedful.documents.markup import marked_run
 from heedful.documents.template import Template, Unit, Units, with_line_ends
+from heedful.documents.tokens import Kind, Token
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 

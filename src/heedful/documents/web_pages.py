@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import unquote
 
-from heedful.documents.markup import Kind, Token, html_rules, parse_document
+from heedful.documents.markup import html_rules, parse_document
 from heedful.documents.template import Template, Units
+from heedful.documents.tokens import Kind, Token
 from heedful.documents.xml_text import Element, XmlReader, XmlRules, verbatim
 from heedful.errors import InputError
 
@@ -45,8 +46,10 @@ class _Tags:
         self._named = ""  # the language that the page is in
 
     def written(self, token: Token) -> str:
-        """Return a start tag, or a tag without content, as it is written."""
+        """Return a start tag, or a tag without content, as it is written; other tokens as they are."""
         raw = token.raw
+        if not token.name or "=" not in raw:
+            return raw
         is_tag = raw.startswith("<") and raw.count("<") == 1 and token.name not in ("link", "style")
         if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
             return raw

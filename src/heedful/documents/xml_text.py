@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from heedful.documents.marked_text import Document
-from heedful.documents.markup import Kind, Token, marked_run
+from heedful.documents.markup import marked_run
 from heedful.documents.reading import the_watch
 from heedful.documents.segments import has_letters
 from heedful.documents.template import Template, Unit, Units
+from heedful.documents.tokens import Kind, Token
 from heedful.errors import InputError
 
 _MANY = 1000  # elements that the watch is told of together
@@ -235,6 +236,11 @@ def verbatim(node: Element | Chars) -> str:
     if isinstance(node, Chars):
         return node.raw
     return node.opening + "".join(map(verbatim, node.children)) + node.closing
+
+
+def elements(node: Element) -> list[Element]:
+    """Return the elements in an element."""
+    return [each for each in node.children if isinstance(each, Element)]
 
 
 def plain_text(node: Element) -> str:
