@@ -24,9 +24,9 @@ from heedful.documents.mixed_content import open_document_parts, read_tmx, read_
 from heedful.documents.projection import (
     Output,
     PairTranslator,
+    Passes,
     aligned_outputs,
     text_to_translate,
-    translated,
 )
 from heedful.documents.reading import Watch, watched
 from heedful.documents.segments import Segments, has_letters, segment
@@ -381,16 +381,13 @@ def _chunks(units: Sequence[Unit]) -> Iterator[list[Segments]]:
 
 
 def _sentences(chunk: Sequence[Segments], translate: Translate) -> list[str]:
-    steps = translated(
-        [(each, segments.document.escape) for segments in chunk for each in segments.sentences]
-    )
-    asked = next(steps)
-    while True:
-        outputs = _outputs(asked, translate)
-        try:
-            asked = steps.send([(each,) for each in outputs])
-        except StopIteration as done:
-            return [texts[0] for texts in done.value]
+    passes = Passes([(each, segments.document.escape) for segments in chunk for each in segments.sentences])
+
+    def outputs(sentences: Sequence[MarkedText]) -> list[tuple[Output]]:
+        return [(each,) for each in _outputs(sentences, translate)]
+
+    second = passes.second(outputs(passes.first))
+    return [texts[0] for texts in passes.written(outputs(second))]
 
 
 def _outputs(sentences: Sequence[MarkedText], translate: Translate) -> list[Output]:

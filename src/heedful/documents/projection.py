@@ -7,7 +7,7 @@ around those in the same part of the sentence.
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise, repeat
 from typing import TYPE_CHECKING, Protocol
@@ -528,35 +528,43 @@ def aligned_outputs(
     return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]
 
 
-def translated(
-    sentences: Sequence[tuple[MarkedText, Escape]],
-) -> Generator[list[MarkedText], list[Outputs], list[tuple[str, ...]]]:
-    """Return the translations of sentences, with their markers, and no placeholder lost or changed.
+class Passes:
+    """Translates sentences with their markers, so that no placeholder is lost or changed.
 
-    Where the model does not keep the placeholders, the sentence is translated without them.
+    The first pass shows the placeholders to the model. The second translates, without them, the sentences in
+    which the model has not kept them.
 
-    Args:
-        sentences: each with what writes text so that its format takes it for text.
-
-    Yields:
-        Sentences whose texts are to be translated; the outputs of each are sent.
+    Attributes:
+        first: the sentences of the first pass.
     """
-    written: list[tuple[str, ...]] = [()] * len(sentences)
-    shown = [index for index, (sentence, _) in enumerate(sentences) if may_be_shown(sentence)]
-    through = yield [sentences[index][0] for index in shown]
-    for index, outputs in zip(shown, through, strict=True):
-        sentence, escape = sentences[index]
-        if is_faithful(sentence, outputs[0].text):
-            faithful = [each for each in outputs if is_faithful(sentence, each.text)]
-            written[index] = tuple(project(sentence, each.text, escape, each.links) for each in faithful)
-    lossy = [index for index, texts in enumerate(written) if not texts]
-    bare = [without_placeholders(sentences[index][0]) for index in lossy]
-    through = yield bare
-    for index, sentence, outputs in zip(lossy, bare, through, strict=True):
-        whole, escape = sentences[index]
-        written[index] = tuple(
-            project(sentence, text, escape, each.links if text == each.text else None)
-            for each in outputs
-            for text in [without_doubles(whole, each.text)]
-        )
-    return written
+
+    def __init__(self, sentences: Sequence[tuple[MarkedText, Escape]]) -> None:
+        """Take sentences, each with what writes text so that its format takes it for text."""
+        self._sentences = sentences
+        self._written: list[tuple[str, ...]] = [()] * len(sentences)
+        self._shown = [index for index, (sentence, _) in enumerate(sentences) if may_be_shown(sentence)]
+        self.first = [sentences[index][0] for index in self._shown]
+        self._second: list[tuple[int, MarkedText]] = []
+
+    def second(self, first: Sequence[Outputs]) -> list[MarkedText]:
+        """Return the sentences of the second pass, after the outputs of the first."""
+        for index, outputs in zip(self._shown, first, strict=True):
+            sentence, escape = self._sentences[index]
+            if is_faithful(sentence, outputs[0].text):
+                faithful = [each for each in outputs if is_faithful(sentence, each.text)]
+                projected = (project(sentence, each.text, escape, each.links) for each in faithful)
+                self._written[index] = tuple(projected)
+        lossy = (index for index, texts in enumerate(self._written) if not texts)
+        self._second = [(index, without_placeholders(self._sentences[index][0])) for index in lossy]
+        return [sentence for _, sentence in self._second]
+
+    def written(self, second: Sequence[Outputs]) -> list[tuple[str, ...]]:
+        """Return the translations of all sentences, with their markers, after the outputs of the second."""
+        for (index, sentence), outputs in zip(self._second, second, strict=True):
+            whole, escape = self._sentences[index]
+            self._written[index] = tuple(
+                project(sentence, text, escape, each.links if text == each.text else None)
+                for each in outputs
+                for text in [without_doubles(whole, each.text)]
+            )
+        return self._written
