@@ -174,13 +174,8 @@ class _Node:
 
 
 def text_to_translate(sentence: MarkedText) -> str:
-    """Return the text of a sentence, without the gaps that points and empty elements leave in it."""
-    starts = {each.element: each.position for each in sentence.markers if each.kind == "open"}
-    if not any(
-        each.kind in ("point", "placeholder")
-        or (each.kind == "close" and starts.get(each.element) == each.position)
-        for each in sentence.markers
-    ):
+    """Return the text of a sentence, without the gaps that points leave in it."""
+    if not any(each.kind in ("point", "placeholder") for each in sentence.markers):
         return sentence.text
     return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
 
@@ -309,7 +304,7 @@ def _tree(sentence: MarkedText) -> _Node:
         elif marker.kind == "close" and len(stack) > 1 and stack[-1].element == marker.element:
             node = stack.pop()
             node.closing, node.end = marker.raw, marker.position
-            node.spaces_behind = min(_spaces_before(sentence.text, node.end), node.end - node.start)
+            node.spaces_behind = _spaces_before(sentence.text, node.end) if node.end > node.start else 0
         elif marker.kind == "close" and len(stack) == 1:  # of an element that began before the sentence
             around = _Node(None, 0, marker.element, marker.raw, marker.position, root.children)
             root.children = [around]
@@ -466,7 +461,12 @@ def _write(node: _Node, writer: TagWriter) -> None:
         _write(child, writer)
     if node.closing is not None:
         is_apart = is_empty and not node.children and node.spaces_before > 0
-        writer.tag(node.closing, end, num_spaces=-1 if is_apart else node.spaces_behind, is_apart=is_apart)
+        writer.tag(
+            node.closing,
+            end,
+            num_spaces=node.spaces_before if is_apart else node.spaces_behind,
+            is_apart=is_apart,
+        )
 
 
 Escape = Callable[[str], str]
