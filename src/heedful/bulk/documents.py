@@ -110,7 +110,7 @@ class DocumentJob(ShardJob):
         """
         lines, columns = self._lines, parse_columns([column or ""])
         languages = lines.translator.bundle.config.languages
-        opened = read_document(document, columns=columns, language=languages.tgt)
+        opened = read_document(document, columns=columns, language=languages.tgt, source=languages.src)
         known, add = lines.lookup.translation, lines.lookup.add
         translate = with_translator(lines.translator, lines.options, known=known, add=add)
         units, out = opened.units, None

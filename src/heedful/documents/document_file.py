@@ -20,17 +20,17 @@ from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, no
 from heedful.documents.formats import FORMATS, MARKDOWN, SUPPORTED, TEXT, format_of
 from heedful.documents.markdown import read_markdown
 from heedful.documents.marked_text import MarkedText
-from heedful.documents.markup import html_rules, parse_document
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
 from heedful.documents.projection import (
     Output,
     PairTranslator,
+    Passes,
     aligned_outputs,
     text_to_translate,
-    translated,
 )
+from heedful.documents.reading import Watch, watched
 from heedful.documents.segments import Segments, has_letters, segment
-from heedful.documents.template import Template, Unit, Units
+from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
     COLUMN_OPTION,
     check_columns,
@@ -40,6 +40,7 @@ from heedful.documents.text_files import (
     read_subtitles,
     read_table,
 )
+from heedful.documents.web_pages import book_parts, read_html
 from heedful.documents.xml_text import XmlReader, XmlRules
 from heedful.errors import InputError
 
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
 
 Reader = Callable[[str], Template]
-_TABLE_PART = re.compile(r"xl/tables/[^/]+\.xml")
+_PartReaders = Callable[[zipfile.ZipFile], Mapping[str, XmlRules | Reader]]
+_TABLE_PART = re.compile(r"xl/(?:tables/[^/]+|pivotCache/pivotCacheDefinition[^/]*)\.xml")
 _MAX_FILE = 256 * 2**20  # bytes of a file that is read as a whole, and of a part of a package
 _MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
 _MAX_RATIO = 250  # between a large part and its compressed size; tables of numbers have about 30
@@ -55,25 +57,23 @@ _LARGE = 16 * 2**20
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 
 
-def read_html(text: str) -> Template:
-    """Read HTML: the text between tags that separate sentences."""
-    units = Units()
-    return units.template([units.document(parse_document(text, html_rules()))])
-
-
 READERS: Mapping[str, Reader] = {
     **dict.fromkeys(FORMATS[TEXT], read_lines),
-    **dict.fromkeys(FORMATS["HTML"], read_html),
     **dict.fromkeys(FORMATS[MARKDOWN], read_markdown),
     ".srt": read_subtitles,
     ".vtt": partial(read_subtitles, escaped=True),
     ".json": read_json,
+}
+# Formats that name their languages.
+_BILINGUAL: Mapping[str, Callable[..., Template]] = {
+    ".tmx": read_tmx,
+    **dict.fromkeys(FORMATS["HTML"], lambda text, *, language, source: read_html(text, language=language)),
+    **dict.fromkeys(FORMATS["xliff"], read_xliff),
     **dict.fromkeys(FORMATS["po"], read_po),
 }
-_BILINGUAL = {".tmx": read_tmx, **dict.fromkeys(FORMATS["xliff"], read_xliff)}
 _SYNTAX: Mapping[str, Syntax] = {
     **dict.fromkeys(FORMATS["HTML"], "html"),
-    **dict.fromkeys(_BILINGUAL, "xml"),
+    **dict.fromkeys((".tmx", *FORMATS["xliff"]), "xml"),
     **dict.fromkeys(FORMATS["po"], "po"),
 }
 _TABLES = {".csv": None, ".tsv": "\t"}
@@ -161,7 +161,9 @@ def read_document(
     columns: Sequence[str] = (),
     option: str = COLUMN_OPTION,
     language: str | None = None,
+    source: str | None = None,
     max_bytes: int | None = None,
+    watch: Watch = lambda characters, marks: None,
 ) -> DocumentFile:
     """Return a document, in the format that its name ends in.
 
@@ -169,8 +171,10 @@ def read_document(
         path: of the file.
         columns: names or numbers of the columns of a table that hold text.
         option: by which users say the columns.
-        language: the one that it is translated into, which TMX and XLIFF name; None: it is not known.
+        language: the one that it is translated into, which TMX, XLIFF and gettext name; None: unknown.
+        source: the one that it is translated from, which XLIFF names; None: unknown.
         max_bytes: of all parts of a package with text, unpacked; None: any number.
+        watch: is told what is read; an error that it raises ends the reading.
 
     Raises:
         InputError: a format that is not read, a file that is damaged or too large, or locked by a password.
@@ -185,17 +189,23 @@ def read_document(
         data = path.read_bytes()
         if suffix not in _TABLES:
             _check_no_columns(columns, option)
-        if kind in ("Office", "OpenDocument"):
-            rules_of = _office_parts if kind == "Office" else open_document_parts
-            return _read_package(data, rules_of, max_bytes)
+        if kind in ("Office", "OpenDocument", "EPUB"):
+            readers_of: Mapping[str, _PartReaders] = {
+                "Office": _office_parts,
+                "OpenDocument": open_document_parts,
+                "EPUB": partial(book_parts, language=language),
+            }
+            with watched(watch):
+                return _read_package(data, readers_of[kind], max_bytes)
         reader: Reader
         if suffix in _TABLES:
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
         else:
             bilingual = _BILINGUAL.get(suffix)
-            reader = partial(bilingual, language=language) if bilingual else READERS[suffix]
+            reader = partial(bilingual, language=language, source=source) if bilingual else READERS[suffix]
         text, encode = decode_text(data, syntax=_SYNTAX.get(suffix))
-        return DocumentFile({"": _Part(reader(text), encode)})
+        with watched(watch):
+            return DocumentFile({"": _Part(reader(text), encode)})
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
@@ -209,9 +219,7 @@ def _one_line(error: Exception) -> str:
     return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
 
 
-def _read_package(
-    data: bytes, rules_of: Callable[[zipfile.ZipFile], Mapping[str, XmlRules]], max_bytes: int | None
-) -> DocumentFile:
+def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) -> DocumentFile:
     """Return the document of a package: the parts with text, all others as they are.
 
     Raises:
@@ -247,33 +255,99 @@ def _read_package(
             if package.getinfo(name).file_size > _MAX_FILE:
                 raise InputError(f"its part {name} has more than {_MAX_FILE:,} bytes; split it")
             try:
-                text, encode = decode_text(package.read(name), syntax="xml")
-                parts[name] = _Part(XmlReader(own).read(text), encode)
+                is_xml = isinstance(own, XmlRules)
+                syntax: Syntax | None = "xml" if is_xml else None if own is read_lines else "html"
+                text, encode = decode_text(package.read(name), syntax=syntax)
+                template = XmlReader(own).read(text) if isinstance(own, XmlRules) else own(text)
+                parts[name] = _Part(template, encode)
             except InputError as error:
                 raise InputError(f"{name}: {error}") from None
     return DocumentFile(parts, package=data)
 
 
-def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
+def _office_parts(package: zipfile.ZipFile) -> "dict[str, XmlRules | Reader]":
     """Return the rules of each part that people read, as the list of content types has it."""
     names = set(package.namelist())
     if "[Content_Types].xml" not in names:
         raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
     listed = package.read("[Content_Types].xml").decode("utf-8", errors="replace")
-    columns = re.compile(r"""<(?:\w+:)?tableColumn\s[^<>]*?\sname\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-    tables = [package.read(each).decode("utf-8", "replace") for each in names if _TABLE_PART.fullmatch(each)]
-    named = {html.unescape("".join(each)) for table in tables for each in columns.findall(table)}
-    rules = office.rules(names=frozenset(each.replace("_x000a_", "\n") for each in named))
-    parts: dict[str, XmlRules] = {}
-    for override in re.finditer(r"<(?:\w+:)?Override\s[^<>]*>", listed):
-        attributes = dict(re.findall(r"""\s(\w+)\s*=\s*["']([^"']*)["']""", override.group()))
-        name = attributes.get("PartName", "").removeprefix("/")
-        if not office.PARTS.search(attributes.get("ContentType", "")):
-            continue
-        if name not in names:
-            raise InputError(f"damaged: its part {name} is missing")
-        parts[name] = rules
+    if any("\\" in each for each in names):
+        raise InputError(
+            "the names of its parts have backslashes; open it in an office program and save it anew"
+        )
+    type_of_end: dict[str, str] = {}
+    type_of_name: dict[str, str] = {}
+    for each in re.finditer(r"<(?:\w+:)?(?P<kind>Override|Default)\s[^<>]*>", listed):
+        attributes = dict(re.findall(r"""\s(\w+)\s*=\s*["']([^"']*)["']""", each.group()))
+        if each["kind"] == "Default":
+            type_of_end[attributes.get("Extension", "").lower()] = attributes.get("ContentType", "")
+        else:
+            type_of_name[attributes.get("PartName", "").removeprefix("/")] = attributes.get("ContentType", "")
+    for name in package.namelist():
+        type_of_name.setdefault(name, type_of_end.get(PurePath(name).suffix[1:].lower(), ""))
+    own = {name for name, kind in type_of_name.items() if office.PARTS.search(kind)}
+    if missing := sorted(own - names):
+        raise InputError(f"damaged: its part {missing[0]} is missing")
+    properties: set[str] = set()
+    has_text_results = False
+    for name in own:
+        text = package.read(name).decode("utf-8", "replace")
+        properties |= {each.lower() for pair in _SHOWN_PROPERTY.findall(text) for each in pair}
+        has_text_results = has_text_results or _TEXT_RESULT.search(text) is not None
+    shown = [element for each, element in office.PROPERTIES.items() if each in properties]
+    if shown:
+        own |= {name for name, kind in type_of_name.items() if "core-properties" in kind and name in names}
+    if has_text_results:
+        own |= {name for name, kind in type_of_name.items() if "sheet.main+xml" in kind and name in names}
+    rules = office.rules(names=_names_of_columns(package), properties=shown)
+    parts: dict[str, XmlRules | Reader] = {name: rules for name in type_of_name if name in own}
+    for name in _chunks_of_word(package):
+        reader = next(
+            (_CHUNKS[kind] for kind in _CHUNKS if type_of_name.get(name, "").startswith(kind)), None
+        )
+        if reader is None:
+            raise InputError(
+                f"its part {name} is a document of another format; open it in Word and save it anew"
+            )
+        parts[name] = reader
     return parts
+
+
+_CHUNKS: Mapping[str, Reader] = {
+    **dict.fromkeys(("text/html", "application/xhtml+xml"), read_html),
+    "text/plain": read_lines,
+}
+_RELATED = re.compile(r"<(?:\w+:)?Relationship\s[^<>]*/aFChunk[\"'][^<>]*>")
+
+
+def _chunks_of_word(package: zipfile.ZipFile) -> list[str]:
+    """Return the names of the parts that a Word document shows in their own formats (w:altChunk)."""
+    name = "word/_rels/document.xml.rels"
+    text = package.read(name).decode("utf-8", "replace") if name in package.namelist() else ""
+    targets = [re.search(r"""\sTarget\s*=\s*["']([^"']*)""", each) for each in _RELATED.findall(text)]
+    paths = [each[1] if each[1].startswith("/") else f"/word/{each[1]}" for each in targets if each]
+    return [each[1:] for each in paths if each[1:] in package.namelist()]
+
+
+# Properties that a control is bound to or a field shows; cells whose results are text.
+_SHOWN_PROPERTY = re.compile(
+    r"""coreProperties\[1\]/(?:\w+:)?(\w+)\[1\]|[>"']\s*(TITLE|SUBJECT|KEYWORDS|COMMENTS)\b"""
+)
+_TEXT_RESULT = re.compile(r"""<(?:\w+:)?c\s[^<>]*\bt=["']str["'][^<>]*><(?:\w+:)?f""")
+_NAMED = re.compile(
+    r"""<(?:\w+:)?(?:tableColumn|cacheField)\s(?:[^<>]*?\s)?name\s*=\s*(?:"([^"]*)"|'([^']*)')"""
+)
+
+
+def _names_of_columns(package: zipfile.ZipFile) -> frozenset[str]:
+    """Return the names by which formulas and pivot tables find columns: cells with such a text stay."""
+    parts = (
+        package.read(each).decode("utf-8", "replace")
+        for each in package.namelist()
+        if _TABLE_PART.fullmatch(each)
+    )
+    named = {html.unescape("".join(each)) for text in parts for each in _NAMED.findall(text)}
+    return frozenset(each.replace("_x000a_", "\n") for each in named)
 
 
 Translate = Callable[[Sequence[str], Container[str]], Sequence[Output]]
@@ -307,16 +381,13 @@ def _chunks(units: Sequence[Unit]) -> Iterator[list[Segments]]:
 
 
 def _sentences(chunk: Sequence[Segments], translate: Translate) -> list[str]:
-    steps = translated(
-        [(each, segments.document.escape) for segments in chunk for each in segments.sentences]
-    )
-    asked = next(steps)
-    while True:
-        outputs = _outputs(asked, translate)
-        try:
-            asked = steps.send([(each,) for each in outputs])
-        except StopIteration as done:
-            return [texts[0] for texts in done.value]
+    passes = Passes([(each, segments.document.escape) for segments in chunk for each in segments.sentences])
+
+    def outputs(sentences: Sequence[MarkedText]) -> list[tuple[Output]]:
+        return [(each,) for each in _outputs(sentences, translate)]
+
+    second = passes.second(outputs(passes.first))
+    return [texts[0] for texts in passes.written(outputs(second))]
 
 
 def _outputs(sentences: Sequence[MarkedText], translate: Translate) -> list[Output]:

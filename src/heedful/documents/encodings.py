@@ -22,6 +22,24 @@ _BYTE_ORDER_MARKS = {
 }
 _XML = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
 _PO = re.compile(r"""(?i)(?:\A|\\n)Content-Type:(?:(?!\\n).)*?charset\s*=\s*(?:\\")?(?P<name>[\w.:-]*)""")
+# Python's encodings for the names that browsers take for a larger one, or that Python does not know
+# (https://encoding.spec.whatwg.org, 4.2).
+_OF_BROWSERS = {
+    **dict.fromkeys(("ascii", "iso8859-1", "x-cp1252"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gbk", "x-gbk"), "gb18030"),
+    **dict.fromkeys(("shift_jis", "x-sjis", "ms932"), "cp932"),
+    **dict.fromkeys(("euc_kr", "windows-949"), "cp949"),
+    **dict.fromkeys(("iso-8859-8-i", "logical", "csiso88598i", "csiso88598e", "visual"), "iso8859-8"),
+    **dict.fromkeys(("iso8859-11", "tis-620", "dos-874", "windows-874"), "cp874"),
+    **dict.fromkeys(("big5", "cn-big5", "x-x-big5"), "big5hkscs"),
+    **{f"x-cp125{number}": f"cp125{number}" for number in range(1, 9) if number != 2},
+    "iso8859-9": "cp1254",
+    "koi8-ru": "koi8-u",
+    "x-euc-jp": "euc_jp",
+    "x-mac-ukrainian": "mac_cyrillic",
+    "x-mac-roman": "mac_roman",
+    "unicode-1-1-utf-8": "utf-8",
+}  # fmt: skip
 _HEAD = 65_536  # bytes of a page, or of the header of a catalogue, in which its encoding is looked for
 # In an encoding that is not based on ASCII, such as UTF-7, text outside the translation would change.
 _ASCII = string.printable + r"\u0041"
@@ -104,7 +122,12 @@ def _charset_of_html(data: bytes) -> str:
     with suppress(AssertionError):  # of html.parser, on damaged declarations
         page.feed(data[:_HEAD].decode("latin-1"))
     name = page.name or _charset_of_xml(data)
-    return "utf-8" if name.lower().startswith("utf-16") else name  # as browsers take it
+    if name.lower().startswith("utf-16"):  # as browsers take it
+        return "utf-8"
+    known = name.lower()
+    with suppress(LookupError):
+        known = codecs.lookup(known).name
+    return _OF_BROWSERS.get(known, name)
 
 
 def _charset_of_xml(data: bytes) -> str:

@@ -14,6 +14,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     ),
     "OpenDocument": (".odt", ".ott", ".ods", ".ots", ".odp", ".otp"),
     "HTML": (".html", ".htm", ".xhtml"),
+    "EPUB": (".epub",),
     MARKDOWN: (".md", ".markdown"),
     "subtitles": (".srt", ".vtt"),
     "po": (".po", ".pot"),

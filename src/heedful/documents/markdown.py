@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from heedful.documents.marked_text import Span
 from heedful.documents.markup import html_rules, parse_document
 from heedful.documents.segments import has_letters
 from heedful.documents.template import Template, Units, with_line_ends
@@ -26,20 +27,41 @@ _ENTITY = re.compile(r"&(?=#?\w+;)")
 _OPAQUE = re.compile(
     r"""
     ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ )
-        (?P<label> \[[ xX]\] (?=[ \t]) | \[\^[^\s\[\]]++\]: | \[!\w++\] (?=[ \t]*$) )
+        (?: (?P<label> \[[ xX]\] (?=[ \t]) | \[![\w-]++\][-+]? (?=[ \t]*$) | \*\[[^\[\]\n]++\]: )
+        | (?P<note> \[\^[^\s\[\]]++\]: ) )
+    | (?P<line> ^ (?: \[TOC\] | \[\[_TOC_\]\] | -+8<-+ .* | import\ .*\ from\ ['"] .* ) $ )
+    | (?<! \\ ) (?: !\[\[ [^\[\]\n]++ \]\] | \[\[ [^\[\]|\n]++ \]\] (?! [(\[:] ) )
+    | (?<! \\ ) (?P<page> \[\[ [^\[\]|\n]++ \| ) (?P<words> [^\[\]\n]++ ) \]\]
+    | %% [^%\n]++ %% | (?<= \s ) \^[\w-]++ (?= [ \t]*$ )
     | (?<! \\ ) (?P<display> \$\$ (?: (?! \$\$ | \n[ \t>]*\n | ~~~ ) [^`] )++ \$\$ )
     | (?<! \\ ) \[\^[^\s\[\]]++\]
     | (?<! [\w$\\] ) \$ (?= [\w\\({\[|+-] ) [^$`\n]++ (?<! [\s\\] ) \$ (?! [\w$] )
     """,
     re.VERBOSE | re.MULTILINE,
 )
+# The first lines of containers (Docusaurus, VitePress, Pandoc), of notes and tabs (MkDocs) and of callouts
+# (Obsidian), with their titles.
+_HEAD_LINE = re.compile(
+    r"""
+    ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ ) (?:
+        (?P<admonition> (?: !!! | \?\?\?\+? | ===[!+]? (?= [ \t]*" ) ) [ \t]* )
+            (?P<kind> [^"\n]*+ ) (?: " (?P<quoted> [^"\n]*+ ) " )? [ \t]*
+        | (?P<container> :::++ [ \t]* ) (?= \S )
+            (?: [\w-]++ \[ (?P<bracketed> [^\[\]\n]*+ ) \]
+            | (?: [\w-]++ | \{[\w-]++\} ) [ \t]++ (?P<titled> [^\W\d_] [^={}\n]*+ ) | ) .*
+        | \[![\w-]++\] [-+]? [ \t]++ (?P<callout> \S.* )
+    )$""",
+    re.VERBOSE | re.MULTILINE,
+)
+_CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
 # They are masked by characters that no text has; the second are beside line ends that must not move.
-_MASK, _FIXED = "\ue000", "\ue001"
-_MASKED = re.compile(f"{_MASK}+|{_FIXED}+")
+# The third and the fourth are around words of a link to a page: [[page|words]].
+_MASK, _FIXED, _OPENING, _CLOSING = "\ue000", "\ue001", "\ue002", "\ue003"
+_MASKED = re.compile(f"{_MASK}+|{_FIXED}+|{_OPENING}+|{_CLOSING}+")
 _FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n")
 _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
 # What begins a block at the start of a line.
-_BLOCK_START = re.compile(r"(?:[-+*]|\d+[.)])(?=\s|$)|[=>#|]|~~~")
+_BLOCK_START = re.compile(r"(?:[-+*:]|\d+[.)])(?=\s|$)|[=>#|]|~~~|:::|!!!|\?\?\?")
 _TAGS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
 _HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<single>/?)>")
 _DESTINATION = re.compile(
@@ -71,41 +93,90 @@ def read_markdown(text: str) -> Template:
     Raises:
         MissingExtraError: the parser is not installed.
     """
-    try:
-        from markdown_it import MarkdownIt
-    except ImportError:
-        raise MissingExtraError(f"Markdown needs markdown-it-py: {install_hint('documents')}") from None
+    parser = _parser()
     lines = _LINE.findall(text)
     front = _FRONT_MATTER.match(text)
     num_front = front.group().count("\n") + 1 if front else 0
     shown = ["\n"] * num_front + [each.rstrip("\r\n") + "\n" for each in lines[num_front:]]
-    masked = _OPAQUE.sub(_mask, "".join(shown))
-    masked_lines = masked.split("\n")
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+    shown_text = "".join(shown)
     units = Units()
+    titles = _titles(shown_text)
+    masked = _OPAQUE.sub(_mask, _HEAD_LINE.sub(_mask_head, shown_text))
+    masked_lines = masked.split("\n")
     written: dict[int, list[tuple[int, int, str]]] = {}  # by line: where a text stands, and what replaces it
     cursor: dict[int, int] = {}
+    is_title = False  # whether the text of a token is a title
     for token in parser.parse(masked):
         if token.map is None:
             continue
-        if token.type == "html_block":
+        if token.type in ("admonition_open", "container_any_open") and (title := titles.get(token.map[0])):
+            start, end = title
+            text = lines[token.map[0]][start:end]
+            written.setdefault(token.map[0], []).append((start, end, units.plain(text, text, str)))
+        elif token.type == "html_block":
             _add_html(lines, token, units, written)
-        elif token.type == "inline" and (own := _lines_of(token, masked_lines, cursor)):
+        elif token.type == "inline" and not is_title and (own := _lines_of(token, masked_lines, cursor)):
             reference = _Inline(token, own, lines, units, parser).reference()
-            for each in own:
-                written.setdefault(each.number, []).append((each.start, each.end, ""))
             if reference is not None:
-                _replace(written, own, lines, reference)
-            else:
                 for each in own:
-                    written[each.number].pop()
+                    written.setdefault(each.number, []).append((each.start, each.end, ""))
+                _replace(written, own, lines, reference)
+        is_title = token.type == "admonition_title_open"
     return units.template(_with_replacements(lines, written))
+
+
+def _parser() -> "MarkdownIt":
+    """Return the parser of CommonMark with tables, containers, notes, definitions and footnotes.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        from markdown_it import MarkdownIt
+        from mdit_py_plugins.admon import admon_plugin
+        from mdit_py_plugins.container import container_plugin
+        from mdit_py_plugins.deflist import deflist_plugin
+        from mdit_py_plugins.footnote import footnote_plugin
+    except ImportError:
+        hint = install_hint("documents")
+        raise MissingExtraError(f"Markdown needs markdown-it-py and mdit-py-plugins: {hint}") from None
+    parser = MarkdownIt("commonmark").use(admon_plugin).use(deflist_plugin).use(footnote_plugin)
+    parser.use(container_plugin, "any", validate=lambda head, _: bool(head.strip()))
+    left_out = ["text_join", "footnote_tail", "footnote_inline", "footnote_ref"]
+    return parser.enable(["table", "strikethrough"]).disable(left_out)
+
+
+def _titles(text: str) -> dict[int, Span]:
+    """Return where the titles of containers and notes stand in their lines, by number."""
+    titles: dict[int, Span] = {}
+    number = at = 0
+    for head in _HEAD_LINE.finditer(text):
+        title = next((each for each in ("quoted", "bracketed", "titled") if head[each]), None)
+        if title is not None:
+            number, at = number + text.count("\n", at, head.start()), head.start()
+            titles[number] = head.start(title) - head.start(), head.end(title) - head.start()
+    return titles
+
+
+def _mask_head(head: re.Match[str]) -> str:
+    """Return the first line of a container, a note or a callout as the parser's plugins know it."""
+    marks = head["marks"]
+    if head["container"]:
+        marks += head["container"]
+    elif head["admonition"]:
+        marks += "???" if head["admonition"].startswith("?") else "!!!"
+        marks += " " if head["admonition"][3:4].isspace() else ""
+    return marks + _FIXED * (len(head.group()) - len(marks))
 
 
 def _mask(opaque: re.Match[str]) -> str:
     """Return what the parser takes for a word: as long, with the same lines and marks of blocks."""
+    if opaque["note"]:
+        return opaque.group()
+    if opaque["page"]:
+        return _OPENING * len(opaque["page"]) + opaque["words"] + _CLOSING * 2
     marks = opaque["marks"] or ""
-    mask = _FIXED if opaque["label"] or opaque["display"] else _MASK
+    mask = _FIXED if opaque["label"] or opaque["display"] or opaque["line"] else _MASK
     masked = re.sub(r"(\n[ \t>]*)|.", lambda each: each[1] or mask, opaque.group()[len(marks) :])
     return marks + masked
 
@@ -188,6 +259,7 @@ class _Inline:
         self._breaks: list[str] = []
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
+        self._is_pronounced = False  # in the text of ruby, which goes
         self._plain: set[str] = set()  # special characters that are not escaped
         self._tokens = token.children or []
         self._last_closing = {
@@ -277,15 +349,25 @@ class _Inline:
             raise _MisplacedError
 
     def _add_text(self, text: str, raw: str) -> None:
+        if self._is_pronounced:
+            return
         at = 0
         for mask in _MASKED.finditer(text):
             self._coded.text(text[at : mask.start()])
             at = mask.end()
-            self._raws[self._coded.point(is_seen=True)] = raw[mask.start() : at], ""
+            own = raw[mask.start() : at]
+            if own and mask.group().startswith(_OPENING):
+                self._begin(own)
+            elif mask.group().startswith(_CLOSING):
+                self._end(own)
+            else:
+                if callout := _CALLOUT.fullmatch(own):
+                    own = callout[1] + self._units.plain(callout[2], callout[2], str)
+                self._raws[self._coded.point(is_seen=True)] = own, ""
         self._coded.text(text[at:])
 
     def _begin(self, raw: str) -> None:
-        code = self._coded.open()
+        code = self._coded.open(is_low=raw[:4].lower() == "<sub")
         self._raws[code] = raw, ""
         self._open.append((code, self._at))
 
@@ -334,7 +416,14 @@ class _Inline:
     def _add_tag(self, token: "Token", index: int) -> None:
         raw = self._take(token.content)
         tag = _HTML_TAG.fullmatch(raw)
-        if tag is None or tag["single"] or tag["name"].lower() in ("br", "img", "wbr", "input"):
+        if tag is not None and (name := tag["name"].lower()) in ("ruby", "rb", "rt", "rp", "rtc"):
+            if name in ("rt", "rp", "rtc"):
+                self._is_pronounced = not tag["close"]
+            return
+        if tag is not None and tag["name"].lower() == "br":
+            self._breaks.append(raw)
+            self._coded.line_break()
+        elif tag is None or tag["single"] or tag["name"].lower() in ("img", "wbr", "input"):
             self._raws[self._coded.point(is_seen=False)] = raw, ""
         elif tag["close"]:
             self._end(raw)
@@ -387,6 +476,8 @@ class _Inline:
         """
         opening, closing = self._raws[code]
         core = text.strip()
+        if opening.startswith("[["):
+            return opening + core + closing if core else ""
         if code in self._labels:
             return opening + (text if core else self._labels[code]) + closing
         if opening.startswith("<"):

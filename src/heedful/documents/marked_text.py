@@ -11,14 +11,16 @@ from typing import Literal
 Span = tuple[int, int]  # the first, and the one behind the last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Marker:
     """Something in a text that is not translated: a tag, a comment, a placeholder.
 
     Attributes:
         position: index of the character of the text that it stands before.
         raw: as it is written; a placeholder without the escapes of the format.
-        kind: "open" and "close" of an element, a "point" (any other tag) or a "placeholder".
+        kind: "open" and "close" of an element, a "point" (any other tag), a "placeholder", or a "mark": an
+            element that goes with the word before it (a footnote's number, a power, a trademark),
+            or a "blank": tags between two words, for which the text has a blank (reads<br/>a book).
         element: number of the element; its two tags have the same.
         before: character that a placeholder followed in the text; "": none.
         after: character that followed it.
@@ -26,7 +28,7 @@ class Marker:
 
     position: int
     raw: str
-    kind: Literal["open", "close", "point", "placeholder"] = "point"
+    kind: Literal["open", "close", "point", "placeholder", "mark", "blank"] = "point"
     element: int = -1
     before: str = ""
     after: str = ""
@@ -36,7 +38,7 @@ class Marker:
         return replace(self, position=position)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MarkedText:
     """Text without markup.
 
@@ -51,7 +53,7 @@ class MarkedText:
     placeholders: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Document:
     """A text taken apart.
 
@@ -59,11 +61,13 @@ class Document:
         parts: what is kept as it is (str) and what is translated, in order.
         escape: writes text so that the format takes it for text.
         lines_matter: for each part whether its line ends separate sentences; else they are blanks.
+        raws: for each part what stands in the file, where a format keeps its lines.
     """
 
     parts: "Sequence[str | MarkedText]"
     escape: Callable[[str], str]
     lines_matter: Sequence[bool]
+    raws: Sequence[str] = ()
 
 
 _LETTER = r"[A-Za-z_\u00c0-\u024f]"  # of Latin script: others put no blank between a placeholder and a word

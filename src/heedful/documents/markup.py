@@ -4,256 +4,16 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from functools import cached_property
-from html.entities import html5
+from dataclasses import dataclass, replace
 
 from heedful.documents.marked_text import (
     Document,
     MarkedText,
     Marker,
-    blocks,
     find,
-    is_block,
     with_placeholders,
 )
-
-
-class Kind(Enum):
-    """Kinds of tokens."""
-
-    TEXT = "text"
-    OPEN = "open"
-    CLOSE = "close"
-    POINT = "point"  # a tag without content, a comment, a declaration
-
-
-@dataclass(frozen=True)
-class Token:
-    """A part of a document.
-
-    Attributes:
-        kind: of the part.
-        raw: as it is written.
-        name: of a tag, of HTML in lower case; "!DOCTYPE" and "?xml" for what comes before a document of XML.
-        untranslated: whether the tag says that its element is not to be translated.
-    """
-
-    kind: Kind
-    raw: str
-    name: str = ""
-    untranslated: bool = False
-
-    @property
-    def text(self) -> str:
-        """The characters that text stands for."""
-        return html.unescape(self.raw)
-
-
-_VOID = frozenset({
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
-    "track", "wbr",
-})  # fmt: skip
-# The markup of HTML, as browsers take it (https://html.spec.whatwg.org, 13.2.5), with the tags of templates,
-# and numbers as names, which libraries of translations use.
-_NAME_OF_HTML = r"[a-zA-Z][^\s/<>]*+ | \d++ (?= \s*+ /?+ > )"
-_HTML = re.compile(
-    rf"""
-    (?P<opening> <!-- | <!\[CDATA\[ | <\?(?: php\b | = ) | <% | <[!?] )
-    | <(?P<close>/?+) (?P<name>{_NAME_OF_HTML})
-    | (?P<close_of_nothing> </ [^<>]*+ > )
-    | (?P<message> \{{ \s*+ \w++ \s*+ , )
-    """,
-    re.VERBOSE,
-)
-_ENDS_OF_HTML = {
-    "<!--": re.compile(r"--!?>"),
-    "<![CDATA[": re.compile(r"\]\]>"),
-    "<?php": re.compile(r"\?>"),
-    "<?=": re.compile(r"\?>"),
-    "<%": re.compile(r"%>"),
-}
-_TO_QUOTE = re.compile(r"""(?> [^<>=] | = (?! \s*+ ["'] ) )*+ (?: > | = \s*+ (["']) )""", re.VERBOSE)
-_WITHOUT_QUOTES = re.compile(r"[^<>]*+>")
-# What is in these elements is no markup; in the first two it is no text either.
-_END_OF_ELEMENT = {
-    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
-    for name in ("script", "style", "textarea", "title")
-}
-_CODE = ("script", "style")
-_UNTRANSLATED_HTML = re.compile(
-    r"""\s(?: translate \s*+ = \s*+ ["']?no["'\s/>] | class \s*+ = \s*+ (?:
-        "(?:[^"\s]*+\s)*?notranslate["\s] | '(?:[^'\s]*+\s)*?notranslate['\s] | notranslate[\s/>] ) )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-
-
-# The markup of XML 1.0 (sections 2.1 to 2.8 and 4.1). No part can match a text in two ways, and none is
-# looked for again once it has no end: the time grows with the length of the document.
-_NAME = r"(?:[^\W\d]|:)[\w:.\-]*"
-_XML = re.compile(
-    rf"""
-    (?P<opening> <!-- | <!\[CDATA\[ | <\? | <!DOCTYPE )
-    | (?P<tag> <(?P<close>/?+) (?P<name>{_NAME})
-        (?P<rest> (?> [^<>"'] | "[^"]*" | '[^']*' )*+ (?= > ) | [^<>]*+ ) > )  # or a quote has no end
-    | & (?P<entity>{_NAME}) ;
-    """,
-    re.VERBOSE,
-)
-_ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
-_DECLARATION = "<?xml "
-# It ends behind its own declarations; quotes and comments may hold what would end it.
-_DOCTYPE = re.compile(
-    r"""
-    <!DOCTYPE (?> [^\[\]<>"'] | "[^"]*" | '[^']*' )*+
-    (?: \[ (?> [^\]<"'] | "[^"]*" | '[^']*' | <!--.*?--> | <\?.*?\?> | <(?!!--|\?) )*+ \] \s*+ )?+ >
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_UNTRANSLATED = re.compile(
-    r"""\s(?: translate\s*=\s*["']no["'] | class\s*=\s*["'](?:[^"']*\s)?notranslate[\s"'] )""", re.VERBOSE
-)
-
-
-def tokenize(document: str, *, xml: bool = False) -> list[Token]:
-    """Return the tokens of a document; anything is one, however broken.
-
-    Entities are never expanded but for the characters that HTML has names for: one that a document of XML
-    declares is a token without content, as are the declarations.
-    """
-    return list(_xml_tokens(document) if xml else _HtmlTokenizer(document).tokens())
-
-
-def _xml_tokens(document: str) -> Iterator[Token]:
-    text = at = 0  # where text that is not yet a token begins, and where to look for markup
-    no_more: set[str] = set()
-    while match := _XML.search(document, at):
-        start, end, opening, entity = match.start(), match.end(), match["opening"], match["entity"]
-        if opening is not None:
-            end = -1 if opening in no_more else _end_of_xml(document, start, opening)
-            if end < 0 or opening not in _ENDS:  # a document has one type
-                no_more.add(opening)
-        if end < 0 or (entity is not None and f"{entity};" in html5):  # text, as a character that has a name
-            at = match.end()
-            continue
-        if start > text:
-            yield Token(Kind.TEXT, document[text:start])
-        text = at = end
-        yield _xml_token(match, document[start:end])
-    if text < len(document):
-        yield Token(Kind.TEXT, document[text:])
-
-
-def _xml_token(match: re.Match[str], raw: str) -> Token:
-    if not match["tag"]:
-        names = {"<!DOCTYPE": "!DOCTYPE", "<?": "?xml" if raw.startswith(_DECLARATION) else ""}
-        return Token(Kind.POINT, raw, names.get(match["opening"], ""))
-    kind = Kind.POINT if match["rest"].endswith("/") else Kind.CLOSE if match["close"] else Kind.OPEN
-    return Token(kind, raw, match["name"], bool(_UNTRANSLATED.search(match["rest"])))
-
-
-def _end_of_xml(document: str, start: int, opening: str) -> int:
-    """Return where a comment, a section, an instruction or a document type ends; -1 where it does not."""
-    if opening not in _ENDS:
-        match = _DOCTYPE.match(document, start)
-        return match.end() if match else -1
-    at = document.find(_ENDS[opening], start + len(opening))
-    return at + len(_ENDS[opening]) if at >= 0 else -1
-
-
-class _HtmlTokenizer:
-    """Reads HTML from left to right; the time grows with its length, whatever has no end.
-
-    A comment or declaration without an end goes to the end of the document, as in browsers; a tag is text.
-    """
-
-    def __init__(self, document: str) -> None:
-        self._document = document
-        self._no_more: set[str] = set()  # what has no end from here on
-        self._endless: set[int] = set()  # places in tags, behind a quoted value, from where no end is found
-
-    def tokens(self) -> Iterator[Token]:
-        document = self._document
-        text = at = 0  # where text that is not yet a token begins, and where to look for markup
-        while match := _HTML.search(document, at):
-            start = match.start()
-            end = self._end(match)
-            if end < 0:
-                at = match.end()
-                continue
-            if start > text:
-                yield Token(Kind.TEXT, document[text:start])
-            token = _html_token(match, document[start:end])
-            yield token
-            text = at = end
-            if token.kind is Kind.OPEN and token.name in _END_OF_ELEMENT:
-                text = at = self._end_of_content(token.name, end)
-                if at > end:
-                    yield Token(Kind.POINT if token.name in _CODE else Kind.TEXT, document[end:at])
-        if text < len(document):
-            yield Token(Kind.TEXT, document[text:])
-
-    def _end(self, match: re.Match[str]) -> int:
-        """Return where the markup ends that begins with a match; -1: it is text."""
-        if match["name"]:
-            return self._end_of_tag(match.end())
-        if match["close_of_nothing"]:
-            return match.end()
-        if match["message"]:  # which may have tags inside
-            end = self._blocks.get(match.start(), -1)
-            return end if end > 0 and is_block(self._document, match.start(), end) else -1
-        opening = match["opening"]
-        end = self._find(opening, match.start() + 2)
-        if end < 0 and opening == "<%":
-            return -1
-        if end < 0 and opening != "<!--":
-            end = self._document.find(">", match.end()) + 1
-        return end if end > 0 else len(self._document)
-
-    @cached_property
-    def _blocks(self) -> dict[int, int]:
-        return blocks(self._document)
-
-    def _find(self, opening: str, start: int) -> int:
-        if opening not in _ENDS_OF_HTML or opening in self._no_more:
-            return -1
-        if match := _ENDS_OF_HTML[opening].search(self._document, start):
-            return match.end()
-        self._no_more.add(opening)
-        return -1
-
-    def _end_of_tag(self, at: int) -> int:
-        behind_name = at
-        passed: list[int] = []
-        while at not in self._endless and (match := _TO_QUOTE.match(self._document, at)):
-            if match[1] is None:
-                return match.end()
-            at = self._document.find(match[1], match.end()) + 1
-            if at == 0:
-                break
-            passed.append(at)
-        self._endless.update(passed)
-        match = _WITHOUT_QUOTES.match(self._document, behind_name)  # a quote without an end is no quote
-        return match.end() if match else -1
-
-    def _end_of_content(self, name: str, start: int) -> int:
-        if name not in self._no_more:
-            if match := _END_OF_ELEMENT[name].search(self._document, start):
-                return match.start()
-            self._no_more.add(name)
-        return len(self._document) if name in _CODE else start
-
-
-def _html_token(match: re.Match[str], raw: str) -> Token:
-    if not match["name"]:
-        return Token(Kind.POINT, raw)
-    name = match["name"].lower()
-    if match["close"]:
-        return Token(Kind.CLOSE, raw, name)
-    kind = Kind.POINT if name in _VOID or raw.endswith("/>") else Kind.OPEN
-    return Token(kind, raw, name, bool(_UNTRANSLATED_HTML.search(raw)))
-
+from heedful.documents.tokens import Kind, Token, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
 # and those with a number for a name; every other tag of HTML ends one.
@@ -286,15 +46,18 @@ _CLOSED_BY = {
     "tfoot": frozenset(),
     "option": frozenset(("option", "optgroup", "hr")),
     "optgroup": frozenset(("optgroup", "hr")),
-    "rt": frozenset(("rt", "rp")),
-    "rp": frozenset(("rt", "rp")),
+    "rb": frozenset(("rt", "rp", "rb", "rtc")),
+    "rt": frozenset(("rt", "rp", "rb", "rtc")),
+    "rp": frozenset(("rt", "rp", "rb", "rtc")),
 }
+_PRONOUNCED = frozenset(("rt", "rp", "rtc"))
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
 _TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
+_MAX_MARK = 12  # characters, and tokens, of a mark
 _SPACES = " \t\n\r\f"
-_BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_BLANKS = re.compile(r"[ \t]*+[\n\r][ \t\n\r]*+|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -330,6 +93,9 @@ def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> 
     return TagRules(separate.__contains__, frozenset(ignored), xml=True)
 
 
+_LINES_MATTER = (True,)
+
+
 def plain_document(text: str) -> Document:
     """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
     tokens: list[Token] = []
@@ -343,20 +109,32 @@ def plain_document(text: str) -> Document:
             tokens.append(Token(kind, text[start:end], tag["name"]))
             at = end
     if not tokens:
-        return Document([MarkedText(text, (), tuple(placeholders))], str, [True])
+        return Document((MarkedText(text, (), tuple(placeholders)),), str, _LINES_MATTER)
     tokens.append(Token(Kind.TEXT, text[at:]))
     partners = _partners(tokens)
     paired = {*partners, *partners.values()}
     texts = [
         each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)
     ]  # a tag without its other half is a placeholder
-    return Document([marked_run(texts, lambda each: each.raw)], str, [True])
+    return Document((marked_run(texts, lambda each: each.raw),), str, _LINES_MATTER)
 
 
-def parse_document(text: str, rules: TagRules) -> Document:
-    """Return a document of HTML or XML taken apart: every character is in one of its parts."""
-    tokens = _with_whole_elements(tokenize(text, xml=rules.xml), rules)
+def parse_document(text: str, rules: TagRules, *, tag: Callable[[Token], str] | None = None) -> Document:
+    """Return a document of HTML or XML taken apart: every character is in one of its parts.
+
+    Args:
+        text: the document.
+        rules: of its tags.
+        tag: returns what is written for a token; None: the token.
+    """
+    tokens = tokenize(text, xml=rules.xml)
+    if not rules.xml:
+        tokens = _without_ruby(tokens)
+    tokens = list(_with_whole_elements(tokens, rules))
+    if tag is not None:
+        tokens = [replace(each, raw=raw) if (raw := tag(each)) != each.raw else each for each in tokens]
     parts: list[str | MarkedText] = []
+    raws: list[str] = []
     lines_matter: list[bool] = []
     preformatted = 0
     run: list[Token] = []
@@ -365,19 +143,50 @@ def parse_document(text: str, rules: TagRules) -> Document:
         if token is not None and not separates:
             run.append(token)
             continue
-        if run:
+        if run and not any(map(_has_text, run)):
+            parts.append("".join(each.raw for each in run))
+            raws.append("")
+            lines_matter.append(preformatted > 0)
+        elif run:
             before, run, behind = ("", run, "") if preformatted else _without_edges(run)
             marked = [marked_run(run, _text if preformatted else _text_with_blanks)] if run else []
             own: list[str | MarkedText] = [*filter(None, [before]), *marked, *filter(None, [behind])]
             parts += own
+            raws += [each if isinstance(each, str) else "".join(token.raw for token in run) for each in own]
             lines_matter += [preformatted > 0] * len(own)
-            run = []
+        run = []
         if token is not None:
             parts.append(token.raw)
+            raws.append("")
             lines_matter.append(False)
             if token.name in _PREFORMATTED and not rules.xml:
                 preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
-    return Document(parts, lambda each: html.escape(each, quote=False), lines_matter)
+    return Document(parts, lambda each: html.escape(each, quote=False), lines_matter, raws)
+
+
+def _without_ruby(tokens: list[Token]) -> list[Token]:
+    """Return tokens of HTML without ruby but for its bases: how the source is pronounced goes."""
+    if not any(each.name == "ruby" for each in tokens):
+        return tokens
+    ends = _partners(tokens) | _implied_ends(tokens)
+    behind_ruby = {start: end for start, end in ends.items() if tokens[start].name == "ruby"}
+    kept: list[Token] = []
+    at = end_of_ruby = 0
+    while at < len(tokens):
+        token = tokens[at]
+        end_of_ruby = max(end_of_ruby, behind_ruby.get(at, 0))
+        if at in behind_ruby or (at <= end_of_ruby and token.name in ("ruby", "rb")):
+            at += 1
+        elif at < end_of_ruby and token.name in _PRONOUNCED:
+            at = min(ends.get(at, at), end_of_ruby - 1) + 1
+        else:
+            kept.append(token)
+            at += 1
+    return kept
+
+
+def _has_text(token: Token) -> bool:
+    return token.kind is Kind.TEXT and any(map(str.isalpha, token.text))
 
 
 def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
@@ -398,17 +207,38 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
 def _with_whole_elements(tokens: Sequence[Token], rules: TagRules) -> Iterator[Token]:
     """Yield the tokens, with each element that is not to be translated as one of them."""
     ends = _partners(tokens) if rules.xml else _partners(tokens) | _implied_ends(tokens)
-    at = 0
-    while at < len(tokens):
-        token = tokens[at]
-        end = ends.get(at, at)
-        if end > at and (token.untranslated or token.name in rules.untranslated):
-            raw = "".join(each.raw for each in tokens[at : end + 1])
-            yield Token(Kind.POINT, raw, token.name)
+    yield from _whole(tokens, range(len(tokens)), ends, rules)
+
+
+def _whole(
+    tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
+) -> Iterator[Token]:
+    at = indices.start
+    while at < indices.stop:
+        token, end = tokens[at], ends.get(at, at)
+        if end > at and (token.translated is False or token.name in rules.untranslated):
+            yield from _kept(tokens, range(at, end + 1), ends, rules)
             at = end + 1
         else:
             yield token
             at += 1
+
+
+def _kept(
+    tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
+) -> Iterator[Token]:
+    """Yield an element that is not to be translated, but for elements inside that say that they are."""
+    name, start = tokens[indices.start].name, indices.start
+    at = start + 1
+    while at < indices.stop:
+        end = ends.get(at, at)
+        if end > at and tokens[at].translated and end < indices.stop:
+            yield Token(Kind.POINT, "".join(each.raw for each in tokens[start:at]), name)
+            yield from _whole(tokens, range(at, end + 1), ends, rules)
+            start = at = end + 1
+        else:
+            at += 1
+    yield Token(Kind.POINT, "".join(each.raw for each in tokens[start : indices.stop]), name)
 
 
 def _partners(tokens: Sequence[Token]) -> dict[int, int]:
@@ -491,15 +321,87 @@ def _text_with_blanks(token: Token) -> str:
     return "".join([*texts, _BLANKS.sub(" ", text[at:])])
 
 
+# What goes with the word before it, and which letters and signs are before and behind.
+_MARK = re.compile(r"[*\u00a7\u00b6]|[^\w\s&<>]*\d[^\s&<>A-Za-z]*")
+_BEFORE_NUMBER = re.compile(r"(?:[^\W\d_]|[^\d\s][.,;:!?)\]}»”’'\"])\Z")
+_LOW = re.compile(r"<sub[\s/>\d]", re.IGNORECASE)
+
+
+class _Marks:
+    """Finds elements that are no part of a word but go with the one before: book<sup>1</sup>, m<sup>2</sup>.
+
+    A low number is a part of it (CO<sub>2</sub>), and so is one with letters behind it.
+    """
+
+    def __init__(
+        self, run: Sequence[Token], ends: Mapping[int, int], text_of: Callable[[Token], str]
+    ) -> None:
+        self._run, self._ends, self._text_of = run, ends, text_of
+
+    def is_mark(self, start: int, before: Sequence[str]) -> bool:
+        """Return whether the element that begins with a token is one.
+
+        Args:
+            start: index of the token.
+            before: the texts before it.
+        """
+        end = self._ends[start]
+        if end - start > _MAX_MARK or _LOW.match(self._run[start].raw):
+            return False
+        text = "".join(map(self._text_of, self._texts(range(start, end))))
+        if not 0 < len(text) <= _MAX_MARK or not (_MARK.fullmatch(text) or find(text) == [(0, len(text))]):
+            return False
+        last = "".join(before[-3:])[-2:]
+        if any(map(str.isdigit, text)):
+            behind = next(self._texts(range(end, len(self._run))), None)
+            is_free = behind is None or not self._text_of(behind)[:1].isalnum()
+            return is_free and _BEFORE_NUMBER.search(last) is not None
+        return last[-1:].isalnum() and not any(map(str.isalnum, text)) and not set(text) & set("&<>")
+
+    def end_of_blank(self, start: int, before: Sequence[str]) -> int:
+        """Return the index behind tags without content that are all there is between two words; 0: none."""
+        end = start
+        while end < len(self._run) and _is_between_words(self._run[end]):
+            end += 1
+        if end == start or end == len(self._run) or self._run[end].kind is not Kind.TEXT:
+            return 0
+        last = before[-1][-1:] if before else ""
+        is_between = last.isalnum() and self._text_of(self._run[end])[:1].isalnum()
+        return (
+            end
+            if is_between or (last in (".", "!", "?") and self._text_of(self._run[end])[:1].isalpha())
+            else 0
+        )
+
+    def _texts(self, indices: range) -> Iterator[Token]:
+        return (self._run[at] for at in indices if self._run[at].kind is Kind.TEXT and self._run[at].raw)
+
+
+def _is_between_words(token: Token) -> bool:
+    """Return whether a tag separates words: not a place for a line end, nor a code without width."""
+    is_tag = token.kind is Kind.POINT and token.name not in ("", "wbr")
+    return is_tag and re.match(r"<\d", token.raw) is None
+
+
 def marked_run(run: Sequence[Token], text_of: Callable[[Token], str]) -> MarkedText:
     """Return a run of text and inline tags as text with markers."""
     ends = _not_too_deep(_partners(run))
     starts = {end: start for start, end in ends.items()}
     markers: list[Marker] = []
     texts: list[str] = []
-    length = 0
+    length = behind_mark = 0
+    marks = _Marks(run, ends, text_of)
     for index, token in enumerate(run):
-        if token.kind is Kind.TEXT:
+        if index < behind_mark:  # a part of the last marker
+            continue
+        if index in ends and marks.is_mark(index, texts):
+            behind_mark = ends[index] + 1
+            markers.append(Marker(length, "".join(each.raw for each in run[index:behind_mark]), "mark"))
+        elif token.kind is Kind.POINT and (behind_mark := marks.end_of_blank(index, texts)):
+            markers.append(Marker(length, "".join(each.raw for each in run[index:behind_mark]), "blank"))
+            texts.append(" ")
+            length += 1
+        elif token.kind is Kind.TEXT:
             texts.append(text_of(token))
             length += len(texts[-1])
         elif index in ends:

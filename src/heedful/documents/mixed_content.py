@@ -1,9 +1,10 @@
 """Documents of text with elements in it: OpenDocument, XLIFF and TMX."""
 
+import html
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heedful.documents.segments import has_letters
 from heedful.documents.template import Template, Unit, with_blanks
@@ -15,9 +16,13 @@ from heedful.documents.xml_text import (
     XmlRules,
     as_attribute,
     coded_parts,
+    plain_text,
     verbatim,
 )
 from heedful.errors import InputError
+
+_MAX_PAIRS = 20  # of elements that begin and end something, in each other; deeper ones are points
+_LINE_END = re.compile(r"[ \t]*+[\r\n]\s*+")
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ class _Inline:
         breaks: they separate sentences.
         unseen: they have no width; all others that have no text stand between words, as pictures do.
         pairs: the element that ends what one begins, and the attributes of both that are equal.
-        blanks: whether line ends are blanks.
+        blanks: whether all white space is blanks.
+        joins_lines: whether line ends are blanks.
     """
 
     around: frozenset[str]
@@ -37,6 +43,7 @@ class _Inline:
     unseen: frozenset[str] = frozenset()
     pairs: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     blanks: bool = False
+    joins_lines: bool = False
 
 
 class _Mixed:
@@ -47,6 +54,7 @@ class _Mixed:
         self._coded = CodedText()
         self._codes: dict[int, tuple[str, str]] = {}
         self._breaks: list[str] = []
+        self._depth = 0
 
     def unit(self, node: Element) -> Unit | None:
         """Return the unit of the content of an element; None where it has no text."""
@@ -56,13 +64,13 @@ class _Mixed:
         return self._coded.unit(self._written)
 
     def _add(self, nodes: Sequence[Element | Chars]) -> None:
-        at = 0
+        nodes, at = _without_ruby(nodes), 0
+        ends = self._ends_of_pairs(nodes) if self._depth < _MAX_PAIRS else {}
         while at < len(nodes):
-            node = nodes[at]
-            end = None if isinstance(node, Chars) else self._end_of_pair(nodes, at)
+            node, end = nodes[at], ends.get(at)
             if isinstance(node, Chars):
                 if node.text:
-                    self._coded.text(with_blanks(node.text) if self._rules.blanks else node.text)
+                    self._coded.text(self._with_blanks(node.text))
                 elif node.raw not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
                     self._codes[self._coded.point(is_seen=False)] = node.raw, ""
             elif end is not None:
@@ -78,22 +86,35 @@ class _Mixed:
                 self._codes[code] = self._reader.raw(node), ""
             at += 1
 
+    def _with_blanks(self, text: str) -> str:
+        if self._rules.blanks:
+            return with_blanks(text)
+        return _LINE_END.sub(" ", text) if self._rules.joins_lines else text
+
     def _add_around(self, opening: str, nodes: Sequence[Element | Chars], closing: str) -> None:
         code = self._coded.open()
         self._codes[code] = opening, closing
+        self._depth += 1
         self._add(nodes)
+        self._depth -= 1
         self._coded.close(code)
 
-    def _end_of_pair(self, nodes: Sequence[Element | Chars], start: int) -> int | None:
-        first = nodes[start]
-        if isinstance(first, Chars) or first.name not in self._rules.pairs:
-            return None
-        name, own, other = self._rules.pairs[first.name]
-        for at, node in enumerate(nodes[start + 1 :], start=start + 1):
-            ends = isinstance(node, Element) and node.name == name
-            if isinstance(node, Element) and ends and node.attributes.get(other) == first.attributes.get(own):
-                return at
-        return None
+    def _ends_of_pairs(self, nodes: Sequence[Element | Chars]) -> dict[int, int]:
+        """Return, for each element that begins something, the index of the one that ends it."""
+        ends: dict[int, int] = {}
+        next_of: dict[tuple[str, str | None], int] = {}
+        attribute_of = {name: other for name, _, other in self._rules.pairs.values()}
+        for at in range(len(nodes) - 1, -1, -1):
+            node = nodes[at]
+            if isinstance(node, Chars):
+                continue
+            if node.name in self._rules.pairs:
+                name, own, _ = self._rules.pairs[node.name]
+                if (end := next_of.get((name, node.attributes.get(own)))) is not None:
+                    ends[at] = end
+            if node.name in attribute_of:
+                next_of[node.name, node.attributes.get(attribute_of[node.name])] = at
+        return ends
 
     def _written(self, translation: str) -> str:
         parts: list[str] = []
@@ -107,6 +128,20 @@ class _Mixed:
         return "".join([*parts, *self._breaks[num_breaks:]])
 
 
+def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
+    """Return nodes with the bases of ruby in place of it: how the source is pronounced goes."""
+    flat: list[Element | Chars] = []
+    for node in nodes:
+        if isinstance(node, Element) and node.name == "text:ruby":
+            bases = (
+                each for each in node.children if isinstance(each, Element) and each.name == "text:ruby-base"
+            )
+            flat += [inner for each in bases for inner in _without_ruby(each.children)]
+        else:
+            flat.append(node)
+    return flat
+
+
 def _is_around(node: Element, rules: _Inline) -> bool:
     is_protected = node.attributes.get("translate") == "no" or node.attributes.get("mtype") == "protected"
     return node.name in rules.around and bool(node.closing) and not is_protected
@@ -115,7 +150,7 @@ def _is_around(node: Element, rules: _Inline) -> bool:
 def _text(node: Element, rules: _Inline) -> str:
     return "".join(
         each.text if isinstance(each, Chars) else _text(each, rules) if _is_around(each, rules) else ""
-        for each in node.children
+        for each in _without_ruby(node.children)
     )
 
 
@@ -173,18 +208,57 @@ def _cell(node: Element, reader: XmlReader) -> str:
     return opening + content + node.closing
 
 
-_OPEN_DOCUMENT = XmlRules(
-    prefixes={
-        **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style")},
-        f"{_NAMESPACE}svg-compatible:1.0": "svg",
-        f"{_NAMESPACE}drawing:1.0": "draw",
-    },
-    units={
-        **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
-        **dict.fromkeys(("table:table-cell", "table:covered-table-cell"), _cell),
-    },
-    skipped=frozenset(("text:tracked-changes", "office:scripts")),
-)
+# The texts in a condition of validity: of:cell-content-is-in-list("The house";"The dog").
+_LIST = re.compile(r"""\s(?:[\w.-]+:)?condition\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+
+
+def _validation(node: Element, reader: XmlReader) -> str:
+    """Return a condition of validity: the texts of a list are translated, because those of cells are."""
+    condition, written = node.attributes.get("condition", ""), _LIST.search(node.opening)
+    opening = node.opening
+    if written is not None and "is-in-list" in condition:
+        parts: list[str] = []
+        at = 0
+        for each in _QUOTED.finditer(condition):
+            text = each[1].replace('""', '"')
+            raw = as_attribute(each[1])
+            unit = reader.units.plain(text, raw, lambda new: as_attribute(new.replace('"', '""')))
+            parts += [as_attribute(condition[at : each.start(1)]), unit]
+            at = each.end(1)
+        start, end = written.span(1 if written[1] is not None else 2)
+        new = "".join([*parts, as_attribute(condition[at:])])
+        opening = opening[:start] + new + opening[end:]
+    return opening + "".join(map(reader.raw, node.children)) + node.closing
+
+
+_PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+
+
+def _open_document(names: frozenset[str]) -> XmlRules:
+    """Return what is text in the parts of an OpenDocument.
+
+    Args:
+        names: of the fields of pivot tables, by which these find their columns; cells with such a text stay.
+    """
+
+    def cell(node: Element, reader: XmlReader) -> str:
+        return verbatim(node) if (plain_text(node) or None) in names else _cell(node, reader)
+
+    return XmlRules(
+        prefixes={
+            **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style")},
+            f"{_NAMESPACE}svg-compatible:1.0": "svg",
+            f"{_NAMESPACE}drawing:1.0": "draw",
+        },
+        units={
+            **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
+            **dict.fromkeys(("table:table-cell", "table:covered-table-cell"), cell),
+            "table:content-validation": _validation,
+        },
+        attributes=dict.fromkeys(("table:filter-condition", "table:filter-set-item"), ("value",)),
+        skipped=frozenset(("text:tracked-changes", "office:scripts")),
+    )
 
 
 def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
@@ -199,7 +273,8 @@ def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
     if "META-INF/manifest.xml" in names and b"encryption-data" in package.read("META-INF/manifest.xml"):
         raise InputError("locked by a password; remove the password")
     parts = (each for each in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", each))
-    return dict.fromkeys(parts, _OPEN_DOCUMENT)
+    fields = _PIVOT_FIELD.findall(package.read("content.xml").decode("utf-8", "replace"))
+    return dict.fromkeys(parts, _open_document(frozenset(html.unescape("".join(each)) for each in fields)))
 
 
 _SEGMENT = _Inline(
@@ -230,30 +305,86 @@ _UNTRANSLATED = ("new", "needs-translation", "initial")
 
 
 def _segment(node: Element, reader: XmlReader) -> str:
-    """Return a segment of XLIFF with a target, unless it has one that is not marked as new."""
+    """Return a unit of XLIFF with a target; what has one that is not marked as new stays."""
     of_name = {each.name: each for each in node.children if isinstance(each, Element)}
     source, target = of_name.get("xliff:source"), of_name.get("xliff:target")
-    unit = None if source is None else _Mixed(reader, _SEGMENT).unit(source)
-    has_target = target is not None and has_letters(_text(target, _SEGMENT))
-    if target is not None and has_target:
-        state = target.attributes.get("state", node.attributes.get("state"))
-        has_target = state is None or state not in _UNTRANSLATED
-    if source is None or unit is None or has_target:
+    if source is None:
+        return verbatim(node)
+    state = (target or node).attributes.get("state", node.attributes.get("state"))
+    is_new = state in _UNTRANSLATED
+    divided = of_name.get("xliff:seg-source", source)
+    done = {} if is_new or target is None else _segments_of(target)
+    is_done = target is not None and not is_new and has_letters(_text(target, _SEGMENT))
+    if is_done and not any(
+        mid in done and not has_letters(_text(done[mid], _SEGMENT)) for mid in _segments_of(divided)
+    ):
+        return verbatim(node)
+    content = _target_of(divided, done, reader)
+    if content is None:
         return verbatim(node)
     prefix = source.prefix
     opening, closing = f"<{prefix}target>", f"</{prefix}target>"
     if target is not None:
-        opening = re.sub(r"\s*/>$", ">", target.opening)
-    written = opening + reader.units.refer(unit) + closing
-    before = of_name.get("xliff:seg-source", source)
+        opening = _as_translated(re.sub(r"\s*/>$", ">", target.opening))
+    written = opening + content + closing
     parts: list[str] = []
     space = ""
     for each in node.children:
         parts.append(written if each is target else verbatim(each))
-        if each is before and target is None:
+        if each is divided and target is None:
             parts += [space, written]
         space = each.raw if isinstance(each, Chars) and each.raw.isspace() else ""
-    return node.opening + "".join(parts) + node.closing
+    return _as_translated(node.opening) + "".join(parts) + node.closing
+
+
+def _as_translated(tag: str) -> str:
+    return re.sub(rf"""(\sstate\s*=\s*["'])(?:{"|".join(_UNTRANSLATED)})(["'])""", r"\1translated\2", tag)
+
+
+def _is_segment(node: Element) -> bool:
+    return node.name == "xliff:mrk" and node.attributes.get("mtype") == "seg"
+
+
+def _segments_of(node: Element) -> dict[str, Element]:
+    """Return the segments that a source or a target is divided into, by number."""
+    found: dict[str, Element] = {}
+    for each in node.children:
+        if isinstance(each, Element):
+            own = {each.attributes.get("mid", ""): each} if _is_segment(each) else _segments_of(each)
+            found.update(own)
+    return found
+
+
+def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) -> str | None:
+    """Return the content of the target of a source, with the segments of the source; None: it has no text.
+
+    Args:
+        source: or its division into segments.
+        done: segments of the target that are there already.
+        reader: of the document.
+    """
+    keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
+    rules = _SEGMENT if keeps_space else replace(_SEGMENT, joins_lines=True)
+    if not _segments_of(source):
+        unit = _Mixed(reader, rules).unit(source)
+        return None if unit is None else reader.units.refer(unit)
+    is_empty = True
+
+    def written(each: Element | Chars) -> str:
+        nonlocal is_empty
+        if isinstance(each, Chars) or not (_is_segment(each) or _segments_of(each)):
+            return verbatim(each)
+        if not _is_segment(each):
+            return each.opening + "".join(map(written, each.children)) + each.closing
+        own = done.get(each.attributes.get("mid", ""))
+        if own is not None and has_letters(_text(own, _SEGMENT)):
+            return verbatim(own)
+        unit = _Mixed(reader, rules).unit(each)
+        is_empty = is_empty and unit is None
+        return each.opening + reader.units.refer(unit) + each.closing if unit else verbatim(each)
+
+    content = "".join(map(written, source.children))
+    return None if is_empty else content
 
 
 _XLIFF = XmlRules(
@@ -267,18 +398,23 @@ _XLIFF = XmlRules(
 
 
 _TARGET_LANGUAGE = re.compile(r"""<[^<>]*\s(?:target-language|trgLang)\s*=\s*["']([^"']+)""")
+_SOURCE_LANGUAGE = re.compile(r"""<[^<>]*\s(?:source-language|srcLang)\s*=\s*["']([^"']+)""")
 
 
-def read_xliff(text: str, *, language: str | None) -> Template:
+def read_xliff(text: str, *, language: str | None, source: str | None = None) -> Template:
     """Read XLIFF 1.1, 1.2 or 2: a source whose target is missing or marked as new is a unit.
 
     Args:
         text: of the file.
         language: the one to translate into, as a tag of BCP 47; None: it is not known.
+        source: the one to translate from, likewise.
 
     Raises:
-        InputError: damaged, of another format, or for another language.
+        InputError: damaged, of another format, or for other languages.
     """
+    for its in _SOURCE_LANGUAGE.findall(text):
+        if source is not None and _primary(its) != _primary(source):
+            raise InputError(f"its source language is {its}, and the model translates from {source}")
     for its in _TARGET_LANGUAGE.findall(text):
         if language is not None and _primary(its) != _primary(language):
             raise InputError(f"its target language is {its}, and the translation would be in {language}")
@@ -287,12 +423,13 @@ def read_xliff(text: str, *, language: str | None) -> Template:
     return XmlReader(_XLIFF).read(text)
 
 
-def read_tmx(text: str, *, language: str | None) -> Template:
+def read_tmx(text: str, *, language: str | None, source: str | None = None) -> Template:
     """Read a translation memory: each entry without a segment of a language gets one.
 
     Args:
         text: of the file.
         language: the one to translate into, as a tag of BCP 47.
+        source: the one to translate from; not needed, because the memory names it.
 
     Raises:
         InputError: damaged, of another format, or no language.
@@ -302,11 +439,11 @@ def read_tmx(text: str, *, language: str | None) -> Template:
     if language is None:
         raise InputError("the model does not name its target language, which a translation memory needs")
     header = re.search(r"""<header[^<>]*\ssrclang\s*=\s*["']([^"']*)""", text)
-    source = (header[1] if header else "").lower()
+    its_source = (header[1] if header else source or "").lower()
 
     def entry(node: Element, reader: XmlReader) -> str:
         variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
-        own = (node.attributes.get("srclang") or source).lower()
+        own = (node.attributes.get("srclang") or its_source).lower()
         of_language = {each.attributes.get("lang", "").lower(): each for each in reversed(variants)}
         alike = (each for language, each in of_language.items() if _primary(language) == _primary(own))
         variant = of_language.get(own) or next(iter(variants) if own in ("", "*all*") else alike, None)

@@ -5,14 +5,14 @@ of a paragraph are joined first. The format of most of its characters is the par
 element in the text, and is put around the words that are aligned with it.
 """
 
-import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from heedful.documents.segments import has_letters
+from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
 from heedful.documents.template import with_blanks
 from heedful.documents.xml_text import (
     Chars,
@@ -20,9 +20,9 @@ from heedful.documents.xml_text import (
     Element,
     XmlReader,
     XmlRules,
-    as_attribute,
-    as_text,
     coded_parts,
+    elements,
+    plain_text,
     verbatim,
 )
 
@@ -39,6 +39,7 @@ _PREFIXES = {
             "pic": "drawingml/2006/picture",
             "p": "presentationml/2006/main",
             _SHEET: "spreadsheetml/2006/main",
+            "c": "drawingml/2006/chart",
         }.items()
         for start in (_OOXML, _STRICT)
     },
@@ -49,6 +50,10 @@ _PREFIXES = {
     f"{_STRICT}/drawingml/picture": "pic",
     f"{_STRICT}/presentationml/main": "p",
     f"{_STRICT}/spreadsheetml/main": _SHEET,
+    f"{_STRICT}/drawingml/chart": "c",
+    f"{_OOXML}/package/2006/metadata/core-properties": "cp",
+    "http://purl.org/dc/elements/1.1/": "dc",
+    "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
     "urn:schemas-microsoft-com:vml": "v",
 }
 _AROUND = frozenset({
@@ -78,6 +83,8 @@ _COMPUTED = re.compile(
 _UNSEEN = re.compile(
     r"<[\w.-]*:?(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|smtClean|noProof)=(?:\"[^\"]*\"|'[^']*')"
 )
+_LOW = re.compile(r"""\sval=["']subscript|:val=["']subscript|\sbaseline=["']-""")
+_MAX_PAIRS = 20  # of elements and fields in each other; deeper ones are points
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
 
 
@@ -116,12 +123,14 @@ class _Code:
 class _Paragraph:
     """Turns the runs of one paragraph into text with codes, and back."""
 
-    def __init__(self, node: Element, reader: XmlReader) -> None:
+    def __init__(self, node: Element, reader: XmlReader, initial: str = "") -> None:
         self._prefix, self._reader = node.prefix, reader
+        self._initial = initial  # of a drop cap before the paragraph
         self._kind = node.name.split(":")[0]
         self._coded = CodedText()
         self._codes: dict[int, _Code] = {}
         self._breaks: list[_Code] = []
+        self._depth = 0
         self._format_of_key: dict[str, _Format] = {}
         self._base = ""  # the key of the format of runs that stand in no element
         self._marked: tuple[int, str] | None = None  # code and key of the format that is open
@@ -134,11 +143,20 @@ class _Paragraph:
         if self._has_text:
             self._add(items)
 
-    def reference(self, node: Element) -> str:
-        """Return what is written for the paragraph, with the reference to its unit."""
+    def reference(self, node: Element, drop_cap: str = "") -> str:
+        """Return what is written for the paragraph, with the reference to its unit.
+
+        Args:
+            node: the paragraph.
+            drop_cap: the paragraph before it, whose letter is the first of this one.
+        """
         reader = self._reader
         if not self._has_text:
-            return reader.opening(node) + "".join(map(reader.raw, node.children)) + node.closing
+            return drop_cap + reader.opening(node) + "".join(map(reader.raw, node.children)) + node.closing
+        if drop_cap:
+            before = reader.opening(node) + self._first
+            unit = self._coded.unit(partial(self._written_with_drop_cap, drop_cap, before))
+            return reader.units.refer(unit) + self._last + node.closing
         unit = self._coded.unit(self._written)
         return reader.opening(node) + self._first + reader.units.refer(unit) + self._last + node.closing
 
@@ -162,7 +180,10 @@ class _Paragraph:
         format_of_run = _Format(run.opening + properties, run.closing)
         self._format_of_key.setdefault(key, format_of_run)
         for each in own:
-            if each.name not in _DROPPED and each.name != f"{self._kind}:rPr":
+            if each.name == "w:ruby":  # without how it is pronounced
+                bases = (base for base in elements(each) if base.name == "w:rubyBase")
+                yield from self._items([run for base in bases for run in elements(base)])
+            elif each.name not in _DROPPED and each.name != f"{self._kind}:rPr":
                 yield _Item(each, format_of_run, key)
 
     def _text(self, item: _Item) -> str | None:
@@ -193,14 +214,18 @@ class _Paragraph:
     def _add(self, items: Sequence[_Item]) -> None:
         """Add items, and close the format that they leave open."""
         at = 0
+        is_deep = self._depth >= _MAX_PAIRS
+        ends, fields = ({}, {}) if is_deep else (_ends_of_pairs(items), _fields(items))
         while at < len(items):
-            item = items[at]
+            item, end = items[at], ends.get(at)
             text = self._text(item)
-            end = self._end_of_pair(items, at)
             if text is not None:
                 self._add_text(item, text)
+            elif at in fields:
+                separate, end = fields[at]
+                self._add_field(items[at : end + 1], None if separate is None else separate - at)
             elif item.node.name == "w:fldChar":
-                end = self._add_field(items, at)
+                self._add_break(item)
             elif end is not None:
                 self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
             elif item.format is None and _is_around(item.node):
@@ -217,10 +242,11 @@ class _Paragraph:
     def _add_text(self, item: _Item, text: str) -> None:
         if not text:
             return
+        text, self._initial = self._initial + text, ""
         if self._marked is not None and self._marked[1] != item.key:
             self._close_format()
         if self._marked is None and item.key != self._base:
-            code = self._coded.open()
+            code = self._coded.open(is_low=_LOW.search(item.key) is not None)
             self._codes[code] = _Code(format=self._format_of_key[item.key])
             self._marked = code, item.key
         escapes = [] if self._kind == _WORD else list(_ESCAPED.finditer(text))
@@ -242,7 +268,9 @@ class _Paragraph:
         around, self._base = self._base, self._main_key(items)
         code = self._coded.open()
         self._codes[code] = _Code(opening, closing, format=self._format_of_key.get(self._base))
+        self._depth += 1
         self._add(items)
+        self._depth -= 1
         self._coded.close(code)
         self._base = around
 
@@ -250,43 +278,13 @@ class _Paragraph:
         self._coded.line_break()
         self._breaks.append(self._in_its_format(item))
 
-    def _add_field(self, items: Sequence[_Item], start: int) -> int:
-        """Add a field with its result, and return the index of its end; of a part of a field, where it is."""
-        depth, separate = 0, None
-        for at in range(start, len(items)):
-            kind = (
-                items[at].node.attributes.get("fldCharType") if items[at].node.name == "w:fldChar" else None
-            )
-            depth += (kind == "begin") - (kind == "end")
-            separate = at if kind == "separate" and depth == 1 else separate
-            if depth < 1:
-                break
+    def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
+        """Add a field with its result, which is behind an item that separates it from the instruction."""
+        if separate is None or _COMPUTED.match(_instruction(items[:separate])):
+            self._codes[self._coded.point(is_seen=True)] = _Code("".join(map(self._raw, items)))
         else:
-            depth = 1
-        if depth or items[start].node.attributes.get("fldCharType") != "begin":
-            self._add_break(items[start])
-            return start
-        raws = [self._raw(each) for each in items[start : at + 1]]
-        code = _instruction(items[start : at + 1 if separate is None else separate])
-        if separate is None or _COMPUTED.match(code):
-            self._codes[self._coded.point(is_seen=True)] = _Code("".join(raws))
-        else:
-            behind = separate - start + 1
-            self._add_around("".join(raws[:behind]), items[separate + 1 : at], raws[-1])
-        return at
-
-    def _end_of_pair(self, items: Sequence[_Item], start: int) -> int | None:
-        """Return the index of the element that ends what one begins; None: it begins nothing."""
-        name = _PAIRS.get(items[start].node.name)
-        own = items[start].node.attributes.get("id")
-        if name is None or own is None:
-            return None
-        ends = (
-            at
-            for at in range(start + 1, len(items))
-            if items[at].node.name == name and items[at].node.attributes.get("id") == own
-        )
-        return next(ends, None)
+            before = "".join(map(self._raw, items[: separate + 1]))
+            self._add_around(before, items[separate + 1 : -1], self._raw(items[-1]))
 
     def _outside(self, node: Element) -> tuple[str, str]:
         if node.name != "w:sdt":
@@ -312,6 +310,13 @@ class _Paragraph:
             ' xml:space="preserve"' if self._kind != _DRAWING and (not text or text != text.strip()) else ""
         )
         return f"<{prefix}t{space}>", f"</{prefix}t>"
+
+    def _written_with_drop_cap(self, drop_cap: str, before: str, translation: str) -> str:
+        """Return the paragraph of a drop cap, and the runs of the one behind it."""
+        first = _FIRST_LETTER.match(translation)
+        letter, rest = (first[2], first[1] + translation[first.end() :]) if first else ("", translation)
+        initial = _ONLY_TEXT.sub(lambda each: each[1] + letter + each[3], drop_cap, count=1)
+        return initial + before + self._written(rest)
 
     def _written(self, translation: str) -> str:
         """Return the runs of a translation with codes."""
@@ -358,6 +363,35 @@ class _Paragraph:
         return "".join(parts)
 
 
+def _ends_of_pairs(items: Sequence[_Item]) -> dict[int, int]:
+    """Return, for each element that begins something, the index of the one that ends it."""
+    ends: dict[int, int] = {}
+    next_of: dict[tuple[str, str], int] = {}
+    for at in range(len(items) - 1, -1, -1):
+        name, number = items[at].node.name, items[at].node.attributes.get("id")
+        if number is not None and name in _PAIRS and (_PAIRS[name], number) in next_of:
+            ends[at] = next_of[_PAIRS[name], number]
+        elif number is not None:
+            next_of[name, number] = at
+    return ends
+
+
+def _fields(items: Sequence[_Item]) -> dict[int, tuple[int | None, int]]:
+    """Return, for each field by the index of its begin, where its result begins and where the field ends."""
+    fields: dict[int, tuple[int | None, int]] = {}
+    begun: list[tuple[int, int | None]] = []
+    for at, item in enumerate(items):
+        kind = item.node.attributes.get("fldCharType") if item.node.name == "w:fldChar" else None
+        if kind == "begin":
+            begun.append((at, None))
+        elif kind == "separate" and begun:
+            begun[-1] = begun[-1][0], at
+        elif kind == "end" and begun:
+            begin, separate = begun.pop()
+            fields[begin] = separate, at
+    return fields
+
+
 def _instruction(items: Sequence[_Item]) -> str:
     return "".join(
         each.text
@@ -381,116 +415,122 @@ def _content(node: Element) -> Element | None:
 
 def _inside(node: Element) -> list[Element]:
     inner = _content(node) if node.name == "w:sdt" else node
-    return [each for each in inner.children if isinstance(each, Element)] if inner else []
+    return elements(inner) if inner else []
+
+
+# The letter of a drop cap, with quotes before it, behind codes; and the text of a paragraph.
+_FIRST_LETTER = re.compile(r"((?:<[^<>]*>)*)([^\w<&\v]*\w)")
+_ONLY_TEXT = re.compile(r"(<(?:\w+:)?t(?:\s[^<>]*)?>)([^<]*)(</(?:\w+:)?t>)")
+_MAX_DROP_CAP = 3
+
+
+def _is_drop_cap(node: Element) -> bool:
+    properties = (each for each in elements(node) if each.name == "w:pPr")
+    frames = (each for own in properties for each in elements(own) if each.name == "w:framePr")
+    return any(each.attributes.get("dropCap", "none") != "none" for each in frames)
 
 
 def _paragraph(node: Element, reader: XmlReader) -> str:
     return _Paragraph(node, reader).reference(node)
 
 
-# What Excel repairs a file for, if it is longer, in UTF-16: headers and footers, messages of validation.
-_MAX_HEADER = 255
-_MAX_MESSAGE = {"promptTitle": 32, "prompt": 255, "errorTitle": 32, "error": 255}
+class _Paragraphs:
+    """Writes the paragraphs of a Word document: a drop cap is a part of the one behind it."""
+
+    def __init__(self) -> None:
+        self._drop_cap = self._initial = ""
+
+    def paragraph(self, node: Element, reader: XmlReader) -> str:
+        """Return what is written for a paragraph."""
+        drop_cap, self._drop_cap = self._drop_cap, ""
+        if drop_cap and reader.take_before(drop_cap):
+            return _Paragraph(node, reader, self._initial).reference(node, drop_cap)
+        raw = verbatim(node)
+        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw)) == 1:
+            self._initial = plain_text(node).strip()
+            if 0 < len(self._initial) <= _MAX_DROP_CAP:
+                self._drop_cap = raw
+                return raw
+        return _paragraph(node, reader)
 
 
-def _fits(text: str, max_length: int) -> bool:
-    return len(text.encode("utf-16-le", "surrogatepass")) <= 2 * max_length
+_NO_TEXT = frozenset(("w:date", "w:picture", "w:docPartObj", "w:docPartList", "w:group"))
 
 
-def _validation(node: Element, reader: XmlReader) -> str:
-    """Return a validation with references to its messages; one stays whose translation is too long."""
+def _control(node: Element, reader: XmlReader) -> str:
+    """Return the properties of a content control.
 
-    def written(raw: str, max_length: int, translation: str) -> str:
-        return as_attribute(translation) if _fits(translation, max_length) else raw
+    Word writes what it is bound to over its text: a property of the document is translated with it, from all
+    else it is freed.
+    """
+    own = elements(node)
+    is_text = not any(each.name in _NO_TEXT for each in own)
 
-    opening = node.opening
-    for name, max_length in _MAX_MESSAGE.items():
-        value = re.search(rf"""\s{name}\s*=\s*(?:"([^"]*)"|'([^']*)')""", opening)
-        if value is not None:
-            start, end = value.span(value.lastindex or 0)
-            raw = opening[start:end]
-            message = reader.units.plain(node.attributes[name], raw, partial(written, raw, max_length))
-            opening = opening[:start] + message + opening[end:]
-    return opening + "".join(map(reader.raw, node.children)) + node.closing
+    def is_bound(each: Element | Chars) -> bool:
+        if isinstance(each, Chars) or each.name != "w:dataBinding":
+            return False
+        return "coreProperties" not in each.attributes.get("xpath", "")
 
-
-# Codes in headers and footers of sheets: of their three sections, of formats, and of numbers.
-_HEADER_CODE = re.compile(
-    r"""&(?:(?P<section>[LCR])|(?P<style>"[^"]*"|\d+|K[0-9A-Fa-f+-]{6}|[BIUESXYOH])|[^&])"""
-)
-
-
-def _header(node: Element, reader: XmlReader) -> str:
-    text = "".join(each.text for each in node.children if isinstance(each, Chars))
-    if not has_letters(_HEADER_CODE.sub("", text)):
-        return verbatim(node)
-    coded = CodedText()
-    sections: list[str] = []
-    codes: dict[int, str] = {}
-    at = 0
-    for match in _HEADER_CODE.finditer(text):
-        coded.text(text[at : match.start()].replace("&&", "&"))
-        at = match.end()
-        if match["section"]:
-            sections.append(as_text(match.group()))
-            coded.line_break()
-        else:
-            codes[coded.point(is_seen=not match["style"])] = as_text(match.group())
-    coded.text(text[at:].replace("&&", "&"))
-
-    def written(translation: str) -> str:
-        header = "".join(
-            part.replace("&amp;", "&amp;&amp;")
-            if kind == "text"
-            else sections[n]
-            if kind == "break"
-            else codes[n]
-            for kind, part, n in coded_parts(translation)
-        )
-        return header if _fits(html.unescape(header), _MAX_HEADER) else "".join(map(verbatim, node.children))
-
-    return node.opening + reader.units.refer(coded.unit(written)) + node.closing
+    parts = ("" if is_text and is_bound(each) else reader.raw(each) for each in node.children)
+    return node.opening + "".join(parts) + node.closing
 
 
 _SHAPE = ("descr", "title")
 _HEADERS = [f"x:{which}{what}" for which in ("odd", "even", "first") for what in ("Header", "Footer")]
 
 
-def rules(*, names: frozenset[str] = frozenset()) -> XmlRules:
+def rules(*, names: frozenset[str] = frozenset(), properties: Collection[str] = ()) -> XmlRules:
     """Return what is text in the parts of a document.
 
     Args:
-        names: of columns of tables in sheets, which formulas refer to; cells with such a text stay.
+        names: of columns of tables in sheets and of fields of pivot tables; cells with such a text stay.
+        properties: of the document, which its text shows.
     """
 
     def cell(node: Element, reader: XmlReader) -> str:
-        return verbatim(node) if names and _plain(node) in names else _paragraph(node, reader)
+        return verbatim(node) if names and plain_text(node) in names else _paragraph(node, reader)
+
+    def plain(node: Element, reader: XmlReader) -> str:
+        return reader.plain_content(node)
 
     return XmlRules(
         prefixes=_PREFIXES,
         units={
-            **dict.fromkeys(("w:p", "a:p", "x:text"), _paragraph),
+            "w:p": _Paragraphs().paragraph,
+            **dict.fromkeys(("a:p", "x:text"), _paragraph),
             **dict.fromkeys(("x:si", "x:is"), cell),
-            **dict.fromkeys(_HEADERS, _header),
-            "x:dataValidation": _validation,
+            **dict.fromkeys(_HEADERS, header),
+            **dict.fromkeys(("c:strCache", "c:multiLvlStrCache"), cached_strings),
+            **dict.fromkeys((*properties, "tc:text"), plain),
+            "x:dataValidation": validation,
+            "x:c": formula_cell,
+            "x:calcPr": calculation,
+            "w:sdtPr": _control,
         },
         attributes={
             **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _SHAPE),
+            **dict.fromkeys(("x:filter", "x:customFilter"), ("val",)),
             "v:shape": ("alt",),
+            "w:listItem": ("displayText",),
         },
         skipped=frozenset(("w:del", "w:moveFrom")),
     )
 
 
-def _plain(node: Element) -> str:
-    """Return all text in a node."""
-    return "".join(each.text if isinstance(each, Chars) else _plain(each) for each in node.children)
-
-
+# The elements of the properties that texts show, by the names of their elements and of fields.
+PROPERTIES = {
+    "title": "dc:title",
+    "subject": "dc:subject",
+    "description": "dc:description",
+    "comments": "dc:description",
+    "keywords": "cp:keywords",
+    "category": "cp:category",
+}
 # The ends of the content types of parts that people read; macros, styles and settings are none of them.
 PARTS = re.compile(
     r"(?:wordprocessingml\.(?:document|template)\.main|ms-word\.(?:document|template)\.macroEnabled\.main"
     r"|wordprocessingml\.(?:document\.glossary|header|footer|footnotes|endnotes|comments)"
     r"|presentationml\.(?:slide|notesSlide)|drawingml\.(?:chart|diagramData)|ms-office\.drawingml\.diagramDrawing"
-    r"|spreadsheetml\.(?:sharedStrings|worksheet|comments)|officedocument\.drawing)\+xml"
+    r"|spreadsheetml\.(?:sharedStrings|worksheet|comments)|ms-excel\.threadedcomments"
+    r"|officedocument\.drawing)\+xml"
 )

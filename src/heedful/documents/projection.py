@@ -7,11 +7,10 @@ around those in the same part of the sentence.
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, repeat
+from itertools import accumulate, pairwise, repeat
 from typing import TYPE_CHECKING, Protocol
-from unicodedata import category
 
 from heedful.documents.marked_text import (
     MarkedText,
@@ -23,8 +22,8 @@ from heedful.documents.marked_text import (
     without_doubles,
     without_placeholders,
 )
+from heedful.documents.tag_writer import TagWriter, is_mark, is_unspaced
 from heedful.errors import InputError
-from heedful.text.scripts import UNSPACED
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
@@ -33,10 +32,9 @@ if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
 
 Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 _OWN = 4  # links with other words that one with the element's own outweighs, by measurement
+_MAX_CUTS = 12  # of a word; one with more formats is no word
 _FAR = 40  # words from a gap; links of those beyond count for nothing
-_JOINERS = "\u200c\u200d"  # within a word, as marks are
 _INNER = "'’-"  # between two letters, part of the word
 
 
@@ -66,16 +64,6 @@ def _add_words(spans: list[Span], text: str, first: int, behind: int) -> None:
         else:
             spans.append((at, at + 1))
             is_open = _is_letter(char)
-
-
-def is_unspaced(char: str) -> bool:
-    """Return whether a character is of a script without spaces between words."""
-    return _UNSPACED.match(char) is not None
-
-
-def is_mark(char: str) -> bool:
-    """Return whether a character is part of the one before it."""
-    return char in _JOINERS or category(char).startswith("M")
 
 
 def _goes_on(text: str, at: int) -> bool:
@@ -154,9 +142,6 @@ class Aligned:
 
 
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
-_CLOSING = ".,;:!?)]}»”’…%、。，！？；：）」』"
-_OPENING = "([{«“„‘¿¡（「『"
-_NEAR = 8  # characters beside a placeholder that could become a part of it
 
 
 @dataclass
@@ -172,6 +157,8 @@ class _Node:
         children: inside, in the order of the source.
         span: gaps of the translation, between which it is put.
         point: what is written for a point.
+        spaces_before: number of white-space characters before the opening tag; -1: none is behind it.
+        spaces_behind: number of white-space characters before the closing tag.
     """
 
     opening: str | None
@@ -182,11 +169,13 @@ class _Node:
     children: "list[_Node]" = field(default_factory=list)
     span: Span = (0, 0)
     point: Marker | None = None
+    spaces_before: int = -1
+    spaces_behind: int = 0
 
 
 def text_to_translate(sentence: MarkedText) -> str:
     """Return the text of a sentence, without the gaps that points leave in it."""
-    if all(marker.kind in ("open", "close") for marker in sentence.markers):
+    if not any(each.kind in ("point", "placeholder") for each in sentence.markers):
         return sentence.text
     return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
 
@@ -202,14 +191,104 @@ def project(sentence: MarkedText, translation: str, escape: Callable[[str], str]
     """
     if not sentence.markers:
         return escape(translation)
-    spans = words(translation)
+    source, spans, links = _cut_words(sentence, translation, links or ())
     root = _tree(sentence)
-    _insert(root.children, _Gaps(sentence.text, translation, spans, links or ()))
+    _insert(root.children, _Gaps((sentence.text, source), (translation, spans), links))
     _fit(root.children, 0, len(spans))
-    writer = _Writer(translation, spans, escape)
+    writer = TagWriter(translation, spans, escape)
     for node in root.children:
         _write(node, writer)
     return writer.finished()
+
+
+def _cut_words(
+    sentence: MarkedText, translation: str, links: Links
+) -> tuple[list[Span], list[Span], Sequence[tuple[int, int]]]:
+    """Return the words of a sentence and of its translation, cut where an element begins or ends in one.
+
+    What is linked with the word, if it is one word, is cut by the same letters (1<sup>st</sup>), else by the
+    share of the letters.
+
+    Returns:
+        The spans of both, and the links between them.
+    """
+    source, target = words(sentence.text), words(translation)
+    inside = _cuts(sentence, source)
+    if not inside:
+        return source, target, links
+    targets: dict[int, list[int]] = {src: [] for src in inside}
+    for src, tgt in links:
+        if src in targets and tgt < len(target):
+            targets[src].append(tgt)
+    others = {tgt for src, tgt in links if src not in inside}
+    of_text: dict[str, list[int]] = {}
+    for tgt in range(len(target)):
+        if tgt not in others:
+            of_text.setdefault(translation[slice(*target[tgt])].casefold(), []).append(tgt)
+    of_target: dict[int, tuple[int, list[int]]] = {}  # the source word, and where the target word is cut
+    for src, cuts in inside.items():
+        word = sentence.text[slice(*source[src])]
+        same = of_text.get(word.casefold(), [])
+        by_length = sorted(targets[src], key=lambda tgt: target[tgt][0] - target[tgt][1])
+        best = same.pop(0) if same else next((tgt for tgt in by_length if tgt not in of_target), None)
+        if best is not None:
+            places = _shares(word, cuts, translation[slice(*target[best])])
+            of_target[best] = src, [target[best][0] + place for place in places]
+    chosen = {src: tgt for tgt, (src, places) in of_target.items() if places}
+    src_spans, src_parts = _with_cuts(
+        source, {src: [source[src][0] + each for each in inside[src]] for src in chosen}
+    )
+    tgt_spans, tgt_parts = _with_cuts(target, {tgt: of_target[tgt][1] for tgt in chosen.values()})
+    own = {(src, tgt) for src, tgt in chosen.items()}
+    finer = [
+        (one, other)
+        for src, tgt in {*links, *own}
+        if src < len(src_parts) and tgt < len(tgt_parts) and (src not in chosen or (src, tgt) in own)
+        for number, one in enumerate(src_parts[src])
+        for place, other in enumerate(tgt_parts[tgt])
+        if (src, tgt) not in own or number == place
+    ]
+    return src_spans, tgt_spans, finer
+
+
+def _cuts(sentence: MarkedText, source: Sequence[Span]) -> dict[int, list[int]]:
+    """Return by number the words in which an element begins or ends, and behind how many letters."""
+    starts = [start for start, _ in source]
+    inside: dict[int, set[int]] = {}
+    for marker in sentence.markers:
+        number = bisect_left(starts, marker.position) - 1
+        if number >= 0 and marker.kind in ("open", "close"):
+            start, end = source[number]
+            if start < marker.position < end and (start, end) not in sentence.placeholders:
+                inside.setdefault(number, set()).add(marker.position - start)
+    return {number: sorted(each) for number, each in inside.items() if len(each) <= _MAX_CUTS}
+
+
+def _shares(word: str, cuts: Sequence[int], target: str) -> list[int]:
+    """Return where the translation of a word is cut; nowhere if it has too few letters."""
+    if len(target) <= len(cuts):
+        return []
+    places: list[int] = []
+    for number, cut in enumerate(cuts):
+        place = round(cut / len(word) * len(target))
+        if target[:cut].casefold() == word[:cut].casefold() or cut == 1:
+            place = cut
+        elif target.casefold().endswith(word[cut:].casefold()):
+            place = len(target) - len(word) + cut
+        lowest = places[-1] + 1 if places else 1
+        places.append(min(max(place, lowest), len(target) - len(cuts) + number))
+    return places
+
+
+def _with_cuts(spans: Sequence[Span], cuts: Mapping[int, Sequence[int]]) -> tuple[list[Span], list[range]]:
+    """Return spans that are cut at some places, and the numbers of the parts of each."""
+    finer: list[Span] = []
+    parts: list[range] = []
+    for number, (start, end) in enumerate(spans):
+        first = len(finer)
+        finer += pairwise((start, *cuts.get(number, ()), end))
+        parts.append(range(first, len(finer)))
+    return finer, parts
 
 
 def _tree(sentence: MarkedText) -> _Node:
@@ -218,11 +297,14 @@ def _tree(sentence: MarkedText) -> _Node:
     for marker in sentence.markers:
         if marker.kind == "open":
             node = _Node(marker.raw, marker.position, marker.element)
+            if sentence.text[marker.position : marker.position + 1].isspace():
+                node.spaces_before = _spaces_before(sentence.text, marker.position)
             stack[-1].children.append(node)
             stack.append(node)
         elif marker.kind == "close" and len(stack) > 1 and stack[-1].element == marker.element:
             node = stack.pop()
             node.closing, node.end = marker.raw, marker.position
+            node.spaces_behind = _spaces_before(sentence.text, node.end) if node.end > node.start else 0
         elif marker.kind == "close" and len(stack) == 1:  # of an element that began before the sentence
             around = _Node(None, 0, marker.element, marker.raw, marker.position, root.children)
             root.children = [around]
@@ -231,6 +313,13 @@ def _tree(sentence: MarkedText) -> _Node:
     for node in stack[1:]:
         node.end = len(sentence.text)
     return root
+
+
+def _spaces_before(text: str, position: int) -> int:
+    at = position
+    while at and text[at - 1].isspace():
+        at -= 1
+    return position - at
 
 
 def _point(source: str, marker: Marker) -> _Node:
@@ -243,7 +332,8 @@ def _point(source: str, marker: Marker) -> _Node:
 def _insert(nodes: Sequence[_Node], gaps: "_Gaps") -> None:
     """Set the span of each node to where it would be best, whatever the others do."""
     for node in nodes:
-        start, end = gaps.span(node.start, node.end)
+        is_mark = node.point is not None and node.point.kind == "mark"
+        start, end = gaps.behind_word(node.start) if is_mark else gaps.span(node.start, node.end)
         if node.element >= 0 and node.opening is None:
             start = 0
         if node.element >= 0 and node.closing is None:
@@ -258,10 +348,13 @@ class _Gaps:
     By the links of words; without any, by the share of the sentence before them.
     """
 
-    def __init__(self, source: str, translation: str, spans: Sequence[Span], links: Links) -> None:
-        """Take the source, the translation and its words, and the links between the words of both."""
+    def __init__(
+        self, of_source: tuple[str, Sequence[Span]], of_translation: tuple[str, Sequence[Span]], links: Links
+    ) -> None:
+        """Take the source and its words, the translation and its words, and the links between them."""
+        source, src_spans = of_source
+        translation, spans = of_translation
         self.num_words = len(spans)
-        src_spans = words(source)
         self._starts = [start for start, _ in src_spans]
         # A link between a word and a sign is a mistake: of a full stop that the source does not have, mostly.
         self._src_signs, self._tgt_signs = _signs(source, src_spans), _signs(translation, spans)
@@ -273,6 +366,12 @@ class _Gaps:
         self._aligned = Aligned(linked, len(src_spans), len(spans)) if linked else None
         self._letters = [0, *accumulate(not character.isspace() for character in source)]
         self._ends = [0, *accumulate(end - start for start, end in spans)]
+
+    def behind_word(self, position: int) -> Span:
+        """Return, twice, the gap behind what stands for the word that ends at a character of the source."""
+        number = self._word(position) - 1
+        _, gap = self.span(self._starts[number], position) if number >= 0 else (0, 0)
+        return gap, gap
 
     def span(self, start: int, end: int) -> Span:
         """Return the gaps around what stands for the characters from `start` to before `end`."""
@@ -330,138 +429,44 @@ def _fit(nodes: "list[_Node]", low: int, high: int) -> None:
         _fit(node.children, start, end)
 
 
-class _Writer:
-    """Writes the translation from left to right, with markers in the gaps between its words."""
-
-    def __init__(self, text: str, spans: Sequence[Span], escape: Callable[[str], str]) -> None:
-        self._text = text
-        self._ends = [0, *(end for _, end in spans)]  # of the word before each gap
-        self._starts = [*(start for start, _ in spans), len(text)]  # of the word after each gap
-        self._escape = escape
-        self._written: list[str] = []
-        self._at = 0
-        self._last = ""  # the last character that was written, without tags
-        self._run = ""  # text since the last tag or white space
-        self._placeholders: set[Span] = set()  # in the run; nothing may be written behind that changes them
-        self._owes_space = False  # before the next text, behind tags that close an element
-
-    def tag(self, raw: str, gap: int, *, after_space: bool) -> None:
-        """Write a tag before or after the white space of a gap."""
-        self._go_to(self._starts[gap] if after_space else self._ends[gap])
-        if after_space:
-            self._pay_space()
-        self._written.append(raw)
-        self._end_run()
-
-    def point(self, marker: Marker, gap: int) -> None:
-        """Write a placeholder, or a tag that is shown, with white space where the source has some."""
-        self._go_to(self._ends[gap])
-        is_touched = marker.before != "" and not marker.before.isspace()
-        if self._owes_space and not (is_touched and self._last == marker.before):
-            self._pay_space()
-        self._owes_space = False
-        space_before = _are_apart(marker.before, self._last, _OPENING)
-        space_after = _are_apart(
-            marker.after, self._text[self._starts[gap] : self._starts[gap] + 1], _CLOSING
-        )
-        has_space = self._at < self._starts[gap]  # in the gap, and not yet written
-        if space_before and has_space and not space_after:
-            self._go_to(self._starts[gap])
-        elif space_before:
-            self._write(" ")
-        if marker.kind == "placeholder":
-            self._write(marker.raw, is_placeholder=True)
-        else:
-            self._written.append(marker.raw)
-            self._end_run()
-            self._last = ">"
-        self._owes_space = space_after and not has_space
-
-    def finished(self) -> str:
-        """Return all that was written, and the rest of the translation."""
-        self._go_to(len(self._text))
-        return "".join(self._written)
-
-    def _go_to(self, position: int) -> None:
-        if position > self._at:
-            if not self._text[self._at].isspace():
-                self._pay_space()
-            self._owes_space = False
-            self._write(self._text[self._at : position])
-            self._at = position
-
-    def _pay_space(self) -> None:
-        if self._owes_space:
-            self._write(" ")
-        self._owes_space = False
-
-    def _write(self, text: str, *, is_placeholder: bool = False) -> None:
-        """Write text or a placeholder, behind a space where one of them would be read as something else."""
-        own = set(find(text)) if is_placeholder else set()
-        at = len(self._run)
-        expected = self._placeholders | {(at + start, at + end) for start, end in own}
-        behind = text if is_placeholder else text[:_NEAR]
-        if self._run and expected and not expected <= set(find(self._run + behind)):
-            self._written.append(" ")
-            self._end_run()
-        self._written.append(self._escape(text))
-        self._last = text[-1:]
-        if is_placeholder:  # what is before it is not changed by what follows
-            self._run, self._placeholders = text, own
-            return
-        last_space = max((at for at, char in enumerate(text) if char.isspace()), default=-1)
-        if last_space >= 0:
-            self._end_run()
-        self._run += text[last_space + 1 :]
-
-    def _end_run(self) -> None:
-        self._run = ""
-        self._placeholders = set()
-
-
-def _are_apart(source: str, target: str, exempt: str) -> bool:
-    """Return whether a space is written between a point and a character of the translation.
-
-    Args:
-        source: the character beside the point in the source; "": none.
-        target: the one beside it in the translation; "": none.
-        exempt: characters of the translation that need no space.
-    """
-    if not target or target.isspace():
-        return False
-    if source.isspace():
-        return target not in exempt
-    if not _is_of_word(target):
-        return False
-    if _is_of_word(source):
-        return _is_joined(source) and not _is_joined(target)
-    return not is_unspaced(target)
-
-
-def _is_of_word(char: str) -> bool:
-    return char.isalnum() or char == "_" or (char != "" and is_mark(char))
-
-
-def _is_joined(char: str) -> bool:
-    """Return whether words of the script follow placeholders without a space."""
-    return is_unspaced(char) or "\uac00" <= char <= "\ud7af"
-
-
-def _write(node: _Node, writer: _Writer) -> None:
+def _write(node: _Node, writer: TagWriter) -> None:
     start, end = node.span
+    if node.point is not None and node.point.kind == "mark":
+        writer.tag(node.point.raw, start, num_spaces=0)
+        return
+    if node.point is not None and node.point.kind == "blank":
+        writer.blank(node.point.raw, start)
+        return
     if node.point is not None:
         before = node.point.before
         if node.point.kind == "point" and _UNSEEN.fullmatch(node.point.raw):
-            writer.tag(node.point.raw, start, after_space=before.isspace() or not before)
+            writer.tag(
+                node.point.raw,
+                start,
+                num_spaces=-1 if before.isspace() or not before else 0,
+                is_apart=before.isspace()
+                and node.point.after.isspace()
+                and not node.point.raw.lower().startswith("<wbr"),
+            )
         else:
             writer.point(node.point, start)
         return
+    is_empty = node.opening is not None and node.closing is not None and node.start == node.end
+    first = node.children[0].point if node.children and is_empty else None
+    if first is not None and first.kind == "placeholder" and first.before.isspace():
+        writer.lead(first, start)
     if node.opening is not None:
-        writer.tag(node.opening, start, after_space=True)
+        writer.tag(node.opening, start, num_spaces=node.spaces_before)
     for child in node.children:
         _write(child, writer)
     if node.closing is not None:
-        writer.tag(node.closing, end, after_space=False)
+        is_apart = is_empty and not node.children and node.spaces_before > 0
+        writer.tag(
+            node.closing,
+            end,
+            num_spaces=node.spaces_before if is_apart else node.spaces_behind,
+            is_apart=is_apart,
+        )
 
 
 Escape = Callable[[str], str]
@@ -523,35 +528,43 @@ def aligned_outputs(
     return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]
 
 
-def translated(
-    sentences: Sequence[tuple[MarkedText, Escape]],
-) -> Generator[list[MarkedText], list[Outputs], list[tuple[str, ...]]]:
-    """Return the translations of sentences, with their markers, and no placeholder lost or changed.
+class Passes:
+    """Translates sentences with their markers, so that no placeholder is lost or changed.
 
-    Where the model does not keep the placeholders, the sentence is translated without them.
+    The first pass shows the placeholders to the model. The second translates, without them, the sentences in
+    which the model has not kept them.
 
-    Args:
-        sentences: each with what writes text so that its format takes it for text.
-
-    Yields:
-        Sentences whose texts are to be translated; the outputs of each are sent.
+    Attributes:
+        first: the sentences of the first pass.
     """
-    written: list[tuple[str, ...]] = [()] * len(sentences)
-    shown = [index for index, (sentence, _) in enumerate(sentences) if may_be_shown(sentence)]
-    through = yield [sentences[index][0] for index in shown]
-    for index, outputs in zip(shown, through, strict=True):
-        sentence, escape = sentences[index]
-        if is_faithful(sentence, outputs[0].text):
-            faithful = [each for each in outputs if is_faithful(sentence, each.text)]
-            written[index] = tuple(project(sentence, each.text, escape, each.links) for each in faithful)
-    lossy = [index for index, texts in enumerate(written) if not texts]
-    bare = [without_placeholders(sentences[index][0]) for index in lossy]
-    through = yield bare
-    for index, sentence, outputs in zip(lossy, bare, through, strict=True):
-        whole, escape = sentences[index]
-        written[index] = tuple(
-            project(sentence, text, escape, each.links if text == each.text else None)
-            for each in outputs
-            for text in [without_doubles(whole, each.text)]
-        )
-    return written
+
+    def __init__(self, sentences: Sequence[tuple[MarkedText, Escape]]) -> None:
+        """Take sentences, each with what writes text so that its format takes it for text."""
+        self._sentences = sentences
+        self._written: list[tuple[str, ...]] = [()] * len(sentences)
+        self._shown = [index for index, (sentence, _) in enumerate(sentences) if may_be_shown(sentence)]
+        self.first = [sentences[index][0] for index in self._shown]
+        self._second: list[tuple[int, MarkedText]] = []
+
+    def second(self, first: Sequence[Outputs]) -> list[MarkedText]:
+        """Return the sentences of the second pass, after the outputs of the first."""
+        for index, outputs in zip(self._shown, first, strict=True):
+            sentence, escape = self._sentences[index]
+            if is_faithful(sentence, outputs[0].text):
+                faithful = [each for each in outputs if is_faithful(sentence, each.text)]
+                projected = (project(sentence, each.text, escape, each.links) for each in faithful)
+                self._written[index] = tuple(projected)
+        lossy = (index for index, texts in enumerate(self._written) if not texts)
+        self._second = [(index, without_placeholders(self._sentences[index][0])) for index in lossy]
+        return [sentence for _, sentence in self._second]
+
+    def written(self, second: Sequence[Outputs]) -> list[tuple[str, ...]]:
+        """Return the translations of all sentences, with their markers, after the outputs of the second."""
+        for (index, sentence), outputs in zip(self._second, second, strict=True):
+            whole, escape = self._sentences[index]
+            self._written[index] = tuple(
+                project(sentence, text, escape, each.links if text == each.text else None)
+                for each in outputs
+                for text in [without_doubles(whole, each.text)]
+            )
+        return self._written

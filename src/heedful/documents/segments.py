@@ -1,10 +1,14 @@
 """A text as segments: sentences to translate, and what is between them."""
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from heedful.documents.marked_text import Document, MarkedText, Span
 from heedful.documents.markup import TagRules, parse_document, plain_document
+from heedful.text.scripts import UNSPACED
 from heedful.text.sentences import Sentence, joint, split_sentences
 
 Segment = str | MarkedText
@@ -114,6 +118,36 @@ def _without_splits(sentences: Iterable[Sentence], part: MarkedText) -> Iterator
         yield sentence
 
 
+# Soft hyphens, joiners of words, and places for line ends: not where they are between words (Khmer).
+_INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])")
+
+
+def _without_invisible(sentence: MarkedText) -> MarkedText:
+    """Return a sentence without characters that nobody sees: a model knows the word without them."""
+    text = sentence.text
+    if not _INVISIBLE.search(text):
+        return sentence
+    places = [each.start() for each in _INVISIBLE.finditer(text)]
+    of_placeholders = iter([*sentence.placeholders, (len(text), len(text))])
+    first, behind = next(of_placeholders)
+    removed: list[int] = []
+    for place in places:
+        while behind <= place:
+            first, behind = next(of_placeholders)
+        if place < first:
+            removed.append(place)
+
+    def moved(position: int) -> int:
+        return position - bisect_left(removed, position)
+
+    kept = [text[start + 1 : end] for start, end in pairwise((-1, *removed, len(text)))]
+    return MarkedText(
+        "".join(kept),
+        tuple(marker.at(moved(marker.position)) for marker in sentence.markers),
+        tuple((moved(start), moved(end)) for start, end in sentence.placeholders),
+    )
+
+
 class _Cutter:
     """Cuts a text with markers into segments from left to right; each marker is in exactly one of them.
 
@@ -152,6 +186,7 @@ class _Cutter:
         first, self._marker = self._marker, behind
         for marker in self._part.markers[first:behind]:
             written += [self._text(marker.position), marker.raw]
+            self._at += marker.kind == "blank"
         return "".join([*written, self._text(end)])
 
     def sentence(self, end: int) -> MarkedText:
@@ -168,7 +203,7 @@ class _Cutter:
         )
         placeholders = tuple((first - start, behind - start) for first, behind in self._placeholders(end))
         self._at = end
-        return MarkedText(self._part.text[start:end], markers, placeholders)
+        return _without_invisible(MarkedText(self._part.text[start:end], markers, placeholders))
 
     def _placeholders(self, end: int) -> Sequence[Span]:
         """Return the placeholders from where the text is cut already to before `end`."""

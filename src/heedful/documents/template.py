@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from heedful.documents.marked_text import Document
+from heedful.documents.marked_text import Document, MarkedText
 from heedful.documents.markup import plain_document
+from heedful.documents.reading import the_watch
 from heedful.documents.segments import has_letters
 
 _REFERENCE = re.compile("\0(\\d+)\0")
-_TAG_OR_BLANK = re.compile(r"<[^<>]*+>| ")
+_TAG = re.compile(r"<[^<>]*+>")
+_LINE_END = re.compile(r"[ \t]*+[\n\r][ \t\n\r]*+")
+_MAX_TAGS = 200  # of a text whose lines are kept
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A text that is translated as one: a paragraph, a cell, a caption.
 
@@ -59,9 +62,11 @@ class Units:
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
+        self._watch = the_watch()
 
     def refer(self, unit: Unit) -> str:
         """Return the reference to a new unit."""
+        self._watch(sum(len(each.text) for each in unit.document.parts if not isinstance(each, str)), 0)
         self.units.append(unit)
         return f"\0{len(self.units) - 1}\0"
 
@@ -75,7 +80,9 @@ class Units:
         """
         if not has_letters(text):
             return raw
-        return self.refer(Unit(plain_document(text), escape))
+        is_usual = escape(text) == raw
+        written = escape if is_usual else lambda new: raw if new == text else escape(new)
+        return self.refer(Unit(plain_document(text), written))
 
     def document(self, document: Document, *, written: Callable[[str], str] = str) -> str:
         """Return a document of markup with references to its texts.
@@ -84,17 +91,35 @@ class Units:
             document: taken apart.
             written: returns a part of it, or its translation, as the format writes it.
         """
-        parts = zip(document.parts, document.lines_matter, strict=True)
-        return "".join(
-            written(part)
-            if isinstance(part, str)
-            else self.refer(Unit(Document([part], document.escape, [lines]), written))
-            for part, lines in parts
-        )
+        written_parts: list[str] = []
+        for part, lines_matter, raw in zip(document.parts, document.lines_matter, document.raws, strict=True):
+            if isinstance(part, str):
+                written_parts.append(written(part))
+                continue
+            unit = Document((part,), document.escape, (lines_matter,))
+            in_lines = written if lines_matter else _in_lines(part, raw, written)
+            written_parts.append(self.refer(Unit(unit, in_lines)))
+        return "".join(written_parts)
 
     def template(self, parts: Iterable[str]) -> Template:
         """Return the text of these parts, with all units."""
         return Template("".join(parts), self.units)
+
+
+def _in_lines(part: MarkedText, raw: str, written: Callable[[str], str]) -> Callable[[str], str]:
+    """Return what writes a translation with as many lines as its source has."""
+    tags = {marker.raw for marker in part.markers}
+    if "\n" not in raw or "\n" in part.text or len(tags) > _MAX_TAGS:
+        return written
+    fixed = re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))) or "(?!)")
+    lines, ends, start = [], [], 0
+    for match in re.finditer(rf"{fixed.pattern}|(?P<end>{_LINE_END.pattern})", raw):
+        if match["end"] is not None:
+            lines.append(raw[start : match.start()])
+            ends.append(match["end"])
+            start = match.end()
+    lines.append(raw[start:])
+    return lambda translation: written(with_line_ends(translation, lines, ends, fixed=fixed))
 
 
 def with_blanks(text: str) -> str:
@@ -103,7 +128,12 @@ def with_blanks(text: str) -> str:
 
 
 def with_line_ends(
-    text: str, lines: Sequence[str], ends: Sequence[str], *, avoid: re.Pattern[str] | None = None
+    text: str,
+    lines: Sequence[str],
+    ends: Sequence[str],
+    *,
+    avoid: re.Pattern[str] | None = None,
+    fixed: re.Pattern[str] = _TAG,
 ) -> str:
     r"""Return a text of one line with line ends at blanks, each where the source has one, by its share.
 
@@ -115,13 +145,14 @@ def with_line_ends(
         lines: of the source.
         ends: what is between each line and the next.
         avoid: what must not begin a line.
+        fixed: in which no blank is changed.
     """
     if not ends:
         return text
     lengths = list(accumulate(len(each) + 1 for each in lines))
     blanks = [
         match.start()
-        for match in _TAG_OR_BLANK.finditer(text)
+        for match in re.finditer(f"{fixed.pattern}| ", text)
         if match.group() == " " and (avoid is None or not avoid.match(text, match.end()))
     ]
     written: list[str] = []  # from the last line to the first

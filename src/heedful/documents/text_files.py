@@ -9,28 +9,75 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
+from functools import cache, partial
+from itertools import groupby, islice, pairwise
 
-from heedful.documents.marked_text import Document
-from heedful.documents.markup import Kind, Token, marked_run
+from heedful.documents.marked_text import Document, find
+from heedful.documents.markup import marked_run
 from heedful.documents.template import Template, Unit, Units, with_line_ends
+from heedful.documents.tokens import Kind, Token
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
+_COLUMNS = range(50, 101)  # at which people and programs wrap text
+_END_OF_SENTENCE = re.compile(r"[.!?:;\u2026\u3002][)\]}\"'\u201d\u00bb]*\Z")
+
+
 def read_lines(text: str) -> Template:
-    """Read plain text: each line is a unit."""
+    """Read plain text: each line is a unit, and so are the lines of a paragraph that is wrapped at a column.
+
+    In such a file the first word of a line would not have fitted into the line before.
+    """
     units = Units()
-    return units.template(units.plain(each, each, str) for each in _LINE.findall(text))
+    width = max((len(each.group().rstrip()) for each in _LINE.finditer(text)), default=0)
+    lines = (each.group() for each in _LINE.finditer(text))
+    if width not in _COLUMNS:
+        return units.template(units.plain(each, each, str) for each in lines)
+    parts: list[str] = []
+    paragraph: list[str] = []
+    for line in lines:
+        if paragraph and not _goes_on(paragraph[-1], line, width):
+            parts.append(_wrapped(paragraph, units))
+            paragraph = []
+        paragraph.append(line)
+    return units.template([*parts, _wrapped(paragraph, units)])
+
+
+def _goes_on(line: str, following: str, width: int) -> bool:
+    """Return whether a line of a text that is wrapped at a width goes on in the next."""
+    first, _, _ = following.strip().partition(" ")
+    is_full = bool(line.strip()) and bool(first) and len(line.rstrip()) + 1 + len(first) > width
+    return is_full and _indent(line) == _indent(following)
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _wrapped(lines: Sequence[str], units: Units) -> str:
+    """Return the reference to the unit of a paragraph, or of each of its lines if no sentence is in two."""
+    is_paragraph = any(
+        after.strip()[:1].islower() and not _END_OF_SENTENCE.search(before.rstrip())
+        for before, after in pairwise(lines)
+    )
+    if not is_paragraph:
+        return "".join(units.plain(each, each, str) for each in lines)
+    texts = [each.strip() for each in lines]
+    behind = [each[len(each.rstrip()) :] for each in lines]
+    ends = [end + _indent(each) for end, each in zip(behind, lines[1:], strict=False)]
+    raw = "".join(lines)[len(_indent(lines[0])) :].removesuffix(behind[-1])
+    unit = units.plain(" ".join(texts), raw, partial(with_line_ends, lines=texts, ends=ends))
+    return _indent(lines[0]) + unit + behind[-1]
 
 
 _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")
 # What begins the line of a speaker, behind tags.
 _DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
 _END_OF_LINE = re.compile(r"(?<!\s)[^\S\r\n]*+[\r\n]\s*+")
+_TIMES = re.compile(r"\d\s*+-->\s*+\d")
 
 
 def read_subtitles(text: str, *, escaped: bool = False) -> Template:
@@ -56,11 +103,14 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
         if "-->" not in parts[-1]:
             continue
         start, num_cues = at, num_cues + 1
-        while at < len(lines) and lines[at].strip():
+        while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip() or not escaped):
             at += 1
-        cue = "".join(lines[start:at])
-        core = cue.rstrip("\r\n")
-        parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
+        if at < len(lines) and _TIMES.search(lines[at]) and at > start and lines[at - 1].strip().isdecimal():
+            at -= 1  # the number of the next cue
+        for is_text, paragraph in groupby(lines[start:at], lambda line: bool(line.strip())):
+            cue = "".join(paragraph)
+            core = cue.rstrip("\r\n") if is_text else ""
+            parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
     if text.strip() and not num_cues:
         raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
     return units.template(parts)
@@ -146,6 +196,7 @@ def check_columns(
     Raises:
         InputError: no columns, one that the table does not have, or a name of several.
     """
+    text = text[_named_delimiter(text)[1] :]
     delimiter = delimiter or _delimiter(text, columns)
     names = [each.strip() for each in next(_records(text, delimiter), [])]
     if not names:
@@ -184,14 +235,18 @@ def read_table(
     Raises:
         InputError: no columns, or one that the table does not have; no table.
     """
-    delimiter, numbers = check_columns(text, columns, delimiter=delimiter, option=option)
-    units, parts = Units(), []
+    named, at = _named_delimiter(text)
+    delimiter, numbers = check_columns(text[at:], columns, delimiter=delimiter or named, option=option)
+    units, parts = Units(), [text[:at]]
+    text = text[at:]
     column, is_head = 0, True
     for match in _cells(text, delimiter):
-        raw = text[match.start() : match.start("end")]
+        start = match.start() + len(match["before"] or "")
+        end = match.start("end") - len(match["behind"] or "")
+        raw = text[start:end]
         if not is_head and column in numbers:
             raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
-        parts += [raw, match["end"]]
+        parts += [text[match.start() : start], raw, text[end : match.start("end")], match["end"]]
         column += 1
         if match["end"] != delimiter:
             column, is_head = 0, False
@@ -206,7 +261,11 @@ def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
     """
     own = re.escape(delimiter)
     cell = re.compile(
-        rf'(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^"\r\n{own}][^\r\n{own}]*|))(?P<end>{own}|\r\n|\r|\n|\Z)'
+        rf"""(?P<before> [ ]*+ (?=") )?
+            (?: "(?P<quoted> (?: [^"] | "" )* )" (?P<behind> [ ]*+ )
+            | (?P<bare> [^"\r\n{own}] [^\r\n{own}]* | ) )
+            (?P<end> {own} | \r\n | \r | \n | \Z )""",
+        re.VERBOSE,
     )
     at, line = 0, 1
     while at < len(text):
@@ -216,6 +275,12 @@ def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
         yield match
         line += match.group().count("\n")
         at = match.end()
+
+
+def _named_delimiter(text: str) -> tuple[str | None, int]:
+    """Return the delimiter that a first line `sep=;` names for Excel, and where the table begins."""
+    named = re.match(r"sep=(.)(?:\r\n|\r|\n)", text, re.IGNORECASE)
+    return (named[1], named.end()) if named else (None, 0)
 
 
 def _value(cell: re.Match[str]) -> str:
@@ -279,6 +344,8 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 _ESCAPED = re.compile(
     r"\\(?:x(?P<hex>[0-7][0-9A-Fa-f])|(?P<octal>[01][0-7]{2}|[0-7]{1,2}(?![0-7]))|(?P<char>.))"
 )
+_LANGUAGE = re.compile(r"(?im)^Language:[ \t]*([a-z]{2,3})(?![a-z])")
+_MOST_COUNTED = 300  # numbers that tell the forms of plurals
 _PLURAL_FORMS = re.compile(r"""(?im)^Plural-Forms:.*?\bplural\s*=([^;\n]+)""")
 
 
@@ -305,11 +372,16 @@ class PoField:
         return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
 
 
-def read_po(text: str) -> Template:
+def read_po(text: str, *, language: str | None = None, source: str | None = None) -> Template:
     """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
 
+    Args:
+        text: of the file.
+        language: the one to translate into; None: it is not known.
+        source: the one to translate from, which catalogues do not name.
+
     Raises:
-        InputError: something that no catalogue has.
+        InputError: something that no catalogue has, or a catalogue for another language.
     """
     units, parts = Units(), []
     at, forms = 0, "n != 1"
@@ -321,9 +393,13 @@ def read_po(text: str) -> Template:
             plural = each.text
         elif each.keyword.startswith("msgstr") and not singular:  # the header
             forms = match[1] if (match := _PLURAL_FORMS.search(each.text)) else forms
+            named = match[1] if (match := _LANGUAGE.search(each.text)) else ""
+            if language and named and re.split("[-_]", language.lower())[0] != named.lower():
+                raise InputError(f"its language is {named}, and the translation would be in {language}")
         elif each.keyword.startswith("msgstr") and not each.text:
             source = plural if plural and not _is_singular(each.keyword, forms) else singular
-            unit = units.plain(source, text[each.start : each.end], _as_po(text))
+            accelerator, source = _without_accelerator(source)
+            unit = units.plain(source, text[each.start : each.end], _as_po(text, accelerator))
             parts += [text[at : each.start], unit]
             at = each.end
     return units.template([*parts, text[at:]])
@@ -360,17 +436,58 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(escape["hex"], 16) if escape["hex"] else int(escape["octal"], 8))
 
 
+# The mark of the letter that a program takes as a key: _File, Save &As, E_xit; not file_name, R&D, A & B.
+_ACCELERATOR = re.compile(r"(?<![^\W_])(?:(?<![&_])[&_](?=[^\W\d_])|[A-Z][a-z]*(?P<inner>[&_])(?=[a-z]))")
+
+
+def _without_accelerator(message: str) -> tuple[str, str]:
+    """Return the mark and the letter of the accelerator of a message, or "", and the message without it."""
+    matches = [each for each in _ACCELERATOR.finditer(message)]
+    at = matches[0].end() - 1 if len(matches) == 1 else 0
+    is_one = len(matches) == 1 and message.count(message[at]) == 1
+    if not is_one or any(start <= at < end for start, end in find(message)):
+        return "", message
+    return message[at : at + 2], message[:at] + message[at + 1 :]
+
+
+def _with_accelerator(translation: str, accelerator: str) -> str:
+    """Return a translation with an accelerator: at the same letter, best of all at the start of a word.
+
+    Scripts without cases have it behind the text, as in Japanese programs: (_F).
+    """
+    mark, letter = accelerator[0], accelerator[1]
+    placeholders = find(translation)
+    free = [
+        at
+        for at, char in enumerate(translation)
+        if char.isalpha() and not any(start <= at < end for start, end in placeholders)
+    ]
+    if mark in translation or not free:
+        return translation
+    if not any(translation[at].islower() or translation[at].isupper() for at in free):
+        end = len(translation.rstrip(" .:\u2026\uff1a"))
+        return f"{translation[:end]}({mark}{letter.upper()}){translation[end:]}"
+
+    def rank(at: int) -> tuple[bool, bool, int]:
+        is_inside = at > 0 and translation[at - 1].isalnum()
+        return translation[at].casefold() != letter.casefold(), is_inside, at
+
+    at = min(free, key=rank)
+    return translation[:at] + mark + translation[at:]
+
+
+@cache
 def _is_singular(keyword: str, forms: str) -> bool:
-    """Return whether a form of a message is that of 1, and not of 2 too, by the formula of its language."""
+    """Return whether a form of a message is for 1 alone (and 0), by the formula of its language."""
     try:
         form_of = gettext.c2py(forms)
-        one, two = form_of(1), form_of(2)
+        one, *others = map(form_of, range(1, _MOST_COUNTED))
     except (ValueError, ZeroDivisionError):
-        one, two = 0, 1
-    return keyword == f"msgstr[{one}]" and one != two
+        one, others = 0, [1]
+    return keyword == f"msgstr[{one}]" and one not in others
 
 
-def _as_po(file: str) -> Callable[[str], str]:
+def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
     """Return what writes a text as the strings of a file, on lines that end as its lines do."""
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
@@ -380,6 +497,7 @@ def _as_po(file: str) -> Callable[[str], str]:
         return f'"{line}"'
 
     def written(text: str) -> str:
+        text = _with_accelerator(text, accelerator) if accelerator else text
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)
         return quoted(text) if len(lines) == 1 else end.join(['""', *map(quoted, lines)])
 

@@ -10,18 +10,21 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from heedful.documents.marked_text import Document
-from heedful.documents.markup import Kind, Token, marked_run
+from heedful.documents.markup import marked_run
+from heedful.documents.reading import the_watch
 from heedful.documents.segments import has_letters
 from heedful.documents.template import Template, Unit, Units
+from heedful.documents.tokens import Kind, Token
 from heedful.errors import InputError
 
+_MANY = 1000  # elements that the watch is told of together
 _MAX_DEPTH = 200  # of elements in each other
 _MAX_BYTES = 256 * 2**20
 # Characters that no document of XML may have.
 NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chars:
     """Characters between tags: text, or a comment or an instruction, which have none."""
 
@@ -29,7 +32,7 @@ class Chars:
     text: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Element:
     """An element inside a unit.
 
@@ -78,14 +81,17 @@ class XmlReader:
 
     def __init__(self, rules: XmlRules) -> None:
         self.units = Units()
-        self._rules = rules
+        self._rules, self._watch = rules, the_watch()
+        self._num_elements = 0
         self._parts: list[str] = []
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
-        self._depth = self._skipped = 0
+        # Of each open element: whether text is translated in it, and whether white space is kept.
+        self._states: list[tuple[bool, bool]] = [(True, False)]
         # The event whose end is not known before the next one: a function of what is written for it.
         self._waiting: Callable[[str], None] | None = None
         self._start = 0
         self._data = b""
+        self.keeps_space = False  # in the element that ends (xml:space)
 
     def read(self, text: str) -> Template:
         """Return the document with references to its units.
@@ -124,6 +130,21 @@ class XmlReader:
             return self._rules.units[node.name](node, self)
         return self.opening(node) + "".join(map(self.raw, node.children)) + node.closing
 
+    def take_before(self, content: str) -> bool:
+        """Remove what was written last, if it is this and only white space follows; return whether it is."""
+        at = len(self._parts) - 1
+        while at >= 0 and self._parts[at].isspace():
+            at -= 1
+        is_before = at >= 0 and self._parts[at] == content
+        if is_before:
+            self._parts[at] = ""
+        return is_before
+
+    def plain_content(self, node: Element) -> str:
+        """Return an element with the reference to the unit that its text is."""
+        raw = "".join(map(verbatim, node.children))
+        return node.opening + self.units.plain(plain_text(node), raw, as_text) + node.closing
+
     def opening(self, node: Element) -> str:
         """Return the start tag of a node, with references to the units in its attributes."""
         return self._tag(node.name, node.attributes, node.opening)
@@ -147,26 +168,32 @@ class XmlReader:
         return f"{prefix}:{local}" if prefix else local
 
     def _start_element(self, name: str, attributes: dict[str, str]) -> None:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
         own = {each.rpartition(" ")[2]: value for each, value in attributes.items()}
         self._next(lambda raw: self._opened(self._name(name), own, raw))
 
     def _opened(self, name: str, attributes: Mapping[str, str], raw: str) -> None:
-        if self._skipped or (not self._open and self._is_skipped(name, attributes)):
-            self._skipped += 1
+        if len(self._states) > _MAX_DEPTH:
+            raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
+        is_translated, keeps_space = self._states[-1]
+        says = attributes.get("translate") if not self._open else None
+        is_translated = (is_translated or says == "yes") and says != "no" and name not in self._rules.skipped
+        space = attributes.get("space")
+        self._states.append((is_translated, space == "preserve" if space else keeps_space))
+        if not self._open and not is_translated:
             self._parts.append(raw)
         elif self._open or name in self._rules.units:
             self._open.append((name, attributes, raw, []))
+            self._num_elements += 1
+            if self._num_elements % _MANY == 0:
+                self._watch(0, _MANY)
         else:
             self._parts.append(self._tag(name, attributes, raw))
 
     def _end_element(self, _: str) -> None:
-        self._depth -= 1
         self._next(self._closed)
 
     def _closed(self, raw: str) -> None:
+        self.keeps_space = self._states.pop()[1]
         if self._open:
             name, attributes, opening, children = self._open.pop()
             element = Element(name, attributes, opening, raw, children)
@@ -175,7 +202,6 @@ class XmlReader:
             else:
                 self._parts.append(self.raw(element))
             return
-        self._skipped -= bool(self._skipped)
         self._parts.append(raw)
 
     def _is_skipped(self, name: str, attributes: Mapping[str, str]) -> bool:
@@ -197,7 +223,7 @@ class XmlReader:
     def _tag(self, name: str, attributes: Mapping[str, str], raw: str) -> str:
         for attribute in self._rules.attributes.get(name, ()):
             if has_letters(attributes.get(attribute, "")):
-                value = re.search(rf"""\s{attribute}\s*=\s*(?:"([^"]*)"|'([^']*)')""", raw)
+                value = re.search(rf"""\s(?:[\w.-]+:)?{attribute}\s*=\s*(?:"([^"]*)"|'([^']*)')""", raw)
                 if value is not None:
                     start, end = value.span(1 if value[1] is not None else 2)
                     escaped = self.units.plain(attributes[attribute], raw[start:end], as_attribute)
@@ -210,6 +236,16 @@ def verbatim(node: Element | Chars) -> str:
     if isinstance(node, Chars):
         return node.raw
     return node.opening + "".join(map(verbatim, node.children)) + node.closing
+
+
+def elements(node: Element) -> list[Element]:
+    """Return the elements in an element."""
+    return [each for each in node.children if isinstance(each, Element)]
+
+
+def plain_text(node: Element) -> str:
+    """Return all text in a node."""
+    return "".join(each.text if isinstance(each, Chars) else plain_text(each) for each in node.children)
 
 
 def refuse_entities(name: str, *_: object) -> None:
@@ -228,7 +264,7 @@ def as_attribute(text: str) -> str:
 
 
 BREAK = "\v"  # stands for what separates sentences and stays between them: a line break, a tab
-_CODE = re.compile(r"<(/?)(?:img)?(\d+)(/?)>|\v")
+_CODE = re.compile(r"<(/?)(?:img|sub)?(\d+)(/?)>|\v")
 
 
 class CodedText:
@@ -242,9 +278,14 @@ class CodedText:
         """Add characters."""
         self._tokens.append(Token(Kind.TEXT, text.replace(BREAK, " ")))
 
-    def open(self) -> int:
-        """Open an element, and return its code."""
-        self._tokens.append(Token(Kind.OPEN, f"<{self._num_codes}>", str(self._num_codes)))
+    def open(self, *, is_low: bool = False) -> int:
+        """Open an element, and return its code.
+
+        Args:
+            is_low: whether it is a subscript.
+        """
+        name = "sub" if is_low else ""
+        self._tokens.append(Token(Kind.OPEN, f"<{name}{self._num_codes}>", str(self._num_codes)))
         self._num_codes += 1
         return self._num_codes - 1
 

@@ -422,6 +422,10 @@ class DocumentJobs:
                 _log.error("old documents cannot be removed: %s", error.strerror)
 
 
+_STOPPED = "the server stopped; send the document again"
+_MARKS = 100_000  # tags and elements that any document may have
+
+
 class _Run:
     """One document on its way: read, translated and written in a thread, which waits for the event loop."""
 
@@ -431,6 +435,7 @@ class _Run:
         self._asked: Future[list[Outputs]] | None = None  # what the thread waits for
         self._is_stopped = False
         self._characters = self._characters_done = 0
+        self._characters_read = self._marks_read = 0
         self._started = 0.0
 
     async def translated(self, request: DocumentRequest) -> DocumentState:
@@ -477,13 +482,12 @@ class _Run:
             columns=request.columns,
             option=COLUMNS_FIELD,
             language=request.target,
+            source=request.source,
             max_bytes=_UNPACKED * limits.document_bytes,
+            watch=self._watch,
         )
         texts = [text for unit in document.units if (text := _text(unit.document.parts))]
         characters = sum(map(len, texts))
-        if characters > limits.document_characters:
-            most = limits.document_characters
-            raise TextTooLongError(f"the document has {characters:,} characters; {most:,} are allowed")
         self._characters = characters
         source = request.source
         if source is None:
@@ -497,6 +501,22 @@ class _Run:
         self._started = time.monotonic()
         self._write(document, job, loop)
         service.metrics.characters.inc(characters)
+
+    def _watch(self, characters: int, marks: int) -> None:
+        """Count what is read, and stop where it is too much, or the server stops.
+
+        Raises:
+            RefusedError: that is so.
+        """
+        if self._is_stopped:
+            raise UnavailableError(_STOPPED)
+        self._characters_read += characters
+        self._marks_read += marks
+        most = self._limits.document_characters
+        if self._characters_read > most:
+            raise TextTooLongError(f"the document has more than {most:,} characters; split it")
+        if self._marks_read > most // 2 + _MARKS:
+            raise TextTooLongError(f"the document has more than {most // 2 + _MARKS:,} tags; split it")
 
     def _write(self, document: DocumentFile, job: Job, loop: asyncio.AbstractEventLoop) -> None:
         translations: list[str] = []
@@ -512,7 +532,7 @@ class _Run:
             for chunk in translate_units(document.units, translate):
                 translations += chunk
         except CancelledError:
-            raise UnavailableError("the server stopped; send the document again") from None
+            raise UnavailableError(_STOPPED) from None
         result = self._store.result(self.state)
         with result.with_suffix(".new").open("wb") as stream:
             document.write(translations, stream)

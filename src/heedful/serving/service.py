@@ -14,7 +14,7 @@ from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
 from heedful.documents.marked_text import MarkedText, is_faithful
 from heedful.documents.markup import TagRules, parse_document
-from heedful.documents.projection import Output, Outputs, text_to_translate, translated, words
+from heedful.documents.projection import Output, Outputs, Passes, text_to_translate, words
 from heedful.documents.segments import Segments, has_letters, segment
 from heedful.serving.languages import Catalogue, Detector, Route
 from heedful.serving.limits import Limits
@@ -282,23 +282,16 @@ class TranslationService:
         Returns:
             The translations of each, and the best ones without markers, with the confidence in them.
         """
-        steps = translated([(each, segments.document.escape) for each in segments.sentences])
-        asked = next(steps)
-        first = await self._translate_by_route(asked, job)
+        passes = Passes([(each, segments.document.escape) for each in segments.sentences])
+        first = await self._translate_by_route(passes.first, job)
         # The model is asked again where it lost a placeholder: its confidence was in another output.
         sentences = [
             best
-            for sentence, (best, *_) in zip(asked, first, strict=True)
+            for sentence, (best, *_) in zip(passes.first, first, strict=True)
             if is_faithful(sentence, best.text)
         ]
-        outputs = first
-        while True:
-            try:
-                asked = steps.send(outputs)
-            except StopIteration as done:
-                written: list[tuple[str, ...]] = done.value
-                return written, sentences
-            outputs = await self._translate_by_route(asked, job)
+        second = await self._translate_by_route(passes.second(first), job)
+        return passes.written(second), sentences
 
     async def _translate_by_route(self, sentences: Sequence[MarkedText], job: Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""

@@ -181,3 +181,29 @@ def test_a_character_that_an_encoding_lacks_is_a_number_or_the_text_becomes_utf_
     assert translated_bytes(tmp_path / "a.json", upper).decode() == escaped.replace("all", "ALL").replace(
         "e4", "c4"
     )
+
+
+@pytest.mark.parametrize(
+    ("named", "encoding", "text"),
+    [
+        ("iso-8859-1", "cp1252", "a \u201cbook\u201d is here\u2026 \u2013 \u20ac"),
+        ("latin1", "cp1252", "\u2026"),
+        ("us-ascii", "cp1252", "caf\u00e9"),
+        ("gb2312", "gbk", "\u954b \u4e00"),
+        ("shift_jis", "cp932", "\u2460 \u4e00"),
+        ("iso-8859-8-i", "iso-8859-8", "\u05d0\u05d1"),
+        ("iso-8859-9", "cp1254", "a \u201cbook\u201d \u015f"),
+        ("ks_c_5601-1987", "cp949", "\ub620"),
+        ("x-sjis", "cp932", "\u2460 \u4e00"),
+    ],
+)
+def test_a_page_is_read_as_browsers_read_its_encoding(
+    named: str, encoding: str, text: str, tmp_path: Path
+) -> None:
+    page = f'<html><head><meta charset="{named}"></head><body><p>Read: {text}</p></body></html>'
+    (tmp_path / "a.html").write_bytes(page.encode(encoding))
+    [unit] = read_document(tmp_path / "a.html").units
+    [part] = unit.document.parts
+    assert part.text == f"Read: {text}"  # type: ignore[union-attr]
+    written = translated_bytes(tmp_path / "a.html", upper)
+    assert written == page.replace(f"Read: {text}", f"Read: {text}".upper()).encode(encoding)

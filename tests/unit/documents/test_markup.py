@@ -239,7 +239,7 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
 @pytest.mark.parametrize(
     ("document", "found"),
     [
-        ("<p>A dog\n runs.</p><p>A cat.</p>", ["A dog  runs.", "A cat."]),
+        ("<p>A dog\n runs.</p><p>A cat.</p>", ["A dog runs.", "A cat."]),
         ("A dog<br>A cat", ["A dog", "A cat"]),
         ("<pre>A dog\nA cat</pre>", ["A dog", "A cat"]),
         ("Tom &amp; Mary &lt;3", ["Tom & Mary <3"]),
@@ -263,6 +263,12 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
         ("<p translate=no>Acme<hr>A dog</p>", ["A dog"]),
         ("<table><tr translate=no><td>X<td>Y<tr><td class=notranslate>Z<td>A dog</table>", ["A dog"]),
         ("<dl><dt translate=no>X<dd>A dog<dt>A cat<dd translate=no>Y</dl>", ["A dog", "A cat"]),
+        ("<p translate=no>X <span translate=yes>A dog</span> Y</p>", ["A dog"]),
+        (
+            "<p translate=no>X <b translate='yes'>A dog <i translate=no>Z</i></b> Y</p>A cat",
+            ["A dog", "A cat"],
+        ),
+        ("A dog<img src=a>runs", ["A dog runs"]),
         ("<div translate=no>A dog", ["A dog"]),  # must have an end tag, and has none
     ],
 )

@@ -34,6 +34,46 @@ def test_dashes_of_speakers_stay_and_no_model_sees_them(
     assert translated_bytes(tmp_path / name, upper).decode().casefold() == text.casefold()
 
 
+CUES = """\
+1
+00:00:01,000 --> 00:00:02,000
+The house is small.
+2
+00:00:03,000 --> 00:00:04,000
+The old woman
+reads 3 books.
+3
+00:00:05,000 --> 00:00:06,000
+4
+00:00:07,000 --> 00:00:08,000
+12 dogs sleep in
+13
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(("name", "point"), [("a.srt", ","), ("a.vtt", ".")])
+def test_a_cue_begins_at_its_times_without_an_empty_line(
+    name: str, point: str, end: str, tmp_path: Path
+) -> None:
+    text = CUES.replace(",000", f"{point}000").replace("\n", end)
+    (tmp_path / name).write_bytes(text.encode())
+    assert translated_bytes(tmp_path / name, identity).decode() == text
+    written = translated_bytes(tmp_path / name, upper).decode()
+    assert written == text.upper()
+    units = read_subtitles(text, escaped=name == "a.vtt").units
+    assert [each.document.parts[0].text for each in units] == [  # type: ignore[union-attr]
+        "The house is small.", "The old woman reads 3 books.", "12 dogs sleep in 13",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cue", ["The house.\n\nThe dog sleeps.", "\nThe house.\n  \n\nA dog.\n\n2 dogs."])
+def test_an_empty_line_in_a_cue_of_subrip_ends_no_cue(cue: str, tmp_path: Path) -> None:
+    text = f"{TIMES}{cue}\n\n2\n00:00:03,000 --> 00:00:04,000\nThe end.\n"
+    (tmp_path / "a.srt").write_bytes(text.encode())
+    assert translated_bytes(tmp_path / "a.srt", upper).decode() == text.upper()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("run", [" ", "<a", "<a>", "{\\", "\t-", "- a\n", "a \n"])
 def test_the_time_of_a_cue_grows_with_its_length(run: str) -> None:

@@ -1,0 +1,254 @@
+"""The tokens of HTML and XML: text, tags, and all else that is markup, however broken."""
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from html.entities import html5
+
+from heedful.documents.marked_text import blocks, is_block
+from heedful.documents.reading import counted
+
+
+class Kind(Enum):
+    """Kinds of tokens."""
+
+    TEXT = "text"
+    OPEN = "open"
+    CLOSE = "close"
+    POINT = "point"  # a tag without content, a comment, a declaration
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A part of a document.
+
+    Attributes:
+        kind: of the part.
+        raw: as it is written.
+        name: of a tag, of HTML in lower case; "!DOCTYPE" and "?xml" for what comes before a document of XML.
+        translated: what the tag says of its element, whether it is to be translated; None: nothing.
+    """
+
+    kind: Kind
+    raw: str
+    name: str = ""
+    translated: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """The characters that text stands for."""
+        return html.unescape(self.raw)
+
+
+_VOID = frozenset({
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
+    "track", "wbr",
+})  # fmt: skip
+# The markup of HTML, as browsers take it (https://html.spec.whatwg.org, 13.2.5), with the tags of templates,
+# and numbers as names, which libraries of translations use.
+_NAME_OF_HTML = r"[a-zA-Z][^\s/<>]*+ | \d++ (?= \s*+ /?+ > )"
+_HTML = re.compile(
+    rf"""
+    (?P<opening> <!-- | <!\[CDATA\[ | <\?(?: php\b | = ) | <% | <[!?] )
+    | <(?P<close>/?+) (?P<name>{_NAME_OF_HTML})
+    | (?P<close_of_nothing> </ [^<>]*+ > )
+    | (?P<message> \{{ \s*+ \w++ \s*+ , )
+    """,
+    re.VERBOSE,
+)
+_ENDS_OF_HTML = {
+    "<!--": re.compile(r"--!?>"),
+    "<![CDATA[": re.compile(r"\]\]>"),
+    "<?php": re.compile(r"\?>"),
+    "<?=": re.compile(r"\?>"),
+    "<%": re.compile(r"%>"),
+}
+_TO_QUOTE = re.compile(r"""(?> [^<>=] | = (?! \s*+ ["'] ) )*+ (?: > | = \s*+ (["']) )""", re.VERBOSE)
+_WITHOUT_QUOTES = re.compile(r"[^<>]*+>")
+# What is in these elements is no markup; in the first two it is no text either.
+_END_OF_ELEMENT = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "title")
+}
+_CODE = ("script", "style")
+_UNTRANSLATED_HTML = re.compile(
+    r"""\s(?: translate \s*+ = \s*+ ["']?no["'\s/>] | class \s*+ = \s*+ (?:
+        "(?:[^"\s]*+\s)*?notranslate["\s] | '(?:[^'\s]*+\s)*?notranslate['\s] | notranslate[\s/>] ) )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+# The markup of XML 1.0 (sections 2.1 to 2.8 and 4.1). No part can match a text in two ways, and none is
+# looked for again once it has no end: the time grows with the length of the document.
+_NAME = r"(?:[^\W\d]|:)[\w:.\-]*"
+_XML = re.compile(
+    rf"""
+    (?P<opening> <!-- | <!\[CDATA\[ | <\? | <!DOCTYPE )
+    | (?P<tag> <(?P<close>/?+) (?P<name>{_NAME})
+        (?P<rest> (?> [^<>"'] | "[^"]*" | '[^']*' )*+ (?= > ) | [^<>]*+ ) > )  # or a quote has no end
+    | & (?P<entity>{_NAME}) ;
+    """,
+    re.VERBOSE,
+)
+_ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
+_DECLARATION = "<?xml "
+# It ends behind its own declarations; quotes and comments may hold what would end it.
+_DOCTYPE = re.compile(
+    r"""
+    <!DOCTYPE (?> [^\[\]<>"'] | "[^"]*" | '[^']*' )*+
+    (?: \[ (?> [^\]<"'] | "[^"]*" | '[^']*' | <!--.*?--> | <\?.*?\?> | <(?!!--|\?) )*+ \] \s*+ )?+ >
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_UNTRANSLATED = re.compile(
+    r"""\s(?: translate\s*=\s*["']no["'] | class\s*=\s*["'](?:[^"']*\s)?notranslate[\s"'] )""", re.VERBOSE
+)
+
+
+_TRANSLATED = re.compile(r"""\stranslate\s*+=\s*+["']?yes["'\s/>]""", re.IGNORECASE)
+
+
+def _translated(tag: str, untranslated: re.Pattern[str]) -> bool | None:
+    return False if untranslated.search(tag) else True if _TRANSLATED.search(tag) else None
+
+
+def tokenize(document: str, *, xml: bool = False) -> list[Token]:
+    """Return the tokens of a document; anything is one, however broken.
+
+    Entities are never expanded but for the characters that HTML has names for: one that a document of XML
+    declares is a token without content, as are the declarations.
+    """
+    return list(counted(_xml_tokens(document) if xml else _HtmlTokenizer(document).tokens()))
+
+
+def _xml_tokens(document: str) -> Iterator[Token]:
+    text = at = 0  # where text that is not yet a token begins, and where to look for markup
+    no_more: set[str] = set()
+    while match := _XML.search(document, at):
+        start, end, opening, entity = match.start(), match.end(), match["opening"], match["entity"]
+        if opening is not None:
+            end = -1 if opening in no_more else _end_of_xml(document, start, opening)
+            if end < 0 or opening not in _ENDS:  # a document has one type
+                no_more.add(opening)
+        if end < 0 or (entity is not None and f"{entity};" in html5):  # text, as a character that has a name
+            at = match.end()
+            continue
+        if start > text:
+            yield Token(Kind.TEXT, document[text:start])
+        text = at = end
+        yield _xml_token(match, document[start:end])
+    if text < len(document):
+        yield Token(Kind.TEXT, document[text:])
+
+
+def _xml_token(match: re.Match[str], raw: str) -> Token:
+    if not match["tag"]:
+        names = {"<!DOCTYPE": "!DOCTYPE", "<?": "?xml" if raw.startswith(_DECLARATION) else ""}
+        return Token(Kind.POINT, raw, names.get(match["opening"], ""))
+    kind = Kind.POINT if match["rest"].endswith("/") else Kind.CLOSE if match["close"] else Kind.OPEN
+    return Token(kind, raw, match["name"], _translated(match["rest"], _UNTRANSLATED))
+
+
+def _end_of_xml(document: str, start: int, opening: str) -> int:
+    """Return where a comment, a section, an instruction or a document type ends; -1 where it does not."""
+    if opening not in _ENDS:
+        match = _DOCTYPE.match(document, start)
+        return match.end() if match else -1
+    at = document.find(_ENDS[opening], start + len(opening))
+    return at + len(_ENDS[opening]) if at >= 0 else -1
+
+
+class _HtmlTokenizer:
+    """Reads HTML from left to right; the time grows with its length, whatever has no end.
+
+    A comment or declaration without an end goes to the end of the document, as in browsers; a tag is text.
+    """
+
+    def __init__(self, document: str) -> None:
+        self._document = document
+        self._no_more: set[str] = set()  # what has no end from here on
+        self._endless: set[int] = set()  # places in tags, behind a quoted value, from where no end is found
+
+    def tokens(self) -> Iterator[Token]:
+        document = self._document
+        text = at = 0  # where text that is not yet a token begins, and where to look for markup
+        while match := _HTML.search(document, at):
+            start = match.start()
+            end = self._end(match)
+            if end < 0:
+                at = match.end()
+                continue
+            if start > text:
+                yield Token(Kind.TEXT, document[text:start])
+            token = _html_token(match, document[start:end])
+            yield token
+            text = at = end
+            if token.kind is Kind.OPEN and token.name in _END_OF_ELEMENT:
+                text = at = self._end_of_content(token.name, end)
+                if at > end:
+                    yield Token(Kind.POINT if token.name in _CODE else Kind.TEXT, document[end:at])
+        if text < len(document):
+            yield Token(Kind.TEXT, document[text:])
+
+    def _end(self, match: re.Match[str]) -> int:
+        """Return where the markup ends that begins with a match; -1: it is text."""
+        if match["name"]:
+            return self._end_of_tag(match.end())
+        if match["close_of_nothing"]:
+            return match.end()
+        if match["message"]:  # which may have tags inside
+            end = self._blocks.get(match.start(), -1)
+            return end if end > 0 and is_block(self._document, match.start(), end) else -1
+        opening = match["opening"]
+        end = self._find(opening, match.start() + 2)
+        if end < 0 and opening == "<%":
+            return -1
+        if end < 0 and opening != "<!--":
+            end = self._document.find(">", match.end()) + 1
+        return end if end > 0 else len(self._document)
+
+    @cached_property
+    def _blocks(self) -> dict[int, int]:
+        return blocks(self._document)
+
+    def _find(self, opening: str, start: int) -> int:
+        if opening not in _ENDS_OF_HTML or opening in self._no_more:
+            return -1
+        if match := _ENDS_OF_HTML[opening].search(self._document, start):
+            return match.end()
+        self._no_more.add(opening)
+        return -1
+
+    def _end_of_tag(self, at: int) -> int:
+        behind_name = at
+        passed: list[int] = []
+        while at not in self._endless and (match := _TO_QUOTE.match(self._document, at)):
+            if match[1] is None:
+                return match.end()
+            at = self._document.find(match[1], match.end()) + 1
+            if at == 0:
+                break
+            passed.append(at)
+        self._endless.update(passed)
+        match = _WITHOUT_QUOTES.match(self._document, behind_name)  # a quote without an end is no quote
+        return match.end() if match else -1
+
+    def _end_of_content(self, name: str, start: int) -> int:
+        if name not in self._no_more:
+            if match := _END_OF_ELEMENT[name].search(self._document, start):
+                return match.start()
+            self._no_more.add(name)
+        return len(self._document) if name in _CODE else start
+
+
+def _html_token(match: re.Match[str], raw: str) -> Token:
+    if not match["name"]:
+        return Token(Kind.POINT, raw)
+    name = match["name"].lower()
+    if match["close"]:
+        return Token(Kind.CLOSE, raw, name)
+    kind = Kind.POINT if name in _VOID or raw.endswith("/>") else Kind.OPEN
+    return Token(kind, raw, name, _translated(raw, _UNTRANSLATED_HTML))

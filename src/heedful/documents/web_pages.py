@@ -1,0 +1,161 @@
+"""Pages of HTML: text between tags, attributes that a reader sees, the language; and books of pages."""
+
+import html
+import posixpath
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from urllib.parse import unquote
+
+from heedful.documents.markup import html_rules, parse_document
+from heedful.documents.template import Template, Units
+from heedful.documents.tokens import Kind, Token
+from heedful.documents.xml_text import Element, XmlReader, XmlRules, verbatim
+from heedful.errors import InputError
+
+# Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
+_SHOWN = frozenset({"alt", "title", "placeholder", "aria-label", "aria-description", "aria-roledescription"})
+_BUTTONS = frozenset(("button", "submit", "reset"))
+_PREVIEWS = frozenset({
+    "description", "og:title", "og:description", "og:image:alt", "twitter:title", "twitter:description",
+})  # fmt: skip
+_ATTRIBUTE = re.compile(r"""\s(?P<name>[\w:-]++)\s*+=\s*+(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)')""")
+_RIGHT_TO_LEFT = frozenset({
+    "ar", "arc", "ckb", "dv", "fa", "he", "iw", "ks", "nqo", "ps", "sd", "syr", "ug", "ur", "yi",
+})  # fmt: skip
+
+
+def read_html(text: str, *, language: str | None = None) -> Template:
+    """Read HTML: the text between tags that separate sentences, and attributes that a reader sees.
+
+    Args:
+        text: of the file.
+        language: the one to translate into, which the page then names; None: it is not known.
+    """
+    units = Units()
+    page = _Tags(units, language)
+    return units.template([units.document(parse_document(text, html_rules(), tag=page.written))])
+
+
+class _Tags:
+    """Writes the tags of a page, with references to the units in their attributes."""
+
+    def __init__(self, units: Units, language: str | None) -> None:
+        self._units, self._language = units, language
+        self._named = ""  # the language that the page is in
+
+    def written(self, token: Token) -> str:
+        """Return a start tag, or a tag without content, as it is written; other tokens as they are."""
+        raw = token.raw
+        if not token.name or "=" not in raw:
+            return raw
+        is_tag = raw.startswith("<") and raw.count("<") == 1 and token.name not in ("link", "style")
+        if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
+            return raw
+        matches = list(_ATTRIBUTE.finditer(raw))
+        values = {each["name"].lower(): _value(each) for each in matches}
+        parts: list[str] = []
+        at = 0
+        for each in matches:
+            new = self._new_value(token.name, each["name"].lower(), values, each)
+            if new is not None:
+                start, end = each.span("double" if each["double"] is not None else "single")
+                parts += [raw[at:start], new]
+                at = end
+        raw = "".join([*parts, raw[at:]])
+        return self._with_direction(raw, values) if token.name == "html" else raw
+
+    def _new_value(self, tag: str, name: str, values: Mapping[str, str], match: re.Match[str]) -> str | None:
+        """Return what is written for the value of an attribute; None: it stays."""
+        value = values[name]
+        if name in ("lang", "xml:lang"):
+            primary = _primary(value)
+            self._named = self._named or primary
+            is_own = self._language is not None and primary == self._named
+            return self._language if is_own and primary != _primary(self._language or "") else None
+        is_button = name == "value" and tag == "input" and values.get("type", "").lower() in _BUTTONS
+        kind = values.get("name") or values.get("property") or ""
+        is_preview = name == "content" and tag == "meta" and kind.lower() in _PREVIEWS
+        if not (name in _SHOWN or is_button or is_preview):
+            return None
+        raw = match["double"] if match["double"] is not None else match["single"]
+        return self._units.plain(value, raw, partial(html.escape, quote=True))
+
+    def _with_direction(self, raw: str, values: Mapping[str, str]) -> str:
+        """Return the first tag of a page with the direction of the language, if that is another."""
+        if self._language is None or not self._named:
+            return raw
+        direction = "rtl" if _primary(self._language) in _RIGHT_TO_LEFT else "ltr"
+        if "dir" in values:
+            return re.sub(r"""(\sdir\s*=\s*["'])\w+""", rf"\g<1>{direction}", raw, flags=re.IGNORECASE)
+        return raw if direction == "ltr" else re.sub(r"^<\w+", r'\g<0> dir="rtl"', raw)
+
+
+def _value(attribute: re.Match[str]) -> str:
+    raw = attribute["double"] if attribute["double"] is not None else attribute["single"]
+    return html.unescape(raw)
+
+
+def _primary(language: str) -> str:
+    return re.split("[-_]", language.lower())[0]
+
+
+_PACKAGE = "http://www.idpf.org/2007/opf"
+_PREFIXES = {
+    "http://purl.org/dc/elements/1.1/": "dc",
+    "http://www.daisy.org/z3986/2005/ncx/": "ncx",
+    _PACKAGE: "opf",
+}
+_ITEM = re.compile(r"<(?:\w+:)?item\s[^<>]*>")
+_ROOT = re.compile(r"""<(?:\w+:)?rootfile\s(?:[^<>]*?\s)?full-path\s*=\s*["']([^"']*)""")
+
+
+def book_parts(
+    package: zipfile.ZipFile, *, language: str | None
+) -> "dict[str, XmlRules | Callable[[str], Template]]":
+    """Return how each part of a book (EPUB 2 and 3) is read: pages, tables of contents, and its title.
+
+    Args:
+        package: of the book.
+        language: see `read_html`.
+
+    Raises:
+        InputError: it is no book.
+    """
+    names = frozenset(package.namelist())
+    container = "META-INF/container.xml"
+    text = package.read(container).decode("utf-8", "replace") if container in names else ""
+    roots = [html.unescape(each) for each in _ROOT.findall(text)]
+    if not roots or not names.issuperset(roots):
+        raise InputError("damaged, or no EPUB: it names no package of pages")
+    rules = _book_rules(language)
+    parts: dict[str, XmlRules | Callable[[str], Template]] = {}
+    for root in roots:
+        parts[root] = rules
+        for item in _ITEM.findall(package.read(root).decode("utf-8", "replace")):
+            values = {each["name"]: _value(each) for each in _ATTRIBUTE.finditer(item)}
+            name = posixpath.normpath(
+                posixpath.join(posixpath.dirname(root), unquote(values.get("href", "")))
+            )
+            kind = values.get("media-type", "")
+            if name in names and kind in ("application/xhtml+xml", "application/x-dtbncx+xml"):
+                parts[name] = rules if "ncx" in kind else partial(read_html, language=language)
+    return parts
+
+
+def _book_rules(language: str | None) -> XmlRules:
+    def plain(node: Element, reader: XmlReader) -> str:
+        return reader.plain_content(node)
+
+    def its_language(node: Element, _: XmlReader) -> str:
+        return verbatim(node) if language is None else node.opening + language + node.closing
+
+    return XmlRules(
+        prefixes=_PREFIXES,
+        units={
+            **dict.fromkeys(("dc:title", "dc:description", "dc:subject", "ncx:text"), plain),
+            "dc:language": its_language,
+        },
+        may_declare=True,
+    )

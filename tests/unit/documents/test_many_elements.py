@@ -1,0 +1,121 @@
+"""Paragraphs with very many elements: fields, bookmarks and codes without an end, and in each other."""
+
+import io
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from document_files import identity, translated_bytes
+
+from heedful.documents.document_file import read_document
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+MAIN = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+OFFICE = "urn:oasis:names:tc:opendocument:xmlns:"
+RUN = "<w:r><w:t>The house</w:t></w:r>"
+
+
+def write_docx(path: Path, paragraph: str) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        listed = f'<Types><Override PartName="/word/document.xml" ContentType="{MAIN}"/></Types>'
+        package.writestr("[Content_Types].xml", listed)
+        text = f"<w:document {W}><w:body><w:p>{paragraph}</w:p></w:body></w:document>"
+        package.writestr("word/document.xml", text)
+
+
+def write_odt(path: Path, paragraph: str) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        names = f'xmlns:office="{OFFICE}office:1.0" xmlns:text="{OFFICE}text:1.0"'
+        text = f"<office:document-content {names}><text:p>{paragraph}</text:p></office:document-content>"
+        package.writestr("content.xml", text)
+
+
+def write_xliff(path: Path, source: str) -> None:
+    text = '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><trans-unit id="1"><source>'
+    path.write_text(f"{text}The house {source}</source></trans-unit></xliff>")
+
+
+def numbered(element: str, count: int, *, backwards: bool = False) -> str:
+    numbers = reversed(range(count)) if backwards else range(count)
+    return "".join(element.format(each) for each in numbers)
+
+
+BEGIN, END = '<w:bookmarkStart w:id="{}"/>', '<w:bookmarkEnd w:id="{}"/>'
+ODF_BEGIN, ODF_END = '<text:bookmark-start text:name="{}"/>', '<text:bookmark-end text:name="{}"/>'
+FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+
+
+def paragraph(case: str, count: int) -> str:
+    return {
+        "docx fields without end": RUN + FIELD.format("begin") * count,
+        "docx fields": FIELD.format("begin") * count + RUN + FIELD.format("end") * count,
+        "docx results": (FIELD.format("begin") + FIELD.format("separate")) * count
+        + RUN
+        + FIELD.format("end") * count,
+        "docx bookmarks without end": RUN + numbered(BEGIN, count),
+        "docx bookmarks": numbered(BEGIN, count) + RUN + numbered(END, count, backwards=True),
+        "odt bookmarks without end": "The house" + numbered(ODF_BEGIN, count),
+        "odt bookmarks": numbered(ODF_BEGIN, count) + "The house" + numbered(ODF_END, count, backwards=True),
+        "xlf codes without end": numbered('<bpt id="{}"/>', count),
+        "xlf codes": numbered('<bpt id="{}"/>', count)
+        + "b"
+        + numbered('<ept id="{}"/>', count, backwards=True),
+    }[case]
+
+
+CASES = [
+    "docx fields without end", "docx fields", "docx results", "docx bookmarks without end", "docx bookmarks",
+    "odt bookmarks without end", "odt bookmarks", "xlf codes without end", "xlf codes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_time_of_a_paragraph_grows_with_the_number_of_its_elements(case: str, tmp_path: Path) -> None:
+    suffix = case.split()[0]
+    write = {"docx": write_docx, "odt": write_odt, "xlf": write_xliff}[suffix]
+    path = tmp_path / f"a.{suffix}"
+    seconds = []
+    for count in (500, 2_000):
+        write(path, paragraph(case, count))
+        started = time.process_time()
+        read_document(path, language="de")
+        seconds.append(time.process_time() - started)
+    assert seconds[1] < 10 * seconds[0] + 0.3  # 16 times if it grew with the square
+    assert "house" in _text(translated_bytes(path, identity))
+
+
+def _text(data: bytes) -> str:
+    if not data.startswith(b"PK"):
+        return data.decode()
+    with zipfile.ZipFile(io.BytesIO(data)) as package:
+        return "".join(package.read(name).decode() for name in package.namelist())
+
+
+class TooMuchError(Exception):
+    """What a reader raises that has seen enough."""
+
+
+@pytest.mark.parametrize("suffix", ["txt", "html", "docx", "json", "srt", "xlf"])
+def test_reading_ends_where_its_watch_says_so(suffix: str, tmp_path: Path) -> None:
+    path, count = tmp_path / f"a.{suffix}", 5_000
+    cue = "1\n00:00:01,000 --> 00:00:02,000\na b\n\n"
+    texts = {"txt": "a b\n" * count, "html": "<p>" + "<b>a</b>" * count, "srt": cue * count}
+    if suffix == "docx":
+        write_docx(path, RUN + "<w:r><w:tab/></w:r>" * count)
+    elif suffix == "xlf":
+        write_xliff(path, "<x/>" * count)
+    else:
+        path.write_text(texts.get(suffix, "[" + '"a b",' * count + "1]"))
+    read = [0, 0]
+
+    def watch(characters: int, marks: int) -> None:
+        read[0] += characters
+        read[1] += marks
+        if read[0] > 1000 or read[1] > 1000:
+            raise TooMuchError
+
+    with pytest.raises(TooMuchError):
+        read_document(path, watch=watch)
+    assert read[0] <= 1004
+    assert read[1] <= 2000

@@ -1,0 +1,168 @@
+"""Formats of a part of a word: 48 m², CO₂, 1st, footnote marks, soft hyphens, in each format."""
+
+import io
+from collections.abc import Callable, Container, Sequence
+from pathlib import Path
+
+import docx
+import openpyxl
+import pptx
+import pytest
+from document_files import identity, translated_bytes, upper
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
+
+from heedful.documents.projection import Output
+from heedful.documents.segments import segment
+
+RUNS = [("The house has CO", ""), ("2", "subscript"), (" and 48 m", ""), ("2", "superscript"), (" here.", "")]
+EXPECTED = [(text.upper(), kind) for text, kind in RUNS]
+
+
+def test_parts_of_words_of_a_word_document_keep_their_formats(tmp_path: Path) -> None:
+    document = docx.Document()
+    paragraph = document.add_paragraph()
+    for text, kind in RUNS:
+        run = paragraph.add_run(text)
+        if kind:
+            setattr(run.font, kind, True)
+    document.save(str(tmp_path / "a.docx"))
+    [written] = docx.Document(io.BytesIO(translated_bytes(tmp_path / "a.docx", upper))).paragraphs
+    found = [
+        (each.text, "subscript" if each.font.subscript else "superscript" if each.font.superscript else "")
+        for each in written.runs
+    ]
+    assert found == EXPECTED
+
+
+def test_parts_of_words_of_a_slide_keep_their_formats(tmp_path: Path) -> None:
+    shown = pptx.Presentation()
+    slide = shown.slides.add_slide(shown.slide_layouts[1])
+    paragraph = slide.placeholders[1].text_frame.paragraphs[0]
+    for text, kind in RUNS:
+        run = paragraph.add_run()
+        run.text = text
+        if kind:
+            run.font._rPr.set("baseline", "30000" if kind == "superscript" else "-25000")
+    shown.save(str(tmp_path / "a.pptx"))
+    written = pptx.Presentation(io.BytesIO(translated_bytes(tmp_path / "a.pptx", upper)))
+    runs = written.slides[0].placeholders[1].text_frame.paragraphs[0].runs
+    kinds = {"30000": "superscript", "-25000": "subscript", None: ""}
+    assert [(each.text, kinds[each.font._rPr.get("baseline")]) for each in runs] == EXPECTED
+
+
+def test_parts_of_words_of_a_cell_keep_their_formats(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    blocks = [TextBlock(InlineFont(vertAlign=kind), text) if kind else text for text, kind in RUNS]
+    book.active["A1"] = CellRichText(*blocks)
+    book.save(str(tmp_path / "a.xlsx"))
+    read = openpyxl.load_workbook(io.BytesIO(translated_bytes(tmp_path / "a.xlsx", upper)), rich_text=True)
+    found = [
+        (each.text, each.font.vertAlign) if isinstance(each, TextBlock) else (each, "")
+        for each in read.active["A1"].value
+    ]
+    assert found == EXPECTED
+
+
+MARKED = [
+    ("The house has CO<sub>2</sub> and 48 m<sup>2</sup> here.", "The house has CO2 and 48 m here."),
+    ("The woman reads a book<sup>1</sup>.", "The woman reads a book."),
+    ("The woman reads a book.<sup>12</sup> The dog sleeps.", "The woman reads a book."),
+    ('A book<sup><a href="#n">[1]</a></sup> is here.', "A book is here."),
+    ("On the 21<sup>st</sup> of May.", "On the 21st of May."),
+    ("We drink H<sub>2</sub>O now.", "We drink H2O now."),
+    ("<b>T</b>he woman reads.", "The woman reads."),
+    ("An un<i>happy</i>ness is here.", "An unhappyness is here."),
+    ("The house<sup>\u00ae</sup> is small.", "The house is small."),
+    ("A price of 1<b>0</b> is here.", "A price of 10 is here."),
+]
+
+
+@pytest.mark.parametrize(("marked", "text"), MARKED)
+@pytest.mark.parametrize("name", ["a.html", "a.md"])
+def test_parts_of_words_keep_their_tags(marked: str, text: str, name: str, tmp_path: Path) -> None:
+    source = f"<p>{marked}</p>\n" if name == "a.html" else f"{marked}\n"
+    (tmp_path / name).write_text(source)
+    seen: list[str] = []
+
+    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
+        seen.extend(texts)
+        return upper(texts, aligned)
+
+    written = translated_bytes(tmp_path / name, noted).decode()
+    assert written.casefold() == source.casefold()
+    assert seen[0] == text
+    assert translated_bytes(tmp_path / name, identity).decode() == source
+
+
+def by_order(target: str, links: Sequence[tuple[int, int]]) -> Callable[..., list[Output]]:
+    return lambda texts, _: [Output(target, links) for _ in texts]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        ("a book<sup>1</sup> here", "hier ein Buch", [(0, 1), (1, 2), (2, 0)], "hier ein Buch<sup>1</sup>"),
+        ("48 m<sup>2</sup> here", "hier 48 m", [(0, 1), (1, 2), (2, 0)], "hier 48 m<sup>2</sup>"),
+        ("CO<sub>2</sub> here", "hier CO2", [(0, 1), (1, 0)], "hier CO<sub>2</sub>"),
+        ("CO<sub>2</sub> here", "hier CO2", [], "hier CO<sub>2</sub>"),
+        ("the 1<sup>st</sup>", "le 1er", [(0, 0), (1, 1)], "le 1<sup>er</sup>"),
+        ("<b>T</b>he woman", "Die Frau", [(0, 0), (1, 1)], "<b>D</b>ie Frau"),
+        ("un<b>happy</b> now", "jetzt unfroh", [(0, 1), (1, 0)], "jetzt un<b>froh</b>"),
+    ],
+)
+def test_a_part_of_a_word_goes_where_the_word_goes(
+    source: str, target: str, links: Sequence[tuple[int, int]], expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.html").write_text(source)
+    assert translated_bytes(tmp_path / "a.html", by_order(target, links)).decode() == expected
+
+
+@pytest.mark.parametrize("char", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
+@pytest.mark.parametrize("name", ["a.txt", "a.html", "a.srt", "a.md", "a.docx", "a.json"])
+def test_no_model_reads_invisible_characters_in_words(char: str, name: str, tmp_path: Path) -> None:
+    line = f"The grand{char}father {{a{char}b}} reads."
+    if name == "a.docx":
+        document = docx.Document()
+        document.add_paragraph(line)
+        document.save(str(tmp_path / name))
+    else:
+        before = "1\n00:00:01,000 --> 00:00:02,000\n" if name == "a.srt" else ""
+        text = f'["{line}"]' if name == "a.json" else before + line
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    seen: list[str] = []
+
+    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
+        seen.extend(texts)
+        return upper(texts, aligned)
+
+    written = translated_bytes(tmp_path / name, noted)
+    assert seen[0].startswith("The grandfather ")
+    if name != "a.docx":
+        assert b"THE GRANDFATHER" in written
+
+
+def test_khmer_keeps_the_marks_between_its_words() -> None:
+    text = "\u1781\u17d2\u1789\u17bb\u17c6\u200b\u179f\u17d2\u179a\u17a1\u17b6\u1789\u17cb"
+    assert [each.text for each in segment(text, None).sentences] == [text]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        ("reads <x-y></x-y> a book", "liest ein Buch", None, "liest <x-y></x-y> ein Buch"),
+        ("reads <!-- a --> a book", "liest ein Buch", None, "liest <!-- a --> ein Buch"),
+        ("reads<x-y></x-y> a book", "liest ein Buch", None, "liest<x-y></x-y> ein Buch"),
+        ("reads <x-y></x-y>a book", "liest ein Buch", None, "liest <x-y></x-y>ein Buch"),
+        ("a book <b>{name}</b>.", "ein Buch.", None, "ein Buch <b>{name}</b>."),
+        ("a book <b>{name}</b> here", "ein Buch hier", None, "ein Buch <b>{name}</b> hier"),
+        ("reads <b>the </b>book", "liest das Buch", "012", "liest <b>das </b>Buch"),
+        ("reads<b> the</b> book", "liest das Buch", "012", "liest<b> das</b> Buch"),
+    ],
+)
+def test_blanks_beside_tags_are_those_of_the_source(
+    source: str, target: str, links: str | None, expected: str, tmp_path: Path
+) -> None:
+    pairs = [(at, int(each)) for at, each in enumerate(links or "")] or [(0, 0), (1, 1), (2, 2)]
+    (tmp_path / "a.html").write_text(source)
+    assert translated_bytes(tmp_path / "a.html", by_order(target, pairs)).decode() == expected
