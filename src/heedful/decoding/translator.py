@@ -37,7 +37,7 @@ from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS
-from heedful.storage.bundle import Bundle, load_bundle
+from heedful.storage.bundle import Bundle, Changes, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
@@ -115,7 +115,7 @@ class Translator:
             batch_size=batch_size,
             shortlist=shortlist,
         )
-        self._changes = [each.changes for each in (bundle, *ensemble)]
+        self._changes = self._changes_now()
 
     def __repr__(self) -> str:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
@@ -407,12 +407,15 @@ class Translator:
 
     def _check_weights(self) -> None:
         """Check that the weights were not changed since they were copied."""
-        is_copy = self.generator.backend.name == "native"
-        if is_copy and [each.changes for each in (self.bundle, *self.ensemble)] != self._changes:
+        if self._changes_now() != self._changes:
             raise InputError(
                 "the model was changed after this translator was made, which computes with a copy of it; "
                 "make another one, Translator(bundle)"
             )
+
+    def _changes_now(self) -> list[Changes]:
+        is_copy = self.generator.backend.name == "native"
+        return [each.changes for each in (self.bundle, *self.ensemble)] if is_copy else []
 
     @cached_property
     def _aligner(self) -> Aligner | None:

@@ -92,6 +92,7 @@ _SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": (1 << 30, -3),  # bytes
     "MALLOC_TRIM_THRESHOLD_": (2**31 - 1, -1),
 }
+_AFTERWARDS = {-3: 32 << 20, -1: 64 << 20}  # where glibc's own adaptation ends, which settings switch off
 
 
 @contextmanager
@@ -112,9 +113,11 @@ def memory_for_steps() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-        return_free_memory()
-        for name in ours:
+        for name, (_, number) in ours.items():
             os.environ.pop(name, None)
+            if number is not None:
+                set_malloc(number, _AFTERWARDS[number])
+        return_free_memory()
 
 
 MAX_TOKENS = 25_000  # 5.1

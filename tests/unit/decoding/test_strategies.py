@@ -28,7 +28,10 @@ class Contrastive(Strategy):
 
 @pytest.fixture(autouse=True)
 def _this_file_is_a_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "_LOADED", {"mine": sys.modules[__name__]})
+    monkeypatch.setitem(sys.modules, "mine", sys.modules[__name__])
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    monkeypatch.setattr(sys.modules[__name__], "__name__", "mine")
+    plugins.load_plugin(sys.modules["mine"])
 
 
 def test_every_built_in_strategy_has_a_name_and_defaults() -> None:
