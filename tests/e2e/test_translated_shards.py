@@ -131,6 +131,8 @@ def test_other_options_shards_and_folders_are_refused(run: Path, shards: Path) -
     assert_one_clear_line(
         outcome, 1, "out: was written with strategy=BeamSearch(beam_size=4", "another --output"
     )
+    outcome = translate(run, shards, "--resume", "--column", "id")
+    assert_one_clear_line(outcome, 1, "out: was written with column=text", "another --output")
     (shards / "a.txt").write_bytes(text(SOURCES[:3]))
     assert_one_clear_line(translate(run, shards, "--resume"), 1, "in/a.txt")
     (out / "manifest.json").write_bytes(b"{}")

@@ -31,7 +31,7 @@ from heedful.settings.loading import to_toml
 from heedful.settings.run import OptimizerConfig
 from heedful.training.averaging import MovingAverage, average_weights
 from heedful.training.checkpoint import (
-    Resumable,
+    TrainingState,
     latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
@@ -51,13 +51,13 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def resumable(optimizer: str) -> Resumable:
+def resumable(optimizer: str) -> TrainingState:
     model = small_model(1)
     built = build_optimizer(model, OptimizerConfig.model_validate({"name": optimizer}), precision="float32")
-    return Resumable(model, built, MovingAverage(model, 0.9), Progress(), "data")
+    return TrainingState(model, built, MovingAverage(model, 0.9), Progress(), "data")
 
 
-def take_step(world: Resumable) -> None:
+def take_step(world: TrainingState) -> None:
     world.progress.step += 1
     world.model.train()(SRC, TGT_IN).pow(2).mean().backward()
     world.optimizer.step()

@@ -40,7 +40,7 @@ class Folder:
 
     @property
     def location(self) -> str:
-        """What finds the directory from anywhere on this machine."""
+        """The absolute path, or the URL."""
         return self.path if self.system is None else self.url
 
     def of_file(self, name: str) -> str:

@@ -160,14 +160,14 @@ class LineTranslation:
     ) -> None:
         """Translate lines into a file; those before a bad line come out.
 
-        A file has its name when it is complete, and a journal until then, so that another run can go on.
+        Until the file is complete it is NAME.unfinished, beside a manifest, so that another run can go on.
 
         Args:
             lines: to translate.
             output: the file; None: stdout. A pipe or a device is written directly.
             prefixes: for each line, what its translations begin with.
             resume: go on with the output that an earlier run has left.
-            line_buffered: translate, write and flush each line at once, without a journal.
+            line_buffered: translate, write and flush each line at once; no other run can go on.
             notify: called with a line about an earlier run.
             display: of the progress of a file.
 

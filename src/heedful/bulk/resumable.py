@@ -33,7 +33,7 @@ from heedful.runtime.durable import (
 _PART = "lines"
 _SYNC_SHARE = 0.02  # of the time, at most, goes into waiting for the disk
 _LARGEST_BLOCK = 2**24  # bytes
-_LEAVE_OUT = "or leave --resume out to start again"
+_START_AGAIN = "leave --resume out to start again"
 
 
 def is_resumable(output: Path | None) -> bool:
@@ -79,7 +79,7 @@ class ResumableOutput:
             self._manifest.write(self._settings, {})
             self._file.truncate()
             return
-        check_settings(self._file.name, done.settings, self._settings, remedy=_LEAVE_OUT)
+        check_settings(self._file.name, done.settings, self._settings, remedy=f"or {_START_AGAIN}")
         self.lines, size = record["lines"], record["output"]["bytes"]
         for lines in self.inputs:
             for _ in itertools.islice(lines, self.lines):
@@ -90,10 +90,10 @@ class ResumableOutput:
         if now["source"] != record["source"]:
             raise RunError(
                 f"{self._path}: the first {self.lines:,} lines of the input are not those that were "
-                f"translated; give the same input, {_LEAVE_OUT}"
+                f"translated; give the same input, or {_START_AGAIN}"
             )
         if now["output"] != record["output"]:
-            raise RunError(f"{self._file.name}: has changed since it was written; {_LEAVE_OUT[3:]}")
+            raise RunError(f"{self._file.name}: has changed since it was written; {_START_AGAIN}")
         self._file.truncate()
 
     def before(self) -> bytes:

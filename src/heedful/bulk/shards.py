@@ -303,7 +303,9 @@ def _work_here(
                 with output.locked(name, timeout=timeout) as is_mine:
                     if not is_mine:
                         continue
-                    if manifest.read().parts.get(name) == done.parts.get(name):  # by no other process
+                    if manifest.read().parts.get(name) == done.parts.get(
+                        name
+                    ):  # no other process has done it meanwhile
                         record = job.record(name, report)
                         manifest.add(name, record, settings)
                         counts = {each: counts[each] + record[each] for each in counts}

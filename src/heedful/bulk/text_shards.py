@@ -42,7 +42,7 @@ class TextShards(ShardJob):
 
     @override
     def read_settings(self) -> Settings:
-        return self._lines.settings
+        return {**self._lines.settings, "column": self.column}
 
     @override
     def work(self, name: str, report: Report) -> Mapping[str, int]:

@@ -19,10 +19,10 @@ from safetensors import SafetensorError
 
 from heedful.errors import HeedfulError, InteropError, RunError
 
-# Suffixes that nobody else uses: files with one are leftovers and may be removed.
+# Suffixes that no other program uses: files with one are leftovers and may be removed.
 ASIDE = ".heedful-old"
 WRITING = ".heedful-writing"
-UNFINISHED = ".unfinished"  # the suffix of an output that is not complete
+UNFINISHED = ".unfinished"  # the suffix of an output that is not complete; --resume needs it
 _GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 _EMPTY_GZIP = 20  # bytes of the file of an empty text
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -200,7 +200,7 @@ def _is_constant(weight: NDArray[np.float32]) -> bool:
 
 @checked
 def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundle:
-    """Read a bundle, or the bundle of a run; of its weights, the names and shapes alone.
+    """Read a bundle, or the bundle of a run, and check its checksums; weights are loaded when they are used.
 
     >>> load_bundle("runs/demo")
     Bundle(runs/demo...: 2 + 2 layers, d_model=...)

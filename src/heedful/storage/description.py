@@ -158,14 +158,15 @@ def add_file(path: Path, name: str, content: bytes) -> Path:
         BundleError: config.json is missing, damaged, or of a newer format, or something cannot be written.
     """
     description, file = read_description(path), path / name
-    if description.sha256.pop(name, None) is not None:
-        description.write(path)
+    others = {each: checksum for each, checksum in description.sha256.items() if each != name}
+    if name in description.sha256:
+        description.model_copy(update={"sha256": others}).write(path)
     try:
         put_file_in_place(file, content)
-        description.sha256[name] = file_sha256(file)
+        checksums = {**others, name: file_sha256(file)}
     except OSError as error:
         raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
-    description.write(path)
+    description.model_copy(update={"sha256": checksums}).write(path)
     return file
 
 

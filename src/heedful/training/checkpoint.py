@@ -58,7 +58,7 @@ _REMOVED = ".removed"
 
 
 @dataclass(frozen=True)
-class Resumable:
+class TrainingState:
     """The objects that a checkpoint holds, and that loading one fills."""
 
     model: Transformer
@@ -68,7 +68,7 @@ class Resumable:
     fingerprint: str  # of the data and settings that must be the same for the run to be the same
 
 
-def save_checkpoint(resumable: Resumable, root: Path) -> Path:
+def save_checkpoint(resumable: TrainingState, root: Path) -> Path:
     """Write `root/step-N` and return it.
 
     Raises:
@@ -99,7 +99,7 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
     return path
 
 
-def load_checkpoint(path: Path, resumable: Resumable) -> None:
+def load_checkpoint(path: Path, resumable: TrainingState) -> None:
     """Restore model, optimiser, average and progress from a checkpoint.
 
     Raises:
@@ -252,7 +252,7 @@ class Checkpointer:
         Raises:
             CheckpointError: it is damaged, or belongs to another run.
         """
-        load_checkpoint(checkpoint, self._resumable())
+        load_checkpoint(checkpoint, self._training_state())
 
     @property
     def is_due(self) -> bool:
@@ -284,7 +284,7 @@ class Checkpointer:
         self._run.callbacks.before_writing()
         self._run.gather()
         self._run.progress.seconds = self._run.seconds
-        return save_checkpoint(self._resumable(), self._root)
+        return save_checkpoint(self._training_state(), self._root)
 
     @contextmanager
     def saved_on_error(self) -> Iterator[None]:
@@ -327,8 +327,8 @@ class Checkpointer:
         averaged = [path for path in paths if is_complete(path)][-number:]
         return average_weights(averaged) if len(averaged) > 1 else None
 
-    def _resumable(self) -> Resumable:
-        return Resumable(*self._parts, self._run.progress, self._run.callbacks.fingerprint)
+    def _training_state(self) -> TrainingState:
+        return TrainingState(*self._parts, self._run.progress, self._run.callbacks.fingerprint)
 
 
 def read_state(path: Path, *, like: Progress) -> tuple[str, dict[str, Any], object]:

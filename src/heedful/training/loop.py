@@ -79,7 +79,7 @@ class Trainer:
             CheckpointError: it is damaged, or belongs to another run.
         """
         self.checkpointer.load(checkpoint)
-        self.validation.adopt_progress()
+        self.validation.forget_incomparable_scores()
 
     def fit(self) -> EndEvent:
         """Train to the end; after a divergence, again from the last checkpoint.
@@ -146,7 +146,7 @@ class Trainer:
                 continue  # the time is over, which is a limit
             with self.checkpointer.saved_on_error():
                 self._record(plan, metrics, run.seconds - started)
-                self._do_what_is_due()
+                self._log_validate_save()
             self._stop_if_asked()
         if run.progress.step == 0:  # no weight has changed, so none may be saved as trained
             raise TrainingError(no_step_finished(self.config))
@@ -199,7 +199,7 @@ class Trainer:
         if progress.skipped == MAX_SKIPPED:
             raise DivergedError(plan.step)
 
-    def _do_what_is_due(self) -> None:
+    def _log_validate_save(self) -> None:
         """Log, validate and save what is due after a step."""
         self.run.notify(self._steps.due(self.run.now()))
         due = self.schedule.due(self.run.now())

@@ -67,7 +67,7 @@ class Validation:
         self._run.progress.validated_at = before
         return taken
 
-    def adopt_progress(self) -> None:
+    def forget_incomparable_scores(self) -> None:
         """After a resumption with another metric or validation set, forget what cannot be compared."""
         progress = self._run.progress
         metric, validation_set = progress.validated_by

@@ -15,7 +15,7 @@ from heedful.model.transformer import Transformer
 from heedful.settings.run import OptimizerConfig
 from heedful.training.averaging import MovingAverage
 from heedful.training.checkpoint import (
-    Resumable,
+    TrainingState,
     checkpoint_step,
     is_complete,
     latest_checkpoint,
@@ -32,13 +32,13 @@ SRC, TGT_IN = torch.tensor([[5, 7, 3, 0]]), torch.tensor([[2, 6, 9]])
 FILES = ["model.safetensors", "average.safetensors", "state.pt", "checksums.json"]
 
 
-def make(seed: int, *, fingerprint: str = "data", step: int = 0, optimizer: str = "adam") -> Resumable:
+def make(seed: int, *, fingerprint: str = "data", step: int = 0, optimizer: str = "adam") -> TrainingState:
     model = small_model(seed, dropout=0.3)
     built = build_optimizer(model, OptimizerConfig.model_validate({"name": optimizer}), precision="float32")
-    return Resumable(model, built, MovingAverage(model, 0.9), Progress(step=step), fingerprint)
+    return TrainingState(model, built, MovingAverage(model, 0.9), Progress(step=step), fingerprint)
 
 
-def train(resumable: Resumable, steps: int) -> None:
+def train(resumable: TrainingState, steps: int) -> None:
     """Steps that use everything a checkpoint must hold, and random numbers as the steps of training do."""
     for _ in range(steps):
         resumable.progress.step += 1
@@ -53,7 +53,7 @@ def train(resumable: Resumable, steps: int) -> None:
         resumable.average.update(dict(resumable.model.named_parameters()), resumable.progress.step)
 
 
-def assert_same(one: Resumable, other: Resumable) -> None:
+def assert_same(one: TrainingState, other: TrainingState) -> None:
     assert_same_weights(one.model, other.model)
     assert one.progress == other.progress
     assert one.average is not None
@@ -135,10 +135,10 @@ def test_every_field_of_the_progress_comes_back(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_an_average_serves_a_run_without_one(tmp_path: Path) -> None:
     one, other = make(1, step=3), make(2)
-    plain = Resumable(one.model, one.optimizer, None, one.progress, "data")
+    plain = TrainingState(one.model, one.optimizer, None, one.progress, "data")
     path = save_checkpoint(plain, tmp_path)
     assert not (path / "average.safetensors").exists()
-    load_checkpoint(path, Resumable(other.model, other.optimizer, None, other.progress, "data"))
+    load_checkpoint(path, TrainingState(other.model, other.optimizer, None, other.progress, "data"))
     assert_same_weights(other.model, one.model)
 
 
