@@ -237,13 +237,11 @@ def test_nothing_is_overwritten_unless_that_is_asked_for(run: Path, site: Path) 
     assert translate(run, site, "--overwrite").code == 0
     assert (out / "index.html").read_bytes() == GERMAN
     assert (out / "guide" / "own.html").read_bytes() == b"own"
-    (out / "_static/logo.png").write_bytes(b"changed")
     before = contents(out)
+    (out / "_static/logo.png").write_bytes(b"")
     assert_one_clear_line(translate(run, site), 1, "out: has translated documents")
     assert translate(run, site, "--resume").code == 0
     assert contents(out) == before
-    assert translate(run, site, "--overwrite").code == 0
-    assert (out / "_static/logo.png").read_bytes() == PICTURE
 
 
 @pytest.mark.parametrize("output", ["site", "site/out", "site/guide", "."])

@@ -234,11 +234,12 @@ def translate_folder(
     outcome = work_on_shards(job, files.documents, started, notify=job.notify, display=display)
     for name in files.others:
         try:
-            with target.locked(name):
-                if job.resume and target.has(name):
-                    continue
-                with (files.path / name).open("rb") as file, target.complete(name) as copy:
-                    shutil.copyfileobj(file, copy)
+            with (
+                target.locked(name),
+                (files.path / name).open("rb") as file,
+                target.complete(name) as copy,
+            ):
+                shutil.copyfileobj(file, copy)
         except (HeedfulError, OSError) as error:
             failed[name] = reason_of(error)
     target.delete_leftovers(files.others)

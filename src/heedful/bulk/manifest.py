@@ -77,7 +77,10 @@ class Manifest:
             content = file.read()
         try:
             match parse_json(content):
-                case {"format_version": 1, "settings": dict(settings), "parts": dict(parts)}:
+                case {"format_version": 1, "settings": dict(settings), "parts": dict(parts)} if all(
+                    isinstance(record, dict) and {"source", "output"} <= record.keys()
+                    for record in parts.values()
+                ):
                     return Done(settings, parts)
         except ValueError:
             pass

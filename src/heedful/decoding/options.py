@@ -147,7 +147,8 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
         shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
         return with_settings(SearchOptions, shared)
     except InputError as error:
-        raise OptionError(str(error)) from error
+        error.exit_code = OptionError.exit_code
+        raise
 
 
 def parse_strategy(text: str | Strategy) -> Strategy:

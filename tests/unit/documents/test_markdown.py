@@ -182,6 +182,12 @@ def test_what_only_looks_like_a_mark_stays(text: str, tmp_path: Path) -> None:
     assert translated(text, upper, tmp_path) == text
 
 
+@pytest.mark.parametrize("kept", [r"\(x+y\)", r"\(\alpha_1 (b*c*d)\)", "export const meta = {a: 'b'}"])
+def test_formulas_in_brackets_and_exports_stay(kept: str, tmp_path: Path) -> None:
+    text = f"{kept}\n" if kept.startswith("export") else f"A dog is {kept} big.\n"
+    assert kept in translated(text, upper, tmp_path)
+
+
 def test_a_title_of_a_container_is_a_text_of_its_own() -> None:
     assert seen(":::note[The house]\nThe dog.\n:::\n") == ["The house", "The dog."]
     assert seen('!!! note "The house"\n    The dog.\n') == ["The house", "The dog."]
