@@ -292,7 +292,7 @@ def test_texts_that_cannot_be_prepared_are_refused(folder: Path) -> None:
     assert_one_clear_line(heedful("prepare", "-o", folder / "out"), 2, "give --pairs, or --src and --tgt")
     assert_one_clear_line(prepare(folder, text=("--pairs", "")), 2, "--pairs: the path is empty")
     no_output = heedful("prepare", "--pairs", folder / "in", "-o", "")
-    assert_one_clear_line(no_output, 1, "'': the path is empty; give that of a directory")
+    assert_one_clear_line(no_output, 1, "'': the path is empty")
 
 
 def test_a_worker_of_ray_writes_the_same_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

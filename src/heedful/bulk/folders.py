@@ -185,7 +185,7 @@ def folder_at(url: str) -> Folder:
         InputError: nothing, or a URL of no file system.
     """
     if not url:
-        raise InputError(f"{url!r}: the path is empty; give that of a directory")
+        raise InputError(f"{url!r}: the path is empty; give a directory")
     if not _URL.match(url):
         return Folder(url, str(Path(url).absolute()))
     try:

@@ -105,7 +105,7 @@ def check_settings(where: str, before: Settings, now: Settings, *, remedy: str) 
     Args:
         where: the output, for the message.
         before: the settings that it was written with.
-        now: those of this run.
+        now: the settings of this run.
         remedy: what else to do than to give the same, for the message.
 
     Raises:

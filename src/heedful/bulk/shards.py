@@ -191,7 +191,7 @@ def start(
 ) -> tuple[Done, dict[str, int]]:
     """Return what is done of a job, and the sizes of the shards that are left.
 
-    A shard whose output is missing or has changed is left.
+    A shard is left if its output is missing or has changed.
 
     Args:
         job: what to do; the directory of its outputs is made.
@@ -251,7 +251,7 @@ def work_on_shards(
         display: of the progress.
 
     Raises:
-        RunError: other settings than those of the shards that are done.
+        RunError: the shards that are done have other settings.
         HeedfulError: what all shards need cannot be used.
     """
     done, left = started

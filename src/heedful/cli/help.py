@@ -21,7 +21,7 @@ _VALUES = {int: "N", float: "X", Path: "PATH", str: "TEXT"}  # placeholders of v
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help has options under the headings of their `rich_help_panel`, then examples."""
+    """A command with help by headings: each option stands under its `rich_help_panel`; then examples."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the command line; for an extra argument, suggest the option that takes it.

@@ -286,7 +286,7 @@ class Translator:
     ) -> list[ScoredText]:
         """Score given translations: the log-probability of each token, and of each text, and its score.
 
-        Scores equal those of a search with the same options: a forced token has log-probability 0, a
+        Scores are as in a search with the same options: a forced token has log-probability 0, a
         suppressed one -inf, and probabilities are renormalised if the options say so; see `score_outputs`.
         The tokenizer splits each text; if a search wrote it with other tokens, give the ids. Two empty texts
         score 0 and have no tokens; one empty text is scored normally. If a text is longer than

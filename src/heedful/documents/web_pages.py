@@ -20,7 +20,11 @@ _BUTTONS = frozenset(("button", "submit", "reset"))
 _PREVIEWS = frozenset({
     "description", "og:title", "og:description", "og:image:alt", "twitter:title", "twitter:description",
 })  # fmt: skip
-_ATTRIBUTE = re.compile(r"""\s(?P<name>[\w:-]++)\s*+=\s*+(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)')""")
+_ATTRIBUTE = re.compile(
+    r"""\s(?P<name>[\w:-]++)\s*+=\s*+
+    (?: "(?P<double>[^"]*+)" | '(?P<single>[^']*+)' | (?P<bare>[^\s"'=<>`]++) )""",
+    re.VERBOSE,
+)
 _RIGHT_TO_LEFT = frozenset({
     "ar", "arc", "ckb", "dv", "fa", "he", "iw", "ks", "nqo", "ps", "sd", "syr", "ug", "ur", "yi",
 })  # fmt: skip
@@ -60,7 +64,7 @@ class _Tags:
         for each in matches:
             new = self._new_value(token.name, each["name"].lower(), values, each)
             if new is not None:
-                start, end = each.span("double" if each["double"] is not None else "single")
+                start, end = each.span(each.lastgroup or 0)
                 parts += [raw[at:start], new]
                 at = end
         raw = "".join([*parts, raw[at:]])
@@ -79,8 +83,8 @@ class _Tags:
         is_preview = name == "content" and tag == "meta" and kind.lower() in _PREVIEWS
         if not (name in _SHOWN or is_button or is_preview):
             return None
-        raw = match["double"] if match["double"] is not None else match["single"]
-        return self._units.plain(value, raw, partial(html.escape, quote=True))
+        escape = _quoted if match.lastgroup == "bare" else partial(html.escape, quote=True)
+        return self._units.plain(value, match[match.lastgroup or 0], escape)
 
     def _with_direction(self, raw: str, values: Mapping[str, str]) -> str:
         """Return the first tag of a page with the direction of the language, if that is another."""
@@ -88,13 +92,16 @@ class _Tags:
             return raw
         direction = "rtl" if _primary(self._language) in _RIGHT_TO_LEFT else "ltr"
         if "dir" in values:
-            return re.sub(r"""(\sdir\s*=\s*["'])\w+""", rf"\g<1>{direction}", raw, flags=re.IGNORECASE)
+            return re.sub(r"""(\sdir\s*=\s*["']?)\w+""", rf"\g<1>{direction}", raw, flags=re.IGNORECASE)
         return raw if direction == "ltr" else re.sub(r"^<\w+", r'\g<0> dir="rtl"', raw)
 
 
+def _quoted(value: str) -> str:
+    return f'"{html.escape(value, quote=True)}"'
+
+
 def _value(attribute: re.Match[str]) -> str:
-    raw = attribute["double"] if attribute["double"] is not None else attribute["single"]
-    return html.unescape(raw)
+    return html.unescape(attribute[attribute.lastgroup or 0])
 
 
 def _primary(language: str) -> str:
