@@ -160,7 +160,7 @@ def _values(entry: dict[str, Any]) -> str:
     if "$ref" in entry:
         return "tables"
     if entry["type"] == "array":
-        return f"list of {_values(entry['items'])}"
+        return f"list of {_values(entry.get('items') or entry['prefixItems'][0])}"
     return JSON_TYPES[entry["type"]] + _range(entry)
 
 

@@ -3,6 +3,7 @@
 B, H, T, S = 2, 3, 5, 7 and other primes for the rest, with d_k, d_v and d_model / h all different.
 """
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tolerances import FLOAT32, FLOAT64, assert_close, largest
 from torch import Tensor, nn
 
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 
@@ -101,7 +102,10 @@ def test_an_encoder_layer_equals_its_formula(norm_first: bool, activation: str) 
     feed_forward = FeedForward(D, F, activation=activation)
     layer = perturbed(
         EncoderLayer(
-            attention(), feed_forward, norm=lambda: nn.LayerNorm(D, 0.01), dropout=0.0, norm_first=norm_first
+            attention(),
+            feed_forward,
+            norm=lambda: nn.LayerNorm(D, 0.01),
+            residual=partial(Residual, 0.0, norm_first=norm_first),
         )
     )
     x, coefficients = random(B, S, D), torch.randn(B, S, D, dtype=torch.float64)
@@ -123,7 +127,11 @@ def test_an_encoder_layer_equals_its_formula(norm_first: bool, activation: str) 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_a_decoder_layer_equals_its_formula(norm_first: bool) -> None:
     parts = attention(), attention(d_k=2, d_v=5), FeedForward(D, F)
-    layer = perturbed(DecoderLayer(*parts, norm=lambda: nn.LayerNorm(D), dropout=0.0, norm_first=norm_first))
+    layer = perturbed(
+        DecoderLayer(
+            *parts, norm=lambda: nn.LayerNorm(D), residual=partial(Residual, 0.0, norm_first=norm_first)
+        )
+    )
     x, memory, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
     found = layer(x, memory, MEMORY_MASK)
     (found * coefficients).sum().backward()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding, Residual
 from heedful.model.positions import SinusoidalPositions, sinusoids
 from heedful.model.transformer import Decoder, Encoder, Transformer
 from heedful.settings.model import ModelConfig
@@ -30,12 +30,18 @@ def inputs() -> tuple[Tensor, Tensor]:
 def built_by_hand() -> Transformer:
     tokens, norm = nn.Embedding(V, D), partial(nn.LayerNorm, D)
     encoder_layers = [
-        EncoderLayer(MultiHeadAttention(D, H), FeedForward(D, D_FF), norm=norm, dropout=0.1)
+        EncoderLayer(
+            MultiHeadAttention(D, H), FeedForward(D, D_FF), norm=norm, residual=partial(Residual, 0.1)
+        )
         for _ in range(LAYERS)
     ]
     decoder_layers = [
         DecoderLayer(
-            MultiHeadAttention(D, H), MultiHeadAttention(D, H), FeedForward(D, D_FF), norm=norm, dropout=0.1
+            MultiHeadAttention(D, H),
+            MultiHeadAttention(D, H),
+            FeedForward(D, D_FF),
+            norm=norm,
+            residual=partial(Residual, 0.1),
         )
         for _ in range(LAYERS)
     ]

@@ -4,6 +4,7 @@ torch has d_k = d_v = d_model / h only; other sizes are compared with loops in t
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tolerances import FLOAT64, assert_close, largest
 from torch import Tensor, nn
 
 from heedful.model.attention import MultiHeadAttention, attention_weights, causal_mask
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 
@@ -147,7 +148,7 @@ def test_multi_head_attention_equals_torchs(causal: bool) -> None:
 def test_an_encoder_layer_equals_torchs(norm_first: bool, activation: str) -> None:
     ours = EncoderLayer(
         MultiHeadAttention(D, H), FeedForward(D, D_FF, activation=activation),
-        norm=lambda: nn.LayerNorm(D, 0.01), dropout=0.0, norm_first=norm_first,
+        norm=lambda: nn.LayerNorm(D, 0.01), residual=partial(Residual, 0.0, norm_first=norm_first),
     )  # fmt: skip
     theirs = nn.TransformerEncoderLayer(
         D, H, D_FF, dropout=0.0, activation=activation, layer_norm_eps=0.01, batch_first=True,
@@ -166,7 +167,9 @@ def test_an_encoder_layer_equals_torchs(norm_first: bool, activation: str) -> No
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_a_decoder_layer_equals_torchs(norm_first: bool) -> None:
     parts = MultiHeadAttention(D, H), MultiHeadAttention(D, H), FeedForward(D, D_FF)
-    ours = DecoderLayer(*parts, norm=lambda: nn.LayerNorm(D), dropout=0.0, norm_first=norm_first)
+    ours = DecoderLayer(
+        *parts, norm=lambda: nn.LayerNorm(D), residual=partial(Residual, 0.0, norm_first=norm_first)
+    )
     theirs = nn.TransformerDecoderLayer(D, H, D_FF, dropout=0.0, batch_first=True, norm_first=norm_first)
     copy_weights(ours, theirs)
     x, their_x = twins(B, T, D)

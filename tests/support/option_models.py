@@ -23,6 +23,14 @@ LLAMA = PLAIN_LINEAR | {
     "positions": "rotary", "norm": "pre", "norm_kind": "rms", "gated": True, "activation": "swish",
     "num_kv_heads": 2, "d_k": 6, "d_v": 6, "scale_embeddings": False,
 }  # fmt: skip
+T5GEMMA = LLAMA | {
+    "norm": "both", "activation": "gelu_tanh", "attention_cap": 3.0, "output_cap": 2.0,
+    "full_attention_every": 2, "encoder_window": (5, 4), "decoder_window": 4,
+}  # fmt: skip
+T5GEMMA2 = T5GEMMA | {
+    "attention_cap": None, "output_cap": None, "query_norm": True, "decoder_unit": "merged",
+    "rotary_base": 1e6, "rotary_scale": 8.0, "rotary_window_base": 1e4,
+}  # fmt: skip
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "concatenated": {"positions": "concatenated"},
@@ -48,7 +56,8 @@ PAPERS: dict[str, dict[str, Any]] = {
     "paper": {}, "pre-norm": {"norm": "pre"}, "learned": {"positions": "learned"},
     "uneven": {"d_k": 6, "d_v": 3},
 }  # fmt: skip
-EVERY = PAPERS | OPTIONS
+GEMMA = {"t5gemma": T5GEMMA, "t5gemma2": T5GEMMA2}  # which only torch computes
+EVERY = PAPERS | OPTIONS | GEMMA
 
 
 def option_config(**changes: Any) -> ModelConfig:  # noqa: ANN401

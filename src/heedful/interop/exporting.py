@@ -10,17 +10,25 @@ from heedful.ops.changes import changed_parts, in_words
 from heedful.settings.model import ModelConfig
 from heedful.storage.description import CARD_FILE
 
+_USUAL = {
+    "decoder_unit": "attention", "query_norm": False, "attention_cap": None, "output_cap": None,
+    "rotary_base": 10_000.0, "rotary_scale": 1.0, "full_attention_every": 1,
+}  # fmt: skip
 
-def refuse_recurrent(config: ModelConfig, system: str) -> None:
-    """Refuse a decoder with recurrent units, which other systems have no layers for.
+
+def refuse_variants(config: ModelConfig, system: str) -> None:
+    """Refuse settings that other systems cannot compute.
 
     Raises:
-        InteropError: the model has one.
+        InteropError: the model has one; it is named.
     """
-    if config.decoder_unit != "attention":
+    unusual = ["norm"] if config.norm == "both" else []
+    unusual += [key for key, value in _USUAL.items() if getattr(config, key) != value]
+    if unusual:
+        value = getattr(config, unusual[0])
+        shown = f'"{value}"' if isinstance(value, str) else value
         raise InteropError(
-            f'--to {system}: model.decoder_unit="{config.decoder_unit}" is not supported there; only models '
-            "whose decoder has self-attention can be exported"
+            f"--to {system}: model.{unusual[0]}={shown} is not supported there; translate with heedful"
         )
 
 

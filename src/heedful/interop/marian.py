@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
-from heedful.interop.exporting import refuse_changed, refuse_recurrent, write_readme
+from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
 from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import (
     inexact_settings,
@@ -177,7 +177,7 @@ def refuse_what_marian_lacks(config: ModelConfig) -> None:
     Raises:
         InteropError: it does not support a setting.
     """
-    refuse_recurrent(config, "marian")
+    refuse_variants(config, "marian")
     size = config.d_model // config.num_heads
     unsupported = {
         f'model.norm="{config.norm}"': config.norm != "post",

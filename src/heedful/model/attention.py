@@ -37,7 +37,12 @@ def causal_mask(length: int, *, past: int = 0, device: torch.device | None = Non
 
 
 def attention_weights(
-    queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None, bias: Tensor | None = None
+    queries_BHTK: Tensor,
+    keys_BHSK: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None = None,
+    *,
+    cap: float | None = None,
 ) -> Tensor:
     """Return softmax(Q Kᵀ / sqrt(d_k)), with zero weight where the mask is False (3.2.1).
 
@@ -48,6 +53,7 @@ def attention_weights(
         keys_BHSK: (B, H, S, d_k).
         mask: bool, True = may attend, broadcastable to (B, H, T, S); None allows everything.
         bias: added to the scaled scores, broadcastable to the same; not in the paper.
+        cap: turns a scaled score s into cap * tanh(s / cap); not in the paper. None: leaves it.
 
     Returns:
         Weights (B, H, T, S); the softmax is computed in float32 at least.
@@ -56,6 +62,8 @@ def attention_weights(
     at_least_float32 = torch.promote_types(dtype, torch.float32)
     scores_BHTS = (queries_BHTK @ keys_BHSK.transpose(-2, -1)).to(at_least_float32)
     scores_BHTS = scores_BHTS / math.sqrt(queries_BHTK.shape[-1])
+    if cap is not None:
+        scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
     if bias is not None:
         scores_BHTS = scores_BHTS + bias
     if mask is None:
@@ -92,9 +100,15 @@ class ScaledDotProductAttention(nn.Module):
         length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
         if causal and length > 1:  # the last position alone sees all keys
             mask = causal_mask(length, past=num_keys - length, device=queries_BHTK.device)
-        weights_BHTS = attention_weights(queries_BHTK, keys_BHSK, mask, bias)
+        weights_BHTS = self.weights(queries_BHTK, keys_BHSK, mask, bias)
         heads_BHTV: Tensor = self.dropout(weights_BHTS) @ values_BHSV
         return heads_BHTV
+
+    def weights(
+        self, queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        """Return `attention_weights`, (B, H, T, S)."""
+        return attention_weights(queries_BHTK, keys_BHSK, mask, bias)
 
 
 class MultiHeadAttention(nn.Module):
@@ -155,22 +169,38 @@ class MultiHeadAttention(nn.Module):
         else:
             keys_BHSK, values_BHSV = cache.update(self.keys_and_values, context)
             mask = mask if cache.mask is None else cache.mask
-        queries_BHTK = self.positions.rotate(self._split_heads(self.query(x), self.num_heads), start)
-        if self.num_kv_heads < self.num_heads:  # each group of queries shares a head of keys and values
-            keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-            values_BHSV = values_BHSV.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-        bias = self.positions.bias(start, x.shape[1], keys_BHSK.shape[2], queries_BHTK)
-        heads_BHTV = self.attention(queries_BHTK, keys_BHSK, values_BHSV, mask, causal=causal, bias=bias)
-        return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        bias = self.positions.bias(start, x.shape[1], keys_BHSK.shape[2], keys_BHSK)
+        return self.attend(self.queries(x, start), keys_BHSK, values_BHSV, mask, causal=causal, bias=bias)
+
+    def queries(self, x: Tensor, start: int = 0) -> Tensor:
+        """Project (B, T, D), from position `start` on, to (B, H, T, d_k)."""
+        return self.positions.rotate(self.split_heads(self.query(x), self.num_heads), start)
 
     def keys_and_values(self, context: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
         """Project (B, S, D), from position `start` on, to (B, H, S, d_k) and (B, H, S, d_v)."""
-        keys_BHSK = self._split_heads(self.key(context), self.num_kv_heads)
-        values_BHSV = self._split_heads(self.value(context), self.num_kv_heads)
+        keys_BHSK = self.split_heads(self.key(context), self.num_kv_heads)
+        values_BHSV = self.split_heads(self.value(context), self.num_kv_heads)
         return self.positions.rotate(keys_BHSK, start), values_BHSV
 
+    def attend(
+        self,
+        queries_BHTK: Tensor,
+        keys_BHSK: Tensor,
+        values_BHSV: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """Return Concat(head_1, ..., head_h) W_O, (B, T, D)."""
+        if self.num_kv_heads < self.num_heads:  # each group of queries shares a head of keys and values
+            keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+            values_BHSV = values_BHSV.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        heads_BHTV = self.attention(queries_BHTK, keys_BHSK, values_BHSV, mask, causal=causal, bias=bias)
+        return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
     @staticmethod
-    def _split_heads(x: Tensor, num_heads: int) -> Tensor:
+    def split_heads(x: Tensor, num_heads: int) -> Tensor:
         """Reshape (B, L, H * K) to (B, H, L, K)."""
         rows, length, width = x.shape
         return x.view(rows, length, num_heads, width // num_heads).transpose(1, 2)

@@ -109,11 +109,10 @@ class EncoderLayer(nn.Module):
         feed_forward: FeedForward,
         *,
         norm: Callable[[], nn.Module],
-        dropout: float,
-        norm_first: bool = False,
+        residual: Callable[[], Residual],
     ) -> None:
         super().__init__()
-        self.residual = Residual(dropout, norm_first=norm_first)
+        self.residual = residual()
         self.self_attention = self_attention
         self.self_attention_norm = norm()
         self.feed_forward = feed_forward
@@ -138,11 +137,10 @@ class DecoderLayer(nn.Module):
         feed_forward: FeedForward,
         *,
         norm: Callable[[], nn.Module],
-        dropout: float,
-        norm_first: bool = False,
+        residual: Callable[[], Residual],
     ) -> None:
         super().__init__()
-        self.residual = Residual(dropout, norm_first=norm_first)
+        self.residual = residual()
         self.self_attention = self_attention
         self.self_attention_norm = norm()
         self.cross_attention = cross_attention

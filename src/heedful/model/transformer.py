@@ -17,7 +17,7 @@ from heedful.model.attention import (
     MultiHeadAttention,
     padding_mask,
 )
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding, Residual
 from heedful.model.positions import (
     AttentionPositions,
     LearnedPositions,
@@ -28,10 +28,16 @@ from heedful.model.positions import (
 from heedful.model.variants import (
     SSRU,
     BucketedBiases,
+    CappedAttention,
+    CappedLinear,
     GatedFeedForward,
     LinearBiases,
+    MergedDecoderLayer,
+    NormalisedAttention,
+    NormPair,
     OffsetSinusoids,
     RotaryPositions,
+    SandwichResidual,
     concatenated_sinusoids,
 )
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
@@ -135,7 +141,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(
             _input_embedding(config, "decoder", tgt_tokens), _decoder_layers(config), _final_norm(config)
         )
-        self.output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
+        self.output = _output(config)
         if config.tied in SHARED_OUTPUT:
             self.output.weight = tgt_tokens.weight  # 3.4
         self.config = config
@@ -288,30 +294,45 @@ def check_vocabulary(name: str, ids: Tensor, size: int) -> None:
         raise InputError(f"{name} has the id {outside[0]:,}: the vocabulary has ids 0 to {size - 1:,}")
 
 
+def _output(config: ModelConfig) -> nn.Linear:
+    sizes, bias = (config.d_model, config.tgt_vocab_size), config.output_bias
+    if config.output_cap is None:
+        return nn.Linear(*sizes, bias=bias)
+    return CappedLinear(*sizes, bias=bias, cap=config.output_cap)
+
+
 def _encoder_layers(config: ModelConfig) -> list[EncoderLayer]:
-    each = _positions_of_layers(config, config.num_encoder_layers, bidirectional=True)
     return [
         EncoderLayer(
             _attention(config, positions),
             _feed_forward(config),
-            norm=partial(_norm, config),
-            dropout=config.dropout,
-            norm_first=config.norm == "pre",
+            norm=_sublayer_norm(config),
+            residual=partial(_residual, config),
         )
-        for positions in each
+        for positions in _positions_of_layers(config, "encoder")
     ]
 
 
-def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
-    each = _positions_of_layers(config, config.num_decoder_layers, bidirectional=False)
+def _decoder_layers(config: ModelConfig) -> list[nn.Module]:
+    each = _positions_of_layers(config, "decoder")
+    common: Any = {"norm": _sublayer_norm(config)}
+    if config.decoder_unit == "merged":
+        return [
+            MergedDecoderLayer(
+                _attention(config, positions),
+                _feed_forward(config),
+                residual=partial(_residual, config),
+                **common,
+            )
+            for positions in each
+        ]
     return [
         DecoderLayer(
             SSRU(config.d_model) if config.decoder_unit == "ssru" else _attention(config, positions),
             _attention(config, AttentionPositions()),  # distances to the source mean nothing
             _feed_forward(config),
-            norm=partial(_norm, config),
-            dropout=config.dropout,
-            norm_first=config.norm == "pre",
+            residual=partial(_residual, config),
+            **common,
         )
         for positions in each
     ]
@@ -335,35 +356,51 @@ def _input_embedding(config: ModelConfig, stack: str, tokens: nn.Embedding) -> I
     )
 
 
-def _positions_of_layers(config: ModelConfig, depth: int, *, bidirectional: bool) -> list[AttentionPositions]:
+def _positions_of_layers(config: ModelConfig, stack: str) -> list[AttentionPositions]:
     """Return the positions of each layer's self-attention: one for all of them, as in T5, or one each."""
-    if config.relative_per_layer:
-        return [_attention_positions(config, bidirectional=bidirectional) for _ in range(depth)]
-    return [_attention_positions(config, bidirectional=bidirectional)] * depth
-
-
-def _attention_positions(config: ModelConfig, *, bidirectional: bool) -> AttentionPositions:
+    depth = getattr(config, f"num_{stack}_layers")
     if config.positions == "rotary":
-        return RotaryPositions()
+        every = config.full_attention_every
+        return [_rotary(config, stack, local=bool((i + 1) % every)) for i in range(depth)]
+    if config.relative_per_layer:
+        return [_attention_positions(config, stack) for _ in range(depth)]
+    return [_attention_positions(config, stack)] * depth
+
+
+def _rotary(config: ModelConfig, stack: str, *, local: bool) -> RotaryPositions:
+    """Return rotary positions, of a layer that sees a window or the whole sequence."""
+    if not local:
+        return RotaryPositions(base=config.rotary_base, scale=config.rotary_scale)
+    window = config.encoder_window
+    if stack == "decoder":
+        window = None if config.decoder_window is None else (config.decoder_window, 0)
+    return RotaryPositions(base=config.rotary_window_base or config.rotary_base, window=window)
+
+
+def _attention_positions(config: ModelConfig, stack: str) -> AttentionPositions:
     if config.positions == "alibi":
         return LinearBiases(config.num_heads)
     if config.positions == "relative":
         buckets, reach = config.relative_buckets, config.relative_max_distance
         return BucketedBiases(
-            config.num_heads, num_buckets=buckets, max_distance=reach, bidirectional=bidirectional
+            config.num_heads, num_buckets=buckets, max_distance=reach, bidirectional=stack == "encoder"
         )
     kind = _class_of(config, "positions", AttentionPositions)
     if kind is AttentionPositions or not issubclass(kind, AttentionPositions):
         return AttentionPositions()
-    made: AttentionPositions = _made(config, "positions", kind, config.num_heads, bidirectional=bidirectional)
+    made: AttentionPositions = _made(
+        config, "positions", kind, config.num_heads, bidirectional=stack == "encoder"
+    )
     return made
 
 
 def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadAttention:
+    own: type[MultiHeadAttention] = NormalisedAttention if config.query_norm else MultiHeadAttention
+    eps = {"eps": config.layer_norm_eps} if config.query_norm else {}
     made: MultiHeadAttention = _made(
         config,
         "attention",
-        MultiHeadAttention,
+        own,
         config.d_model,
         config.num_heads,
         d_k=config.d_k,
@@ -372,7 +409,10 @@ def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadA
         positions=positions,
         dropout=config.attention_dropout,
         bias=config.attention_bias,
+        **eps,
     )
+    if config.attention_cap is not None:
+        made.attention = CappedAttention(config.attention_dropout, config.attention_cap)
     return made
 
 
@@ -393,6 +433,16 @@ def _feed_forward(config: ModelConfig) -> FeedForward:
         bias=config.feed_forward_bias,
     )
     return made
+
+
+def _residual(config: ModelConfig) -> Residual:
+    kind = SandwichResidual if config.norm == "both" else Residual
+    return kind(config.dropout, norm_first=config.norm == "pre")
+
+
+def _sublayer_norm(config: ModelConfig) -> Callable[[], nn.Module]:
+    norm = partial(_norm, config)
+    return partial(NormPair, norm) if config.norm == "both" else norm
 
 
 def _norm(config: ModelConfig) -> nn.Module:
@@ -431,7 +481,7 @@ def _try_parts(model: Transformer) -> None:
         "model.positions": lambda: attention() + model.encoder.embedding.positions(0, 3),
         "model.feed_forward": lambda: layer.feed_forward(x),
         "model.activation": lambda: part(model.config.activation, "model.activation")(x),
-        "model.norm_kind": lambda: layer.self_attention_norm(x),
+        "model.norm_kind": lambda: _norm(model.config).to(x)(x),
     }
     for key, reference in model.config.plugged.items():
         try:
@@ -461,8 +511,8 @@ def _class_of(config: ModelConfig, name: str, own: type[nn.Module]) -> type[nn.M
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:
-    """Return the norm after a stack: post-norm layers end in a norm of their own, pre-norm ones need one."""
-    return _norm(config) if config.norm == "pre" or config.final_norm else nn.Identity()
+    """Return the norm after a stack: post-norm layers end in a norm of their own, others need one."""
+    return _norm(config) if config.norm != "post" or config.final_norm else nn.Identity()
 
 
 def _initialise(module: nn.Module) -> None:

@@ -1,18 +1,28 @@
 """Departures from the paper: other orders of its sinusoids, relative positions, gated feed-forward, SSRU.
 
 Relative positions are seen by self-attention: rotary (RoPE), ALiBi, and T5's buckets. The paper adds absolute
-positions to the input instead (3.5).
+positions to the input instead (3.5). Those of the Gemma family: windows, capped scores and logits, norms of
+queries and keys, two norms for each sub-layer, and one attention over source and target.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.model.attention import KeyValueCache
-from heedful.model.layers import Activation, FeedForward
+from heedful.model.attention import (
+    KeyValueCache,
+    LayerCache,
+    MultiHeadAttention,
+    ScaledDotProductAttention,
+    attention_weights,
+    causal_mask,
+)
+from heedful.model.layers import Activation, EncoderLayer, FeedForward, Residual
 from heedful.model.positions import AttentionPositions, sinusoids
 
 
@@ -53,9 +63,16 @@ class OffsetSinusoids:
 class RotaryPositions(AttentionPositions):
     """RoPE (Su et al., 2021): pairs of dimensions are rotated by an angle proportional to the position.
 
-    The pair (i, i + d_k / 2) is rotated by position / 10000^(2i / d_k), so the product of a query and a key
-    depends on their distance.
+    The pair (i, i + d_k / 2) is rotated by position / base^(2i / d_k), so the product of a query and a key
+    depends on their distance. For longer sequences, positions may be divided by `scale` (Chen et al., 2023).
+    With a window (before, after), a query sees only that many keys on each side (Beltagy et al., 2020).
     """
+
+    def __init__(
+        self, *, base: float = 10_000, scale: float = 1.0, window: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__()
+        self.base, self.scale, self.window = base, scale, window
 
     @override
     def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
@@ -63,10 +80,21 @@ class RotaryPositions(AttentionPositions):
         length, d_k = heads_BHLK.shape[-2:]
         positions = torch.arange(start, start + length, dtype=torch.float64, device=heads_BHLK.device)
         pairs = torch.arange(0, d_k, 2, dtype=torch.float64, device=heads_BHLK.device)
-        angles_LK = positions[:, None] / 10_000 ** (pairs / d_k)
+        angles_LK = positions[:, None] / self.scale / self.base ** (pairs / d_k)
         cos_LK, sin_LK = angles_LK.cos().type_as(heads_BHLK), angles_LK.sin().type_as(heads_BHLK)
         first, second = heads_BHLK.chunk(2, dim=-1)
         return torch.cat([first * cos_LK - second * sin_LK, second * cos_LK + first * sin_LK], dim=-1)
+
+    @override
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor | None:
+        if self.window is None or num_keys <= min(self.window) + 1:
+            return None
+        before, after = self.window
+        distances_TS = relative_distances(start, num_queries, num_keys, like.device)
+        outside_TS = (distances_TS < -before) | (distances_TS > after)
+        return torch.zeros_like(outside_TS, dtype=like.dtype).masked_fill_(
+            outside_TS, torch.finfo(like.dtype).min
+        )
 
 
 class LinearBiases(AttentionPositions):
@@ -137,6 +165,116 @@ def alibi_slopes(num_heads: int) -> list[float]:
     slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
     return slopes + between[: num_heads - power]
+
+
+class CappedAttention(ScaledDotProductAttention):
+    """Attention with scores between -cap and cap (Gemma 2; see `attention_weights`)."""
+
+    def __init__(self, dropout: float, cap: float) -> None:
+        super().__init__(dropout)
+        self.cap = cap
+
+    @override
+    def weights(
+        self, queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        return attention_weights(queries_BHTK, keys_BHSK, mask, bias, cap=self.cap)
+
+
+class CappedLinear(nn.Linear):
+    """A linear layer with outputs y between -cap and cap: cap * tanh(y / cap) (Bello et al., 2016)."""
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool, cap: float) -> None:
+        super().__init__(in_features, out_features, bias=bias)
+        self.cap = cap
+
+    @override
+    def forward(self, input: Tensor) -> Tensor:
+        return self.cap * torch.tanh(super().forward(input) / self.cap)
+
+
+class NormalisedAttention(MultiHeadAttention):
+    """Multi-head attention with an RMSNorm over each head's query and key (Henry et al., 2020)."""
+
+    def __init__(self, d_model: int, num_heads: int, *, eps: float = 1e-6, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(d_model, num_heads, **settings)
+        d_k = self.query.out_features // num_heads
+        self.query_norm, self.key_norm = nn.RMSNorm(d_k, eps), nn.RMSNorm(d_k, eps)
+
+    @override
+    def queries(self, x: Tensor, start: int = 0) -> Tensor:
+        heads_BHTK = self.split_heads(self.query(x), self.num_heads)
+        return self.positions.rotate(self._normalised(heads_BHTK, self.query_norm), start)
+
+    @override
+    def keys_and_values(self, context: Tensor, start: int | None = 0) -> tuple[Tensor, Tensor]:
+        """As `MultiHeadAttention`'s; `start` None: the keys have no positions."""
+        keys_BHSK, values_BHSV = (
+            self.split_heads(project(context), self.num_kv_heads) for project in (self.key, self.value)
+        )
+        keys_BHSK = self._normalised(keys_BHSK, self.key_norm)
+        return keys_BHSK if start is None else self.positions.rotate(keys_BHSK, start), values_BHSV
+
+    @staticmethod
+    def _normalised(heads_BHLK: Tensor, norm: nn.RMSNorm) -> Tensor:
+        """Return normalised heads, of their own type, computed in the norm's: float32 under autocast."""
+        return norm(heads_BHLK.type_as(norm.weight)).type_as(heads_BHLK)  # type: ignore[no-any-return]
+
+
+class MergedDecoderLayer(EncoderLayer):
+    """One attention over the source and the target so far, then feed-forward (T5Gemma 2).
+
+    Keys of the source, which come first, have no positions, and no window hides them.
+    """
+
+    self_attention: NormalisedAttention
+
+    @property
+    def cross_attention(self) -> NormalisedAttention:
+        """The attention whose first S weights are on the source."""
+        return self.self_attention
+
+    @override
+    def forward(  # type: ignore[override]
+        self, x: Tensor, memory: Tensor, memory_mask: Tensor, cache: LayerCache | None = None
+    ) -> Tensor:
+        """Transform target states: (B, T, D) to (B, T, D); the arguments are as for `DecoderLayer`."""
+        x = self.residual(x, lambda x: self._attend(x, memory, memory_mask, cache), self.self_attention_norm)
+        return self.residual(x, self.feed_forward, self.feed_forward_norm)  # type: ignore[no-any-return]
+
+    def _attend(self, x: Tensor, memory: Tensor, memory_mask: Tensor, cache: LayerCache | None) -> Tensor:
+        attention, start = self.self_attention, 0
+        if cache is None:
+            source, target = attention.keys_and_values(memory, None), attention.keys_and_values(x)
+        else:
+            start = cache.target.length
+            source = cache.memory.update(lambda states, _: attention.keys_and_values(states, None), memory)
+            target = cache.target.update(attention.keys_and_values, x)
+        keys_BHSK, values_BHSV = (torch.cat(each, dim=2) for each in zip(source, target, strict=True))
+        length, num_targets = x.shape[1], target[0].shape[2]
+        past = causal_mask(length, past=start, device=x.device)
+        mask = torch.cat([memory_mask.expand(-1, -1, length, -1), past.expand(len(x), -1, -1, -1)], dim=-1)
+        bias = attention.positions.bias(start, length, num_targets, keys_BHSK)
+        if bias is not None:
+            bias = nn.functional.pad(bias, (memory.shape[1], 0))
+        return attention.attend(attention.queries(x, start), keys_BHSK, values_BHSV, mask, bias=bias)
+
+
+class NormPair(nn.Module):
+    """The norms before and after one sub-layer."""
+
+    def __init__(self, norm: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.before, self.after = norm(), norm()
+
+
+class SandwichResidual(Residual):
+    """x + Dropout(Norm(Sublayer(Norm(x)))), with two norms for each sub-layer (Ding et al., 2021)."""
+
+    @override
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
+        """The norm is a `NormPair`."""
+        return x + self.dropout(norm.after(sublayer(norm.before(x)).type_as(x)))  # type: ignore[no-any-return, operator]
 
 
 class GatedFeedForward(FeedForward):

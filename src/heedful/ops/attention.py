@@ -109,7 +109,7 @@ def has_plain_self_attention(part: nn.Module) -> bool:
     if patched_functions() or is_changed(part):
         return False
     return all(
-        isinstance(layer.self_attention, MultiHeadAttention)
+        is_exactly(layer.self_attention, MultiHeadAttention)
         and type(layer.self_attention.positions) is AttentionPositions
         for layer in part.modules()
         if isinstance(layer, EncoderLayer | DecoderLayer)

@@ -13,6 +13,10 @@ SINUSOID_OFFSETS = {"marian": 0, "opennmt-tf": 1, "fairseq": 2}
 SHARED_EMBEDDINGS, SHARED_OUTPUT = ("all", "embeddings"), ("all", "target")
 
 
+Cap = Annotated[float, Field(gt=0.0, le=1e6)]
+RotaryBase = Annotated[float, Field(ge=1.0, le=1e9)]
+
+
 def check_id(key: str, value: int | None, text: str, vocab_size: int) -> None:
     """Refuse an id outside of a vocabulary, if its size is known."""
     if value is not None and 0 < vocab_size <= value:
@@ -39,6 +43,18 @@ class ModelConfig(Section):
         description="Heads of keys and values that query heads share (grouped-query attention, not in the "
         "paper); none: one for each query head.",
     )
+    query_norm: bool = Field(
+        default=False,
+        description="Normalise each head's queries and keys by an RMSNorm (QK-norm, not in the paper).",
+    )
+    attention_cap: Cap | None = Field(
+        None,
+        description="Keep scores of attention between -cap and cap: cap * tanh(s / cap) (not in the paper); "
+        "none: no limit.",
+    )
+    output_cap: Cap | None = Field(
+        None, description="The same for the logits of the pre-softmax transformation (not in the paper)."
+    )
     attention: PartName | None = Field(
         None,
         description="Class of a plugin instead of multi-head attention (3.2.2), such as mine:Linear; none: "
@@ -47,10 +63,11 @@ class ModelConfig(Section):
     d_ff: Width = Field(2048, description="Size of the feed-forward network's inner layer (3.3).")
     num_encoder_layers: Depth = Field(6, description="Layers of the encoder (3.1).")
     num_decoder_layers: Depth = Field(6, description="Layers of the decoder (3.1).")
-    decoder_unit: Literal["attention", "ssru"] = Field(
+    decoder_unit: Literal["attention", "ssru", "merged"] = Field(
         "attention",
-        description="How the decoder sees its earlier outputs: self-attention (3.1), or a simpler simple "
-        "recurrent unit (ssru, as in Marian's students): its cost does not grow with the length.",
+        description="How the decoder sees its earlier outputs: self-attention (3.1), a simpler simple "
+        "recurrent unit (ssru, as in Marian's students): its cost does not grow with the length; or merged, "
+        "one attention over the source and the earlier outputs (T5Gemma 2), with query_norm.",
     )
     dropout: Probability = Field(
         0.1, description="Dropout on each sub-layer's output and on the embedded input (5.4)."
@@ -73,10 +90,10 @@ class ModelConfig(Section):
     gated: bool = Field(
         default=False, description="Add a gate to the feed-forward layer (GLU, not in the paper)."
     )
-    norm: Literal["post", "pre"] = Field(
+    norm: Literal["post", "pre", "both"] = Field(
         "post",
-        description="Layer normalisation after each residual connection (post, 3.1), or before each "
-        "sub-layer and at the end of each stack (pre).",
+        description="Layer normalisation after each residual connection (post, 3.1), before each sub-layer "
+        "and at the end of each stack (pre), or before and after each sub-layer and at the end (both).",
     )
     norm_kind: Literal["layer", "rms"] | PartName = Field(
         "layer",
@@ -118,6 +135,24 @@ class ModelConfig(Section):
         default=False,
         description="Give each layer its own relative biases (UMT5); otherwise the layers of a stack share "
         "them (T5).",
+    )
+    rotary_base: RotaryBase = Field(10_000.0, description="Base of the angles of rotary positions.")
+    rotary_scale: RotaryBase = Field(
+        1.0, description="Rotary positions are divided by this, for sequences longer than the trained ones."
+    )
+    full_attention_every: Depth = Field(
+        1,
+        description="With rotary positions, each N-th layer's self-attention sees the whole sequence, and "
+        "the other layers a window; 1: all see the whole.",
+    )
+    encoder_window: tuple[Count, Count] | None = Field(
+        None, description="Tokens before and after its own that a windowed encoder layer attends to."
+    )
+    decoder_window: Count | None = Field(
+        None, description="Tokens before its own that a windowed decoder layer attends to."
+    )
+    rotary_window_base: RotaryBase | None = Field(
+        None, description="Base of the angles of windowed layers; none: rotary_base."
     )
     tied: Literal["all", "target", "embeddings", "none"] = Field(
         "all",
@@ -188,6 +223,8 @@ class ModelConfig(Section):
                 f"model.relative_max_distance={self.relative_max_distance} must be above half of "
                 f"model.relative_buckets={self.relative_buckets}: shorter distances have one bucket each"
             )
+        if self.decoder_unit == "merged" and not self.query_norm:
+            raise ValueError('model.decoder_unit="merged" needs model.query_norm=true')
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}"

@@ -50,7 +50,8 @@ def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
     shapes = dict(_embedding("encoder", config, config.src_vocab_size))
     shapes |= _stack("encoder", config, config.num_encoder_layers, ["self_attention"])
     shapes |= _embedding("decoder", config, config.tgt_vocab_size, shared=config.tied in SHARED_EMBEDDINGS)
-    shapes |= _stack("decoder", config, config.num_decoder_layers, ["self_attention", "cross_attention"])
+    attentions = ["self_attention"] + ["cross_attention"] * (config.decoder_unit != "merged")
+    shapes |= _stack("decoder", config, config.num_decoder_layers, attentions)
     if config.tied not in SHARED_OUTPUT:
         shapes["output.weight"] = (config.tgt_vocab_size, config.d_model)
     if config.output_bias:
@@ -87,10 +88,10 @@ def _stack(stack: str, config: ModelConfig, depth: int, attentions: list[str]) -
                 yield from _linear(f"{layer}.{name}.forget", config.d_model, config.d_model, bias=True)
             else:
                 yield from _attention(f"{layer}.{name}", config, has_biases=has_biases)
-            yield from _norm(f"{layer}.{name}_norm", config)
+            yield from _sublayer_norm(f"{layer}.{name}_norm", config)
         yield from _feed_forward(f"{layer}.feed_forward", config)
-        yield from _norm(f"{layer}.feed_forward_norm", config)
-    if config.norm == "pre" or config.final_norm:
+        yield from _sublayer_norm(f"{layer}.feed_forward_norm", config)
+    if config.norm != "post" or config.final_norm:
         yield from _norm(f"{stack}.final_norm", config)
 
 
@@ -103,6 +104,9 @@ def _attention(name: str, config: ModelConfig, *, has_biases: bool) -> Iterator[
     yield from _linear(f"{name}.key", d_model, keys, bias=bias)
     yield from _linear(f"{name}.value", d_model, values, bias=bias)
     yield from _linear(f"{name}.output", config.num_heads * config.head_value_size, d_model, bias=bias)
+    if config.query_norm:
+        for part in ("query", "key"):
+            yield f"{name}.{part}_norm.weight", (config.head_key_size,)
     if has_biases:
         yield f"{name}.positions.weight", (config.relative_buckets, config.num_heads)
 
@@ -119,6 +123,11 @@ def _linear(name: str, num_in: int, num_out: int, *, bias: bool) -> Iterator[tup
     yield f"{name}.weight", (num_out, num_in)
     if bias:
         yield f"{name}.bias", (num_out,)
+
+
+def _sublayer_norm(name: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
+    for each in (f"{name}.before", f"{name}.after") if config.norm == "both" else (name,):
+        yield from _norm(each, config)
 
 
 def _norm(name: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:

@@ -183,6 +183,10 @@ class Engine:
         needed = {
             f"model.positions={config.positions}": config.positions in _POSITIONS,
             f"model.activation={config.activation}": config.activation in _ACTIVATIONS,
+            "model.norm=both": config.norm != "both",
+            "model.decoder_unit=merged": config.decoder_unit != "merged",
+            "model.query_norm": not config.query_norm,
+            "model.attention_cap, model.output_cap": config.attention_cap is config.output_cap is None,
             "model.embedding_norm": not config.embedding_norm,
             "fewer heads of keys than of queries": config.num_kv_heads in (None, config.num_heads),
             "keys and values of different sizes": config.head_key_size == config.head_value_size,

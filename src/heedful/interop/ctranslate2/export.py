@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.decoding.options import longest_output
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
 from heedful.interop.ctranslate2.names import ACTIVATIONS, SINUSOIDS, weight_names
-from heedful.interop.exporting import refuse_changed, refuse_recurrent
+from heedful.interop.exporting import refuse_changed, refuse_variants
 from heedful.interop.vocabulary import unique_names
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer
@@ -396,7 +396,7 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
         MissingExtraError: ctranslate2 is not installed.
     """
     _check_quantization(quantization)
-    refuse_recurrent(bundle.config.model, "ctranslate2")
+    refuse_variants(bundle.config.model, "ctranslate2")
     refuse_changed(bundle.model, "ctranslate2")
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     if "byte" in (src.kind, tgt.kind):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.errors import MissingExtraError, install_hint
-from heedful.interop.exporting import refuse_changed, refuse_recurrent, write_readme
+from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, OnnxSettings, settings_of
 from heedful.model.attention import (
     DecoderCache,
@@ -75,7 +75,7 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
         MissingExtraError: onnx or onnxscript is not installed.
     """
     _check_libraries()
-    refuse_recurrent(bundle.config.model, "onnx")
+    refuse_variants(bundle.config.model, "onnx")
     refuse_changed(bundle.model, "onnx")
     model = exportable(bundle.model)
     settings = settings_of(bundle)
