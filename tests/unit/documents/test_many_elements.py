@@ -1,5 +1,6 @@
 """Paragraphs with very many elements: fields, bookmarks and codes without an end, and in each other."""
 
+import gc
 import io
 import time
 import zipfile
@@ -78,11 +79,19 @@ def test_the_time_of_a_paragraph_grows_with_the_number_of_its_elements(case: str
     seconds = []
     for count in (500, 2_000):
         write(path, paragraph(case, count))
-        started = time.process_time()
-        read_document(path, language="de")
-        seconds.append(time.process_time() - started)
+        seconds.append(min(_seconds(path) for _ in range(3)))
     assert seconds[1] < 10 * seconds[0] + 0.3  # 16 times if it grew with the square
     assert "house" in _text(translated_bytes(path, identity))
+
+
+def _seconds(path: Path) -> float:
+    gc.disable()  # a collection of other tests' objects takes longer than the reading
+    try:
+        started = time.process_time()
+        read_document(path, language="de")
+        return time.process_time() - started
+    finally:
+        gc.enable()
 
 
 def _text(data: bytes) -> str:
