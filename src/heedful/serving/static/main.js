@@ -283,6 +283,7 @@ function wire() {
     remember();
     copyFrom(event.currentTarget, location.href);
   });
+  byId("key-line").addEventListener("submit", (event) => event.preventDefault());
   byId("key").addEventListener("change", (event) => {
     service.setKey(event.target.value);
     glossaries.load();
