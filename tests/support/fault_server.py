@@ -25,7 +25,7 @@ from heedful.cli.main import main
 from heedful.runs import train
 from heedful.runs.directory import RunDirectory
 from heedful.runtime import workers
-from heedful.runtime.durable import put_in_place
+from heedful.runtime.durable import replace_directory
 from heedful.storage.bundle import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.events import EventLog
@@ -39,7 +39,7 @@ PHASES: dict[CodeType, str] = {
     SingleProcess.step.__code__: "step",
     Validation.validate.__code__: "validation",
     save_checkpoint.__code__: "checkpoint",
-    put_in_place.__code__: "renaming",
+    replace_directory.__code__: "renaming",
     prune_checkpoints.__code__: "pruning",
     save_bundle.__code__: "bundle",
     EventLog.__call__.__code__: "log",

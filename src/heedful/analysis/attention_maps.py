@@ -17,7 +17,7 @@ from heedful.decoding.texts import check_unsplit
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
-from heedful.runtime.durable import put_file_in_place
+from heedful.runtime.durable import write_atomically
 from heedful.settings.arguments import checked
 from heedful.storage.bundle import Bundle
 from heedful.text import SpecialTokens
@@ -239,7 +239,7 @@ def write_attention_json(maps: AttentionMaps, path: Path) -> None:
     """Write the maps as one JSON object."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(maps.as_dict(), ensure_ascii=False)
-    put_file_in_place(path, text + "\n")
+    write_atomically(path, text + "\n")
 
 
 def _listed(text: str) -> list[str]:

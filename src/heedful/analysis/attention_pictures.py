@@ -31,7 +31,7 @@ from heedful.analysis.plotting import (
     style_bar,
     weight_colours,
 )
-from heedful.runtime.durable import put_file_in_place
+from heedful.runtime.durable import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,4 +208,4 @@ def write_attention_page(maps: AttentionMaps, path: Path, *, choice: MapChoice =
     template = resources.files(__package__).joinpath(_PAGE).read_text(encoding="utf-8")
     page = template.replace("@TITLE@", escape(maps.source)).replace("@DATA@", text)
     path.parent.mkdir(parents=True, exist_ok=True)
-    put_file_in_place(path, page)
+    write_atomically(path, page)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.runtime.durable import put_file_in_place
+from heedful.runtime.durable import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         metadata = {"Date": None} if kind == "svg" else None
         figure.savefig(picture, dpi=_DPI, format=kind, metadata=metadata)
-    put_file_in_place(path, picture.getvalue())
+    write_atomically(path, picture.getvalue())
 
 
 def weight_colours() -> "Colormap":

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import filelock
 
 from heedful.errors import InputError, MissingExtraError, RunError, install_hint
-from heedful.runtime.durable import atomic_output, put_file_in_place
+from heedful.runtime.durable import atomic_output, write_atomically
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LEFTOVER = re.compile(r"\.{1,2}(?P<name>[^.].*?)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
@@ -120,7 +120,7 @@ class Folder:
     def put(self, name: str, content: bytes) -> None:
         """Write a file that no other process writes meanwhile, such as a locked one."""
         if self.system is None:
-            put_file_in_place(Path(self.of_file(name)), content)
+            write_atomically(Path(self.of_file(name)), content)
         else:
             with self.complete(name) as stream:
                 stream.write(content)

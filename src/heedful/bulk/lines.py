@@ -236,7 +236,7 @@ def settings_of(
 
 def _checksum(bundle: Bundle) -> str:
     """Return the checksum of a bundle: of its description, or of the weights that are in memory alone."""
-    if bundle.path is not None and not bundle.changes:
+    if bundle.path is not None and not bundle.weight_versions:
         return file_sha256(bundle.path / CONFIG_FILE)
     digest = hashlib.sha256()
     for weight in bundle.model.parameters():

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
 from heedful.errors import InputError
-from heedful.runtime.durable import put_file_in_place, why_not_written
+from heedful.runtime.durable import why_not_written, write_atomically
 from heedful.settings.parsing import is_whole, parse_json
 from heedful.storage.bundle import Bundle
 from heedful.storage.weights_file import utf_8_name
@@ -134,7 +134,7 @@ class Shortlist:
             "starts": self._starts.astype(np.int64),
         }
         try:
-            put_file_in_place(path, save(arrays, metadata={_KEY: json.dumps(description)}))
+            write_atomically(path, save(arrays, metadata={_KEY: json.dumps(description)}))
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {why_not_written(error)}") from error
 

@@ -37,7 +37,7 @@ from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS
-from heedful.storage.bundle import Bundle, Changes, load_bundle
+from heedful.storage.bundle import Bundle, WeightVersions, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
@@ -413,9 +413,9 @@ class Translator:
                 "make another one, Translator(bundle)"
             )
 
-    def _changes_now(self) -> list[Changes]:
+    def _changes_now(self) -> list[WeightVersions]:
         is_copy = self.generator.backend.name == "native"
-        return [each.changes for each in (self.bundle, *self.ensemble)] if is_copy else []
+        return [each.weight_versions for each in (self.bundle, *self.ensemble)] if is_copy else []
 
     @cached_property
     def _aligner(self) -> Aligner | None:

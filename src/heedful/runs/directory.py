@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import filelock
 
 from heedful.errors import ConfigError, CorpusError, RunError
-from heedful.runtime.durable import WRITING, named_in_errors, put_file_in_place, sync, writing_at
+from heedful.runtime.durable import WRITING, named_in_errors, sync, write_atomically, writing_at
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config, DataConfig
@@ -313,7 +313,7 @@ class RunDirectory:
 
     def write_config(self, config: Config, commands: Sequence[str] = ()) -> None:
         """Write the resolved configuration, atomically; the commands of the run are comments above it."""
-        put_file_in_place(
+        write_atomically(
             self.config_file, "".join(f"{_COMMENT}{each}\n" for each in commands) + to_toml(config)
         )
 
@@ -364,7 +364,7 @@ class SkippedReport:
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
             rows = [line for line in lines if _is_until(line, step)]
-            put_file_in_place(self.path, "\n".join([SKIPPED_HEADER, *rows, ""]))
+            write_atomically(self.path, "\n".join([SKIPPED_HEADER, *rows, ""]))
 
     def _texts(self, pair: int) -> tuple[str, str]:
         """Return both sentences: the original ones if the store has them, else decoded."""

@@ -14,7 +14,7 @@ from heedful.runs.loading import local_bundle
 from heedful.runs.notices import Listener
 from heedful.runs.setup import check_apart
 from heedful.runs.train import TrainingExtras, TrainResult, train
-from heedful.runtime.durable import put_file_in_place
+from heedful.runtime.durable import write_atomically
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.storage.description import CARD_FILE, resolve_bundle, stored_scores
@@ -192,10 +192,10 @@ def train_seeds(
         runs[seed] = train(configs[number - 1], path, resume=is_there, callbacks=callbacks, extras=extras)
     bests = {seed: resolve_bundle(run.best) for seed, run in runs.items()}
     result = SeedsResult(runs, {seed: stored_scores(best) for seed, best in bests.items()})
-    put_file_in_place(output / TABLE, json.dumps(result.to_json(), indent=2) + "\n")
+    write_atomically(output / TABLE, json.dumps(result.to_json(), indent=2) + "\n")
     for seed, best in bests.items():
         card = (best / CARD_FILE).read_text(encoding="utf-8") if (best / CARD_FILE).exists() else ""
-        put_file_in_place(best / CARD_FILE, card.partition(_SECTION)[0] + _section(result, seed))
+        write_atomically(best / CARD_FILE, card.partition(_SECTION)[0] + _section(result, seed))
     return result
 
 

@@ -1,7 +1,6 @@
 """Atomic writes: directories and files that are complete or absent even after a power failure.
 
-What is no file of its own (a descriptor that the shell has opened, a device, a pipe) is never replaced:
-`opened_in_place` says which paths these are, and opens them.
+What is no file of its own (a descriptor that the shell has opened, a device, a pipe) is never replaced.
 """
 
 import errno
@@ -17,7 +16,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from heedful.errors import HeedfulError, InteropError, RunError
+from heedful.errors import HeedfulError, RunError
 
 # Suffixes that no other program uses: files with one are leftovers and may be removed.
 ASIDE = ".heedful-old"
@@ -32,11 +31,10 @@ _MOST_LINKS = 40  # as in Linux
 _STANDARD = (1, 2)  # stdout, stderr
 
 
-def put_in_place(temporary: Path, path: Path) -> None:
+def replace_directory(path: Path, temporary: Path) -> None:
     """Sync a directory with all its files and rename it to `path`, replacing an existing one.
 
-    Raises:
-        OSError: it fails; the existing directory is restored, now or by `restore_backup`.
+    If that fails (OSError), the existing directory is restored, now or by `restore_backup`.
     """
     if path.is_symlink():
         raise OSError(errno.EEXIST, "it is a link", str(path))
@@ -64,12 +62,8 @@ def restore_backup(path: Path) -> None:
     shutil.rmtree(backup, ignore_errors=True)
 
 
-def put_file_in_place(path: Path, content: str | bytes) -> None:
-    """Write a file whole, as `atomic_output` does.
-
-    Raises:
-        OSError: it fails; an existing file is unchanged, and nothing is left beside it.
-    """
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file whole, as `atomic_output` does; after an OSError an existing file is unchanged."""
     with named_in_errors(path), atomic_output(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -85,9 +79,9 @@ def atomic_output(path: Path, *, temporary: Path | None = None, keep: bool = Fal
         temporary: the file until then; None: a hidden one.
         keep: whether what was written stays there after an error.
     """
-    if (in_place := opened_in_place(path)) is not None:
-        with in_place:
-            yield in_place
+    if not is_replaceable(path):
+        with _opened_in_place(path) as stream:
+            yield stream
         return
     temporary = temporary or writing_at(path)
     with kept_after_error(temporary) if keep else _removed_after_error(temporary):
@@ -153,17 +147,8 @@ def new_file_beside(path: Path) -> Path:
     raise AssertionError("there is always another name")
 
 
-def opened_in_place(path: Path) -> BinaryIO | None:
-    """Open for writing what must not be replaced: an open descriptor, a device, a pipe, a socket.
-
-    A regular file is replaced, and None is returned, unless it is the one behind stdout or stderr: others
-    have written to it, and go on.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    if is_replaceable(path):
-        return None
+def _opened_in_place(path: Path) -> BinaryIO:
+    """Open for writing what must not be replaced: an open descriptor, a device, a pipe, a socket."""
     status, number = status_of(path), descriptor_of(path)
     if number is None and status is not None and not stat.S_ISREG(status.st_mode):
         return path.open("wb")
@@ -173,14 +158,15 @@ def opened_in_place(path: Path) -> BinaryIO | None:
 
 
 def is_replaceable(path: Path) -> bool:
-    """Return whether a path names a regular file, or none yet, that is not stdout, stderr or a descriptor."""
-    status = status_of(path)
+    """Return whether a path names a regular file, or none yet, that is not stdout, stderr or a descriptor.
+
+    Others have written to the file behind stdout or stderr, and go on.
+    """
     if descriptor_of(path) is not None:
         return False
-    if status is None:
-        return True
+    status = status_of(path)
     is_open = any(is_same_file(status_of(each), status) for each in _STANDARD)
-    return stat.S_ISREG(status.st_mode) and not is_open
+    return status is None or (stat.S_ISREG(status.st_mode) and not is_open)
 
 
 def descriptor_of(path: Path) -> int | None:
@@ -271,13 +257,7 @@ def backup_path(path: Path) -> Path:
 def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
     """Yield a temporary directory, which is renamed to `output` after the block; an error leaves nothing.
 
-    Args:
-        output: its path.
-        option: the command-line option of the path, for messages.
-
-    Raises:
-        RunError: the output exists.
-        InteropError: it cannot be written.
+    The message of the RunError, if the output exists or cannot be written, names the option of the path.
     """
     if output.exists() or output.is_symlink():
         raise RunError(f"{output}: already exists; give another {option}")
@@ -288,6 +268,6 @@ def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
         yield unfinished
         unfinished.rename(output)
     except (OSError, SafetensorError) as error:
-        raise InteropError(f"{output}: cannot be written: {why_not_written(error)}") from error
+        raise RunError(f"{output}: cannot be written: {why_not_written(error)}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field
 
 from heedful.errors import InputError
-from heedful.runtime.durable import put_file_in_place
+from heedful.runtime.durable import write_atomically
 from heedful.settings.parsing import parse_json, read_limited
 
 ANY = "*"
@@ -120,7 +120,7 @@ def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
     key = _PREFIX + secrets.token_urlsafe(32)
     keys.append(ApiKey(name, fingerprint(key), requests_per_minute))
     path.touch(mode=0o600)
-    put_file_in_place(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
+    write_atomically(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
     path.chmod(0o600)
     return key
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from heedful.decoding.glossary import Glossary
 from heedful.errors import InputError
-from heedful.runtime.durable import put_file_in_place, why_not_written
+from heedful.runtime.durable import why_not_written, write_atomically
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
 from heedful.settings.parsing import parse_json
 from heedful.text.languages import Pair
@@ -134,7 +134,7 @@ class GlossaryStore:
                 changed = {name: each.model_copy(deep=True) for name, each in before.items()}
                 result = work(changed)
                 file = _GlossaryFile(format_version=1, glossaries=list(changed.values()))
-                put_file_in_place(self._path, file.model_dump_json(indent=1) + "\n")
+                write_atomically(self._path, file.model_dump_json(indent=1) + "\n")
                 with self._changing:
                     self._refresh()
                 return result

@@ -17,7 +17,8 @@ import logging
 import math
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from heedful.errors import BundleError, ConfigError, OptionError
-from heedful.runtime.durable import put_in_place, restore_backup, why_not_written, writing_at
+from heedful.runtime.durable import replace_directory, restore_backup, why_not_written, writing_at
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
@@ -51,7 +52,6 @@ from heedful.storage.weights_file import (
     Shape,
     check_fits,
     embedding_names,
-    safetensors_shapes,
     weight_shapes,
 )
 from heedful.text import TokenizerPair
@@ -67,10 +67,10 @@ _BLOCK = 2**22  # weights that are written at a time
 _log = logging.getLogger("heedful.model")
 
 
-Changes = list[tuple[int, int]]  # of weights
+WeightVersions = list[tuple[int, int]]  # of each weight: where it is, and how often it was changed in place
 
 
-def _changes_of(model: "Transformer") -> Changes:
+def _versions_of(model: "Transformer") -> WeightVersions:
     return [(weight.data_ptr(), weight._version) for weight in model.parameters()]
 
 
@@ -115,14 +115,14 @@ class Bundle:
         return self.network.model if isinstance(self.network, StoredModel) else self.network
 
     @property
-    def changes(self) -> "Changes":
-        """Where each weight is and how often it was changed in memory; none: they are as they are stored.
+    def weight_versions(self) -> WeightVersions:
+        """The versions of the weights in memory; none: they are as they are stored.
 
         A change in place of `weight.data` is not counted.
         """
         if isinstance(self.network, StoredModel):
-            return self.network.changes
-        return _changes_of(self.network)
+            return self.network.weight_versions
+        return _versions_of(self.network)
 
     @property
     def calibration_in_use(self) -> Calibration | None:
@@ -136,35 +136,21 @@ class StoredModel:
     """The weights of a model in a safetensors file, which stays open."""
 
     def __init__(self, file: Path, config: ModelConfig, shapes: Mapping[str, Shape] | None = None) -> None:
-        """Compare the file with a configuration, by its header alone: nothing is read or built before.
+        """Compare the header of the safetensors file with a configuration: nothing is read or built before.
 
-        Args:
-            file: the safetensors file.
-            config: the architecture.
-            shapes: the shape of each weight by its name; None: as the configuration says.
-
-        Raises:
-            BundleError: it cannot be read, or does not belong to the configuration.
+        `shapes` has the shape of each weight by its name; None: as the configuration says. A BundleError says
+        that the file cannot be read, or does not belong to the configuration.
         """
-        self.config = config
-        self._file = file
-        self._built: Changes = []
-        try:
-            check_fits(shapes or weight_shapes(config), safetensors_shapes(file), file)
+        self.config, self._file = config, file
+        self._built: WeightVersions = []
+        with _damaged(file):
             self._arrays = SafetensorsArrays(file)
-        except ValueError as error:
-            raise BundleError(f"{file}: {error}; copy the bundle again") from None
+        check_fits(shapes or weight_shapes(config), self._arrays.shapes, file)
 
     def weight(self, name: str) -> NDArray[np.float32]:
-        """Return a copy of a weight by its name in `weight_shapes`.
-
-        Raises:
-            BundleError: it cannot be read any more, or no two tokens differ in it.
-        """
-        try:
+        """Return a copy of a weight by its name in `weight_shapes`; a constant embedding is refused."""
+        with _damaged(self._file):
             weight = self._arrays[name]
-        except ValueError as error:
-            raise BundleError(f"{self._file}: {error}; copy the bundle again") from None
         if name in embedding_names(self.config) and _is_constant(weight):
             raise BundleError(
                 f"{self._file}: {name}: every value is {weight.flat[0]:g}, so that all tokens are one; "
@@ -183,14 +169,23 @@ class StoredModel:
         from heedful.storage.torch_weights import model_from_arrays  # torch, for those who need it
 
         model = model_from_arrays(self.config, self.weight)
-        self._built = _changes_of(model)
+        self._built = _versions_of(model)
         return model
 
     @property
-    def changes(self) -> Changes:
-        """Those of the model in torch; none: it is as it is stored."""
-        changes = _changes_of(self.model) if "model" in vars(self) else []
-        return [] if changes == self._built else changes
+    def weight_versions(self) -> WeightVersions:
+        """The versions of the weights of the model in torch; none: they are as they are stored."""
+        versions = _versions_of(self.model) if "model" in vars(self) else []
+        return [] if versions == self._built else versions
+
+
+@contextmanager
+def _damaged(file: Path) -> Iterator[None]:
+    """Turn a ValueError of the block, about what a file holds, into a BundleError."""
+    try:
+        yield
+    except ValueError as error:
+        raise BundleError(f"{file}: {error}; copy the bundle again") from None
 
 
 def _is_constant(weight: NDArray[np.float32]) -> bool:
@@ -229,16 +224,7 @@ def load_bundle(path: Path | str, *, into: "Transformer | None" = None) -> Bundl
 
 @dataclass(frozen=True)
 class BundleContents:
-    """A bundle as it is stored, with or without tokenizers.
-
-    Attributes:
-        path: the directory of the bundle.
-        config: all settings of the run.
-        scores: the scores of the validation text.
-        changed_parts: names of parts of the model that are not heedful's own.
-        calibration: how its confidence is computed; None: it has none.
-        has_tokenizers: whether it has tokenizers, which are not read yet.
-    """
+    """A bundle as it is stored, with or without tokenizers, which are not read yet; see `Bundle`."""
 
     path: Path
     config: Config
@@ -279,11 +265,7 @@ class BundleContents:
 
 
 def read_bundle(path: Path | str) -> BundleContents:
-    """Read a bundle with or without tokenizers, or the bundle of a run, and check all of it.
-
-    Raises:
-        BundleError: it is missing, incomplete, altered, or of a newer format.
-    """
+    """Read a bundle with or without tokenizers, or the bundle of a run, and check all of it."""
     found = _read(path)
     _ = found.network  # compares the weights with the configuration
     return found
@@ -314,13 +296,7 @@ def _read(path: Path | str) -> BundleContents:
 
 
 def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
-    """Read the tokenizers of a bundle, and check that the model has all of their ids.
-
-    Raises:
-        BundleError: they have more ids than the model of that configuration.
-        TokenizerError: they are damaged.
-        MissingExtraError: they need the `tokenizers` library, which is not installed.
-    """
+    """Read the tokenizers of a bundle, and check that the model has all of their ids."""
     tokenizers = TokenizerPair.load(path)
     for name, tokenizer, size in (
         ("source", tokenizers.src, config.model.src_vocab_size),
@@ -369,10 +345,8 @@ def _loaded_into(model: "Transformer", found: BundleContents) -> "Transformer":
         )
     if change := changed_plugins(model.config.plugged.values(), found.config.train.plugin_versions):
         _log.warning("%s: %s", found.path, change)
-    try:
+    with _damaged(file):
         load_weights(model, read_safetensors(file), file)
-    except ValueError as error:
-        raise BundleError(f"{file}: {error}; copy the bundle again") from None
     return model.eval()
 
 
@@ -391,11 +365,12 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str = "") -> None:
     Raises:
         BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
     """
-    from heedful.storage.torch_weights import unique_weights
+    from heedful.storage.torch_weights import saved_parts
 
+    weights, changed_parts = saved_parts(bundle.model)
     save_weights(
-        unique_weights(bundle.model), bundle.config, bundle.tokenizers, path,
-        card=card, scores=bundle.scores, calibration=bundle.calibration, changed_parts=_changes(bundle.model),
+        weights, bundle.config, bundle.tokenizers, path,
+        card=card, scores=bundle.scores, calibration=bundle.calibration, changed_parts=changed_parts,
     )  # fmt: skip
 
 
@@ -405,15 +380,10 @@ def save_model(model: "Transformer", config: Config, path: Path | str, *, card: 
 
     >>> save_model(model, Config(model=model.config), "copy-task")
     """
-    from heedful.storage.torch_weights import unique_weights
+    from heedful.storage.torch_weights import saved_parts
 
-    save_weights(unique_weights(model), config, None, path, card=card, changed_parts=_changes(model))
-
-
-def _changes(model: "Transformer") -> dict[str, str]:
-    from heedful.ops.changes import changed_parts
-
-    return changed_parts(model)
+    weights, changed_parts = saved_parts(model)
+    save_weights(weights, config, None, path, card=card, changed_parts=changed_parts)
 
 
 def save_weights(
@@ -466,7 +436,7 @@ def save_weights(
             sha256={name: file_sha256(temporary / name) for name in files},
         ).write(temporary)
         _keep_what_others_wrote(path, temporary)
-        put_in_place(temporary, path)
+        replace_directory(path, temporary)
     except BaseException as error:  # of a weight that is read only now, or of the keyboard, too
         shutil.rmtree(temporary, ignore_errors=True)
         if not isinstance(error, OSError | SafetensorError):

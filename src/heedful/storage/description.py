@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from heedful.errors import BundleError
-from heedful.runtime.durable import backup_path, put_file_in_place, why_not_written
+from heedful.runtime.durable import backup_path, why_not_written, write_atomically
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.storage.calibration import Calibration
 
@@ -55,25 +55,13 @@ class Description(BaseModel):
         return self.sha256.keys() - {_SETTINGS}
 
     def write(self, path: Path) -> None:
-        """Write config.json of a bundle, with the checksum of these settings, as a whole or not at all.
-
-        Raises:
-            BundleError: it cannot be written.
-        """
+        """Write config.json of a bundle, with the checksum of these settings, as a whole or not at all."""
         sums = {name: checksum for name, checksum in self.sha256.items() if name != _SETTINGS}
         values = self._values() | {"sha256": sums | {_SETTINGS: self._checksum()}}
-        file = path / CONFIG_FILE
-        try:
-            put_file_in_place(file, json.dumps(values, indent=2) + "\n")
-        except OSError as error:
-            raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
+        _write(path / CONFIG_FILE, json.dumps(values, indent=2) + "\n")
 
     def check(self, path: Path) -> None:
-        """Compare each file of a bundle with its checksum.
-
-        Raises:
-            BundleError: one is missing, truncated or altered.
-        """
+        """Compare each file of a bundle with its checksum; BundleError if one is missing or altered."""
         for name, expected in {_SETTINGS: "", **self.sha256}.items():
             is_settings = name == _SETTINGS
             file = path / (CONFIG_FILE if is_settings else name)
@@ -93,6 +81,13 @@ class Description(BaseModel):
     def _checksum(self) -> str:
         settings = {k: v for k, v in self._values().items() if k not in ("format_version", "sha256")}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _write(file: Path, content: str | bytes) -> None:
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
 
 
 def read_description(path: Path) -> Description:
@@ -141,11 +136,7 @@ def resolve_bundle(path: Path | str) -> Path:
 
 
 def bundle_file_names(path: Path) -> list[str]:
-    """Name the files that make up a bundle, from what its config.json says; none of the others need be there.
-
-    Raises:
-        BundleError: config.json is missing, damaged, or of a newer format.
-    """
+    """Name the files that make up a bundle, as its config.json says; none of the others need be there."""
     return [CONFIG_FILE, *sorted(read_description(path).files), CARD_FILE]
 
 
@@ -153,38 +144,23 @@ def add_file(path: Path, name: str, content: bytes) -> Path:
     """Add a file to a bundle, or replace it, with its checksum; return the file's path.
 
     The bundle is whole at every moment: without that file until it is there.
-
-    Raises:
-        BundleError: config.json is missing, damaged, or of a newer format, or something cannot be written.
     """
     description, file = read_description(path), path / name
     others = {each: checksum for each, checksum in description.sha256.items() if each != name}
     if name in description.sha256:
         description.model_copy(update={"sha256": others}).write(path)
-    try:
-        put_file_in_place(file, content)
-        checksums = {**others, name: file_sha256(file)}
-    except OSError as error:
-        raise BundleError(f"{file}: cannot be written: {why_not_written(error)}") from error
-    description.model_copy(update={"sha256": checksums}).write(path)
+    _write(file, content)
+    description.model_copy(update={"sha256": {**others, name: file_sha256(file)}}).write(path)
     return file
 
 
 def store_calibration(path: Path, calibration: Calibration) -> None:
-    """Write a calibration into a bundle, in place of another one.
-
-    Raises:
-        BundleError: there is no bundle, or it cannot be written.
-    """
+    """Write a calibration into a bundle, in place of another one."""
     read_description(path).model_copy(update={"calibration": calibration.as_json()}).write(path)
 
 
 def stored_scores(path: Path | str) -> dict[str, float]:
-    """Read the validation scores of a bundle, or of the bundle of a run, and nothing else.
-
-    Raises:
-        BundleError: config.json is missing, damaged, or of a newer format.
-    """
+    """Read the validation scores of a bundle, or of the bundle of a run, and nothing else."""
     return read_description(resolve_bundle(path)).scores
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -19,10 +18,11 @@ from torch.overrides import TorchFunctionMode
 from heedful.errors import BundleError, OptionError
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
+from heedful.ops.changes import changed_parts
 from heedful.runtime.threads import apply_threads
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
-from heedful.storage.weights_file import check_fits, one_line, utf_8_name
+from heedful.storage.weights_file import check_fits, readable
 
 HALF = (torch.float16, torch.bfloat16)
 _TYPES = (torch.float32, torch.float64, *HALF, torch.int64, torch.int32, torch.uint8, torch.bool)
@@ -46,12 +46,13 @@ def unique_weights(model: Transformer) -> dict[str, Tensor]:
     return {name: weight.detach().float().contiguous() for name, weight in model.named_parameters()}
 
 
-def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
-    """Copy what `unique_weights` gave into a model of the same configuration.
+def saved_parts(model: Transformer) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return what a bundle has of a model: `unique_weights`, and the parts that are not heedful's own."""
+    return unique_weights(model), changed_parts(model)
 
-    Raises:
-        BundleError: a weight is missing, unknown, or of another shape.
-    """
+
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
+    """Copy what `unique_weights` gave into a model of the same configuration: see `check_fits`."""
     check_weights(model, weights, origin)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -59,7 +60,7 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
 
 
 def check_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
-    """Compare the names and shapes of weights with a model's; raises as `load_weights` does."""
+    """Compare the names and shapes of weights with a model's: see `check_fits`."""
     expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     check_fits(expected, {name: tuple(weight.shape) for name, weight in weights.items()}, origin)
 
@@ -79,13 +80,9 @@ def meta_model(config: ModelConfig) -> Transformer:
 
 
 def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
-    """Make these tensors a model's weights, by name and without a copy; a shared matrix stays shared.
+    """Make these tensors the weights of a model, usually from `meta_model`, by name and without a copy.
 
-    Which weights are trained stays as it is.
-
-    Args:
-        model: usually from `meta_model`.
-        weights: as `model.named_parameters()` names them, a shared one under its first name.
+    A shared matrix, which is under its first name, stays shared. Which weights are trained stays as it is.
     """
     first_names = {id(parameter): name for name, parameter in model.named_parameters()}
     parameters = {name: nn.Parameter(weights[name].detach()) for name in first_names.values()}
@@ -94,12 +91,7 @@ def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
 
 
 def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.float32]]) -> Transformer:
-    """Build a model in evaluation mode, with weights from arrays.
-
-    Args:
-        config: the architecture.
-        weight: a function that returns the array of a weight by its name.
-    """
+    """Build a model in evaluation mode; `weight` returns the array of a weight by its name."""
     apply_threads()
     model = meta_model(config)
     assign_weights(model, {name: torch.from_numpy(weight(name)) for name, _ in model.named_parameters()})
@@ -127,14 +119,10 @@ class _NoInitialisation(TorchFunctionMode):
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file by name; they stay on the disk until they are used.
 
-    Raises:
-        ValueError: it cannot be read.
+    A ValueError says why the file cannot be read.
     """
-    try:
-        with utf_8_name(path) as named:
-            tensors: dict[str, Tensor] = load_file(named)
-    except (OSError, SafetensorError, UnicodeError) as error:
-        raise ValueError(f"cannot be read: {one_line(error)}") from None
+    with readable(path) as named:
+        tensors: dict[str, Tensor] = load_file(named)
     check_tensors(tensors)
     return tensors
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
-from heedful.runtime.durable import ASIDE, put_in_place, restore_backup, why_not_written
+from heedful.runtime.durable import ASIDE, replace_directory, restore_backup, why_not_written
 from heedful.settings.parsing import is_whole, parse_json, read_limited, shown
 from heedful.storage.description import WEIGHTS_FILE, file_sha256
 from heedful.storage.torch_weights import (
@@ -91,7 +91,7 @@ def save_checkpoint(resumable: TrainingState, root: Path) -> Path:
             torch.save(state, file)
         checksums = {file.name: file_sha256(file) for file in sorted(temporary.iterdir())}
         (temporary / CHECKSUMS_FILE).write_text(json.dumps(checksums), encoding="utf-8")
-        put_in_place(temporary, path)
+        replace_directory(path, temporary)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         why = why_not_written(error, remedy="mend that")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from heedful.errors import MissingExtraError, install_hint
-from heedful.runtime.durable import named_in_errors, put_file_in_place
+from heedful.runtime.durable import named_in_errors, write_atomically
 from heedful.settings.parsing import is_whole, parse_json
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class EventLog:
             validated = step if validated_step < 0 else validated_step
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
             retained = [line for line in lines if _is_until(line, step, validated)]
-            put_file_in_place(self.path, "".join(f"{line}\n" for line in retained))
+            write_atomically(self.path, "".join(f"{line}\n" for line in retained))
 
 
 def logged_events(path: Path) -> set[str]:

@@ -335,7 +335,7 @@ def test_an_interruption_leaves_the_older_bundle(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heedful.storage.bundle.put_in_place", interrupted)
+    monkeypatch.setattr("heedful.storage.bundle.replace_directory", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_bundle(make(tokenizers, seed=2), saved, card="")
     assert_same_weights(load_bundle(saved).model, make(tokenizers).model)

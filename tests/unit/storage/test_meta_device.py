@@ -20,7 +20,7 @@ from heedful.storage.torch_weights import (
     read_safetensors,
     unique_weights,
 )
-from heedful.storage.weights_file import safetensors_shapes, weight_shapes
+from heedful.storage.weights_file import SafetensorsArrays, weight_shapes
 
 SRC, TGT_IN = torch.tensor([[5, 3, 0]]), torch.tensor([[2, 7]])
 
@@ -88,7 +88,7 @@ def entry(dtype: str, shape: list[int], *offsets: int) -> dict[str, Any]:
 
 def test_shapes_are_read_without_the_numbers(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2, 3), "b": torch.ones(0, 5), "c": torch.ones(())}, tmp_path / "x")
-    assert safetensors_shapes(tmp_path / "x") == {"a": (2, 3), "b": (0, 5), "c": ()}
+    assert SafetensorsArrays(tmp_path / "x").shapes == {"a": (2, 3), "b": (0, 5), "c": ()}
     assert torch.equal(read_safetensors(tmp_path / "x")["a"], torch.ones(2, 3))
 
 
@@ -111,7 +111,7 @@ def test_shapes_are_read_without_the_numbers(tmp_path: Path) -> None:
 )
 def test_a_header_that_its_file_does_not_bear_out_is_a_phrase(tmp_path: Path, header: Any) -> None:  # noqa: ANN401
     path = write_header(tmp_path / "x", header, b"\0\0\0\0")
-    for read in (safetensors_shapes, read_safetensors):
+    for read in (SafetensorsArrays, read_safetensors):
         with pytest.raises(ValueError, match="cannot be read") as caught:
             read(path)
         assert "\n" not in str(caught.value)
@@ -120,14 +120,14 @@ def test_a_header_that_its_file_does_not_bear_out_is_a_phrase(tmp_path: Path, he
 def test_a_header_longer_than_the_file_takes_no_memory(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(struct.pack("<Q", 2**62) + b"{}")
     with pytest.raises(ValueError, match="cannot be read"):
-        safetensors_shapes(tmp_path / "x")
+        SafetensorsArrays(tmp_path / "x")
 
 
 @pytest.mark.parametrize("dtype", ["I64", "BOOL", "U8"])
 def test_shapes_are_those_of_floats(tmp_path: Path, dtype: str) -> None:
     path = write_header(tmp_path / "x", {"w": entry(dtype, [0], 0, 0)})
     with pytest.raises(ValueError, match=f"'w' is of type {dtype}, not of floats"):
-        safetensors_shapes(path)
+        SafetensorsArrays(path)
 
 
 def test_what_would_have_to_be_run_is_not_read(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from heedful.runtime.native import (
 )
 from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import Precision
-from heedful.storage.weights_file import embedding_names, weight_shapes
+from heedful.storage.weights_file import PARTS_OF_A_LAYER, embedding_names, weight_shapes
 
 Table = NDArray[np.float32]
 
@@ -233,9 +233,7 @@ class Engine:
         assert status == _OK
 
     def _layer(self, layer: str) -> Layer:
-        attention, cross, inner = (
-            f"{layer}.{name}" for name in ("self_attention", "cross_attention", "feed_forward")
-        )
+        attention, cross, inner = (f"{layer}.{part}" for part in PARTS_OF_A_LAYER)
         has_cross = f"{cross}.query.weight" in self._names
         is_unit = f"{attention}.forget.weight" in self._names
         parts = ("forget", "input") if is_unit else ("query", "key", "value")
