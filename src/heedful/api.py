@@ -17,7 +17,8 @@ from heedful.runs.evaluate import score, translator_for
 from heedful.runs.loading import options_from, refuse_options_of_models
 from heedful.runs.notices import Listener
 from heedful.runs.options import EvaluationOptions
-from heedful.runs.seeds import RunRequest, SeedsResult
+from heedful.runs.request import RunRequest
+from heedful.runs.seeds import SeedsResult
 from heedful.runs.train import TrainingExtras, TrainResult
 from heedful.settings.arguments import checked
 from heedful.settings.loading import plain

@@ -30,17 +30,10 @@ def align_pairs(
     shift: bool = False,
     max_source_tokens: int | None = None,
 ) -> Iterator[Alignment]:
-    """Align pair by pair, in order, empty lines kept; see `Translator.align`.
+    """Align pairs of lines in order, empty lines kept; they are read once, a chunk ahead.
 
-    Args:
-        translator: the model.
-        pairs: of lines, read once, a chunk ahead.
-        layer: of the decoder, from 1, to read the attention of; None: the last but one.
-        shift: read the attention when a token is the decoder's input. With it or a layer, no aligner is used.
-        max_source_tokens: of a source or a target; None: as `Translator.align`.
-
-    Raises:
-        InputError: a layer that the model does not have, before any pair is read.
+    For the options see `Translator.align` and `AlignmentMethod`; with a layer or `shift`, no aligner is used.
+    A layer that the model does not have is an InputError before any pair is read.
     """
     attention_layer(translator.bundle.config.model.num_decoder_layers, layer)
     is_chosen = layer is not None or shift
@@ -68,18 +61,9 @@ class LearnedAligner:
 
 
 def add_aligner(run: Path, src: Path, tgt: Path, *, languages: Languages | None = None) -> LearnedAligner:
-    """Learn an aligner from the pairs of two files, and add it to a bundle.
+    """Learn an aligner from the pairs of two files, and add it to a bundle, or to the bundle of a run.
 
-    Args:
-        run: a bundle, or a run with one, in a local directory.
-        src: source lines.
-        tgt: their translations.
-        languages: of a model that has many.
-
-    Raises:
-        BundleError: no usable bundle, or one that cannot be written to.
-        CorpusError: files that cannot be read or are not parallel, or fewer than two pairs with text.
-        InputError: a language that the model does not have, or a bundle that is not in a local directory.
+    `languages` are for a model that has many. Fewer than two pairs with text are a CorpusError.
     """
     if not run.is_dir():
         raise InputError(f"{run}: is not a local directory, where an aligner could be added")

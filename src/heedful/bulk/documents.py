@@ -12,8 +12,8 @@ done are beside its output (resumable.py), so that `--resume` goes on within it.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,10 +21,11 @@ from typing import BinaryIO, ClassVar
 
 from typing_extensions import override
 
+from heedful.bulk.folders import why_not_utf_8
 from heedful.bulk.lines import LineTranslation, settings_of
 from heedful.bulk.manifest import Display, Settings, no_display
 from heedful.bulk.resumable import is_resumable, open_resumable
-from heedful.bulk.shards import Outcome, Report, ShardJob, reason_of, start, work_on_shards
+from heedful.bulk.shards import Outcome, Report, ShardJob, open_job, reason_of, run_job
 from heedful.data.streams import open_output, write_line
 from heedful.documents.document_file import read_document, translate_units, with_translator
 from heedful.documents.formats import SUPPORTED, TABLE, format_of
@@ -32,7 +33,6 @@ from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
-_NOT_UTF8 = "the file's name is not UTF-8; rename it"
 
 # Takes a function that returns the share that is done, and yields one of the texts and characters that are.
 TextDisplay = Callable[[Callable[[], float]], AbstractContextManager[Callable[[int, int], None]]]
@@ -67,23 +67,14 @@ class DocumentJob(ShardJob):
         return settings_of(lines.translator, lines.options, {"document": True, **lines.further})
 
     @override
-    def work(self, name: str, report: Report) -> Mapping[str, int]:
-        """Translate a document.
-
-        Raises:
-            InputError: the document cannot be read.
-        """
-
-        @contextmanager
-        def display(share: Callable[[], float]) -> Iterator[Callable[[int, int], None]]:
-            yield lambda texts, characters: report(share(), texts, characters)
-
+    def write_output(self, name: str, report: Report) -> Mapping[str, int]:
+        """Translate a document; see `ShardJob`."""
         return self.translate(
             Path(self.folder.of_file(name)),
             self.target.complete(name),
             column=self.column if format_of(name) == TABLE else None,
             stored=self.target.beside(name, ".translations"),
-            display=display,
+            display=lambda share: nullcontext(lambda texts, size: report(share(), texts, size)),
         )
 
     def translate(
@@ -100,13 +91,10 @@ class DocumentJob(ShardJob):
         Args:
             document: its path.
             output: yields the stream for the translated document.
-            column: of a table, with text.
+            column: the columns of a table that hold text.
             stored: where the translations are until the output is complete, so that another run can go on
                 with them; None: nowhere.
             display: shows the progress.
-
-        Raises:
-            InputError: the document cannot be read.
         """
         lines, columns = self._lines, parse_columns([column or ""])
         languages = lines.translator.bundle.config.languages
@@ -118,10 +106,13 @@ class DocumentJob(ShardJob):
         with ExitStack() as stack:
             if stored is not None:
                 texts = [repr(each.document.parts) for each in units]
-                resumable = open_resumable(stored, [texts], self.settings, resume=self.resume, keep=False)
-                out = stack.enter_context(resumable)
+                out = stack.enter_context(
+                    open_resumable(
+                        stored, [texts], self.settings, resume=self.resume, keep=False, items="texts"
+                    )
+                )
                 if out.notice:
-                    self.notify(out.notice.replace("line", "text"))
+                    self.notify(out.notice)
                 translations = [json.loads(line) for line in out.before().splitlines()]
             show = stack.enter_context(display(lambda: len(translations) / max(1, len(units))))
             for chunk in translate_units(units[len(translations) :], translate):
@@ -137,11 +128,7 @@ class DocumentJob(ShardJob):
         return {"texts": len(units), "characters": sum(map(len, translations))}
 
     def translate_file(self, document: Path, output: Path, display: Display = no_display) -> None:
-        """Translate one document into a file of the same format; an old one is replaced at the end.
-
-        Raises:
-            InputError: the document cannot be read, or the output cannot be written.
-        """
+        """Translate one document into a file of the same format; an old one is replaced at the end."""
         self.translate(
             document,
             open_output(output),
@@ -156,8 +143,8 @@ class FolderFiles:
     """The files of a directory and its subdirectories, by their paths from the directory on, in order.
 
     Attributes:
-        path: of the directory.
-        documents: with their sizes in bytes.
+        path: the directory.
+        documents: the sizes of the documents in bytes.
         others: files that are no documents.
         left_out: hidden files, links that lead out of the directory, links to directories, and pipes.
         failed: why files cannot be used.
@@ -169,45 +156,42 @@ class FolderFiles:
     left_out: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, folder: Path, output: str) -> "FolderFiles":
-        """List a directory.
-
-        Args:
-            folder: its path.
-            output: of the directory of the translations.
-
-        Raises:
-            InputError: it has no documents, or the output is it, in it, or around it.
-            OSError: a directory cannot be read.
-        """
-        if output == "-" or "://" in output:
-            raise InputError(f"{output}: is no directory of this machine; documents need one")
-        files, target = cls(Path(os.path.realpath(folder))), Path(os.path.realpath(output))
-        if files.path.is_relative_to(target) or target.is_relative_to(files.path):
-            raise InputError(f"{output}: is {folder}, in it, or around it; write to another directory")
-        for at, folders, names in os.walk(files.path, onerror=_raise):
-            for name in sorted(names):
-                files._add(Path(at, name))
-            for name in sorted(folders):
-                if name.startswith(_HIDDEN) or Path(at, name).is_symlink():
-                    files.left_out.append(Path(at, name).relative_to(files.path).as_posix())
-                    folders.remove(name)
-            folders.sort()
-        if not files.documents:
-            raise InputError(f"{folder}: has no documents; {SUPPORTED}")
-        return files
-
-    def _add(self, file: Path) -> None:
+    def add(self, file: Path) -> None:
+        """Add a file to what it belongs to."""
         name, target = file.relative_to(self.path).as_posix(), Path(os.path.realpath(file))
         if file.name.startswith(_HIDDEN) or not target.is_file() or not target.is_relative_to(self.path):
             self.left_out.append(name)
-        elif name.encode(errors="replace") != os.fsencode(name):
-            self.failed[name] = f"{file}: {_NOT_UTF8}"
+        elif problem := why_not_utf_8(str(file)):
+            self.failed[name] = problem
         elif format_of(name) is None:
             self.others.append(name)
         else:
             self.documents[name] = file.stat().st_size
+
+
+def list_documents(folder: Path, output: str) -> FolderFiles:
+    """List a directory, before its documents are translated into the directory `output`.
+
+    Raises:
+        InputError: it has no documents, or the output is it, in it, or around it.
+        OSError: a directory cannot be read.
+    """
+    if output == "-" or "://" in output:
+        raise InputError(f"{output}: is no directory of this machine; documents need one")
+    files, target = FolderFiles(Path(os.path.realpath(folder))), Path(os.path.realpath(output))
+    if files.path.is_relative_to(target) or target.is_relative_to(files.path):
+        raise InputError(f"{output}: is {folder}, in it, or around it; write to another directory")
+    for at, folders, names in os.walk(files.path, onerror=_raise):
+        for name in sorted(names):
+            files.add(Path(at, name))
+        for name in sorted(folders):
+            if name.startswith(_HIDDEN) or Path(at, name).is_symlink():
+                files.left_out.append(Path(at, name).relative_to(files.path).as_posix())
+                folders.remove(name)
+        folders.sort()
+    if not files.documents:
+        raise InputError(f"{folder}: has no documents; {SUPPORTED}")
+    return files
 
 
 def _raise(error: OSError) -> None:
@@ -219,26 +203,19 @@ def translate_folder(
 ) -> Outcome:
     """Translate the documents of a directory into another one, and copy its other files.
 
-    Args:
-        job: of the directory.
-        files: of the directory.
-        overwrite: whether the output may have other files; those of the same names are replaced.
-        display: of the progress.
+    With `overwrite` the output may have other files; those of the same names are replaced.
 
     Raises:
         RunError: an output that cannot be continued, or must not be overwritten.
         HeedfulError: the model or a memory cannot be used.
     """
     target, failed = job.target, dict(files.failed)
-    started = start(job, files.documents, resume=job.resume, overwrite=overwrite)
-    outcome = work_on_shards(job, files.documents, started, notify=job.notify, display=display)
+    state = open_job(job, files.documents, resume=job.resume, overwrite=overwrite)
+    outcome = run_job(job, state, notify=job.notify, display=display)
     for name in files.others:
+        source = files.path / name
         try:
-            with (
-                target.locked(name),
-                (files.path / name).open("rb") as file,
-                target.complete(name) as copy,
-            ):
+            with target.locked(name), source.open("rb") as file, target.complete(name) as copy:
                 shutil.copyfileobj(file, copy)
         except (HeedfulError, OSError) as error:
             failed[name] = reason_of(error)

@@ -29,8 +29,8 @@ class Folder:
     """A directory.
 
     Attributes:
-        url: as the user wrote it.
-        path: the absolute one, or the one on `system`.
+        url: the path or URL as the user wrote it.
+        path: the absolute path, or the path on `system`.
         system: a file system of fsspec, where nothing can be locked; None: this machine's.
     """
 
@@ -89,14 +89,12 @@ class Folder:
     def shards(self) -> dict[str, int]:
         """Return the sizes of the files in bytes, hidden ones left out, by their names in order.
 
-        Raises:
-            InputError: a name that is not UTF-8.
+        An InputError tells of a name that is not UTF-8.
         """
         sizes = self.files()
         for name in sizes:
-            if name.encode(errors="replace") != os.fsencode(name):
-                shown = os.fsencode(name).decode(errors="backslashreplace")
-                raise InputError(f"{self.of_file(shown)}: the file's name is not UTF-8; rename it")
+            if problem := why_not_utf_8(self.of_file(name)):
+                raise InputError(problem)
         return {name: sizes[name] for name in sorted(sizes) if not name.startswith((".", "_"))}
 
     def open(self, name: str) -> BufferedReader:
@@ -144,11 +142,9 @@ class Folder:
 
     @contextmanager
     def locked(self, name: str, *, timeout: float = -1) -> Iterator[bool]:
-        """Yield whether a name could be locked; the lock of a process that is killed is open again.
+        """Yield whether a file's name could be locked; the lock of a process that is killed is open again.
 
-        Args:
-            name: of a file.
-            timeout: how long to wait for another process, in seconds; -1: until it is done.
+        Another process is waited for `timeout` seconds; -1: until it is done.
         """
         if self.system is not None:
             yield True
@@ -177,13 +173,14 @@ class Folder:
                 self.delete(path)
 
 
-def folder_at(url: str) -> Folder:
-    """Return the directory at a path or URL.
+def why_not_utf_8(file: str) -> str | None:
+    """Return the message about a file with a name that is not UTF-8; None: it is."""
+    shown = os.fsencode(file).decode(errors="backslashreplace")
+    return None if shown == file else f"{shown}: the file's name is not UTF-8; rename it"
 
-    Raises:
-        MissingExtraError: a URL, and fsspec or what it needs is not installed.
-        InputError: nothing, or a URL of no file system.
-    """
+
+def folder_at(url: str) -> Folder:
+    """Return the directory at a path or URL; fsspec, or what it needs for a URL, may not be installed."""
     if not url:
         raise InputError(f"{url!r}: the path is empty; give a directory")
     if not _URL.match(url):

@@ -2,17 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import BinaryIO
 
 from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import MemoryLookup, TermReport
-from heedful.bulk.resumable import ResumableOutput, is_resumable, open_resumable
-from heedful.data.streams import Lines, open_output, write_line
+from heedful.bulk.resumable import is_resumable, open_resumable
+from heedful.data.streams import Lines, Writable, open_output, write_line
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
@@ -29,9 +28,9 @@ class LineLayout:
     """How translations are written as lines.
 
     Attributes:
-        json: an object for each line.
-        scores: the score, a tab and the text.
-        n_best: outputs for each line, as `number ||| text ||| score` if there are several.
+        json: whether each line becomes an object.
+        scores: whether the score and a tab precede the text.
+        n_best: how many outputs each line has, as `number ||| text ||| score` if there are several.
         terms: whether an object has the terms of the glossary.
         memory: whether an object has the match of the memory.
         only_finished: whether an output that its length limit has cut becomes an empty line.
@@ -92,9 +91,9 @@ class LineTranslation:
 
     Attributes:
         translator: the models.
-        options: of the search.
-        layout: of the output lines.
-        lookup: in memories; a line with an exact match is not searched.
+        options: the options of the search.
+        layout: how output lines are written.
+        lookup: looks lines up in memories; a line with an exact match is not searched.
         terms: counts and reports the terms of the glossary.
         further: what else changes the output, by name; an output is continued only with the same settings.
     """
@@ -126,16 +125,13 @@ class LineTranslation:
         chunk_lines: int | None = None,
         first_line: int = 1,
     ) -> Iterator[Translation]:
-        """Yield the translation of each line: that of an exact match in the memories, or a new one.
+        """Yield the translation of each line: from an exact match in the memories, or a new one.
 
         Args:
-            lines: to translate.
+            lines: the lines to translate.
             prefixes: for each line, what its translations begin with.
             chunk_lines: how many lines to translate together; None: see the property.
             first_line: the number of the first line, for messages and reports.
-
-        Raises:
-            InputError: a line without a prefix, or one with a prefix that is too long.
         """
         translate = partial(
             self.translator.translate_lines,
@@ -163,13 +159,13 @@ class LineTranslation:
         Until the file is complete it is NAME.unfinished, beside a manifest, so that another run can go on.
 
         Args:
-            lines: to translate.
+            lines: the lines to translate.
             output: the file; None: stdout. A pipe or a device is written directly.
             prefixes: for each line, what its translations begin with.
             resume: go on with the output that an earlier run has left.
             line_buffered: translate, write and flush each line at once; no other run can go on.
             notify: called with a line about an earlier run.
-            display: of the progress of a file.
+            display: shows the progress of a file.
 
         Raises:
             CorpusError: a bad line, after those before it are written.
@@ -178,46 +174,45 @@ class LineTranslation:
         """
         texts = [iter(lines), *([] if prefixes is None else [prefixes.strictly()])]
         with ExitStack() as stack:
-            out: BinaryIO | ResumableOutput
-            resumable, done, tokens = None, 0, 0
             if line_buffered or output is None or not is_resumable(output):
-                out = stack.enter_context(open_output(output, at_once=line_buffered))
+                plain = stack.enter_context(open_output(output, at_once=line_buffered))
+                for _ in self._write(texts, plain, chunk_lines=1 if line_buffered else None):
+                    if line_buffered:
+                        plain.flush()
+                plain.flush()
             else:
-                opened = open_resumable(output, texts, self.settings, resume=resume)
-                out = resumable = stack.enter_context(opened)
-                if resumable.notice:
-                    notify(resumable.notice)
-                texts, done = resumable.inputs, resumable.lines
+                out = stack.enter_context(open_resumable(output, texts, self.settings, resume=resume))
+                if out.notice:
+                    notify(out.notice)
+                texts, tokens = out.inputs, 0
                 show = stack.enter_context(display(lambda: lines.share_read))
-            translations = self.translations(
-                *texts, chunk_lines=1 if line_buffered else None, first_line=done + 1
-            )
-            for number, translation in enumerate(translations, start=done + 1):
-                for line in self.layout.lines(translation, number - 1):
-                    write_line(out, line)
-                tokens += translation.num_tokens
-                if line_buffered:
-                    out.flush()
-                elif resumable is not None and number % CHUNK_LINES == 0:
-                    resumable.checkpoint(number)
-                    show(number, tokens)
-            out.flush()
+                for number, num_tokens in self._write(texts, out, done=out.lines):
+                    tokens += num_tokens
+                    if number % CHUNK_LINES == 0:
+                        out.checkpoint(number)
+                        show(number, tokens)
+                out.flush()
             lines.raise_if_bad()
             if prefixes is not None and next(texts[1], None) is not None:
                 raise InputError(f"{prefixes.name}: has more lines than the input; give one for each line")
+
+    def _write(
+        self, texts: Sequence[Iterable[str]], out: Writable, *, chunk_lines: int | None = None, done: int = 0
+    ) -> Iterator[tuple[int, int]]:
+        """Write the translations of lines after the first `done`; yield their numbers and tokens."""
+        translations = self.translations(*texts, chunk_lines=chunk_lines, first_line=done + 1)
+        for number, translation in enumerate(translations, start=done + 1):
+            for line in self.layout.lines(translation, number - 1):
+                write_line(out, line)
+            yield number, translation.num_tokens
 
 
 def settings_of(
     translator: Translator, options: SearchOptions, shown: Mapping[str, object]
 ) -> dict[str, str]:
-    """Return what changes translations besides their input, by name.
+    """Return what changes translations besides their input, by name; `shown` is how they are written.
 
     Threads and the CPU are not among them: in float32 they change no translation.
-
-    Args:
-        translator: with the model.
-        options: of the search.
-        shown: how the translations are written.
     """
     bundles = [translator.bundle, *translator.ensemble]
     generator = translator.generator
@@ -235,7 +230,7 @@ def settings_of(
 
 
 def _checksum(bundle: Bundle) -> str:
-    """Return the checksum of a bundle: of its description, or of the weights that are in memory alone."""
+    """Return the checksum of a bundle's description, or of the weights if they are in memory alone."""
     if bundle.path is not None and not bundle.weight_versions:
         return file_sha256(bundle.path / CONFIG_FILE)
     digest = hashlib.sha256()

@@ -37,12 +37,7 @@ def no_display(
 
 @dataclass(frozen=True)
 class Done:
-    """What a manifest holds.
-
-    Attributes:
-        settings: those that the parts were made with, by name.
-        parts: the record of each part that is done.
-    """
+    """What a manifest holds: the settings that the parts were made with, and the record of each part."""
 
     settings: Settings = field(default_factory=dict)
     parts: Mapping[str, Record] = field(default_factory=dict)
@@ -55,22 +50,13 @@ class Done:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a job.
-
-    Attributes:
-        folder: its directory.
-        name: of the file.
-    """
+    """The manifest of a job: a file in its directory."""
 
     folder: Folder
     name: str = MANIFEST
 
     def read(self) -> Done:
-        """Return what is done; nothing without a file.
-
-        Raises:
-            RunError: the file is damaged.
-        """
+        """Return what is done; nothing without a file."""
         if not self.folder.has(self.name):
             return Done()
         with self.folder.open(self.name) as file:
@@ -100,23 +86,11 @@ class Manifest:
 
 
 def check_settings(where: str, before: Settings, now: Settings, *, remedy: str) -> None:
-    """Check that an output can be continued.
+    """Check that an output can be continued; a RunError names the first setting that has changed.
 
-    Args:
-        where: the output, for the message.
-        before: the settings that it was written with.
-        now: the settings of this run.
-        remedy: what else to do than to give the same, for the message.
-
-    Raises:
-        RunError: naming the first setting that has changed.
+    `remedy` is what else to do than to give the same settings, for the message.
     """
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if changed:
-        name = changed[0]
-        what = (
-            "with another model"
-            if name == "model"
-            else f"with {name}={before.get(name)}, not {now.get(name)}"
-        )
-        raise RunError(f"{where}: was written {what}; give the same model and options, {remedy}")
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            what = "another model" if name == "model" else f"{name}={before.get(name)}, not {now.get(name)}"
+            raise RunError(f"{where}: was written with {what}; give the same model and options, {remedy}")

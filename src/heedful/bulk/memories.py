@@ -27,11 +27,7 @@ def _say_nothing(message: str) -> None:
 
 
 def pair_of(config: Config) -> Pair | None:
-    """Return the pair that a bundle names, else that of the training files' names: train.en and train.de.
-
-    Raises:
-        MissingExtraError: langcodes is not installed.
-    """
+    """Return the pair that a bundle names, else the pair in the training files' names: train.en, train.de."""
     try:
         codes = [
             None if name is None else language_code(name)
@@ -57,11 +53,7 @@ class TermReport:
     """
 
     def __init__(self, report: Writable | None = None) -> None:
-        """Count from 0.
-
-        Args:
-            report: receives a line for each term: the line's number, met or missed, and the term.
-        """
+        """Count from 0; `report` receives a line for each term: number of the line, met or missed, term."""
         self._report = report
         self.num_terms = self.num_met = 0
 
@@ -95,17 +87,9 @@ def open_lookup(
     written: Path | None = None,
     notify: Notify = _say_nothing,
 ) -> Iterator["MemoryLookup"]:
-    """Read memories, and open what is written; an error removes it.
+    """Read memories (TMX files), and open a new one for all texts with their translations.
 
-    Args:
-        memories: TMX files that are read.
-        config: of the model, for the languages.
-        written: a TMX file for all texts with their translations.
-        notify: called at the end, with how many texts had matches.
-
-    Raises:
-        InputError: a memory that cannot be read.
-        MissingExtraError: what is needed for it is not installed.
+    An error removes the new one. At the end, `notify` is called with how many texts had matches.
     """
     memory, writer = None, None
     with ExitStack() as stack:
@@ -133,12 +117,7 @@ class MemoryLookup:
     def __init__(
         self, *, memory: "TranslationMemory | None" = None, writer: "TmxWriter | None" = None
     ) -> None:
-        """Use what there is.
-
-        Args:
-            memory: where texts are looked up.
-            writer: of a memory with all translations.
-        """
+        """Look up in `memory`, and write to `writer`, if they are given."""
         self._memory, self._writer = memory, writer
         self._num_texts = self._num_found = 0
 
@@ -162,7 +141,7 @@ class MemoryLookup:
             self._writer.write(source, target)
 
     def translate(self, lines: Iterable[str], translate: TranslateLines) -> Iterator[Translation]:
-        """Yield the translation of each line: that of the memory, else what `translate` yields."""
+        """Yield the translation of each line: from the memory, else what `translate` yields."""
         waiting: deque[tuple[str, MemoryMatch | None]] = deque()
 
         def left() -> Iterator[str]:

@@ -53,14 +53,7 @@ class ResumableOutput:
     def __init__(
         self, path: Path, file: BinaryIO, inputs: Sequence[Iterable[str]], settings: Settings
     ) -> None:
-        """Start at the first line.
-
-        Args:
-            path: of the target, for messages.
-            file: the one beside it.
-            inputs: the lines of each.
-            settings: what changes the output besides the inputs, by name.
-        """
+        """Start at the first line; `path` is the target, and `file` beside it."""
         self.lines, self.notice = 0, ""
         self._path, self._file, self._settings = path, file, settings
         self._manifest = manifest_of(Path(file.name))
@@ -71,8 +64,7 @@ class ResumableOutput:
     def resume(self, done: Done) -> None:
         """Go on after what is done; without anything, write the manifest.
 
-        Raises:
-            RunError: the settings, the first lines of an input, or their output, are not what they were.
+        A RunError says that the settings, the first lines of an input, or their output have changed.
         """
         record = done.parts.get(_PART)
         if record is None:
@@ -138,10 +130,6 @@ class ResumableOutput:
             self._put(b"")  # a compressed file of nothing has a head
         self._sync()
 
-    def remedy(self) -> str:
-        """Return the end of a message about what stays."""
-        return "; --resume goes on from there" if self.lines else ""
-
     def _sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -156,27 +144,29 @@ class ResumableOutput:
 
 @contextmanager
 def open_resumable(
-    path: Path, inputs: Sequence[Iterable[str]], settings: Settings, *, resume: bool, keep: bool = True
+    path: Path,
+    inputs: Sequence[Iterable[str]],
+    settings: Settings,
+    *,
+    resume: bool,
+    keep: bool = True,
+    items: str = "lines",
 ) -> Iterator[ResumableOutput]:
     """Open a file for writing as `open_output`, so that another run can go on with it.
 
     Args:
-        path: of the file; an existing one is replaced in the end.
-        inputs: the lines of each, from the first.
+        path: the file; an existing one is replaced in the end.
+        inputs: the lines of each input, from the first.
         settings: what changes the output besides the inputs, by name.
         resume: whether to go on with the output that an earlier run has left; of several, the longest.
         keep: whether the file gets its name in the end; else it is removed, and `path` is not touched.
+        items: the word for lines, for messages.
 
     Raises:
         RunError: that output has other settings or inputs, is in use, or has changed.
     """
     target = Path(os.path.realpath(path))
-    unfinished, lines = max(_earlier(target), key=lambda each: each[1], default=(target, 0))
-    notice = f"resuming after line {lines:,}" if lines else ""
-    if unfinished == target or not resume:
-        earlier = f"{unfinished} has {lines:,} lines of an earlier run; --resume goes on with them"
-        notice = earlier if lines else ""
-        unfinished, lines = new_file_beside(target), 0
+    unfinished, lines, notice = _unfinished(target, items, resume=resume)
     manifest = manifest_of(unfinished)
     with manifest.folder.locked(unfinished.name, timeout=0) as is_ours:
         if not is_ours:
@@ -187,8 +177,9 @@ def open_resumable(
             output = ResumableOutput(path, stack.enter_context(unfinished.open("r+b")), inputs, settings)
             output.resume(manifest.read() if lines else Done())
             output.notice = notice
+            remedy = "; --resume goes on from there"
             try:
-                with kept_after_error(unfinished, remedy=output.remedy):
+                with kept_after_error(unfinished, remedy=lambda: remedy if output.lines else ""):
                     with stack.pop_all():
                         try:
                             yield output
@@ -202,6 +193,15 @@ def open_resumable(
             finally:
                 if not output.lines or not unfinished.exists():
                     manifest.folder.delete(manifest.name)
+
+
+def _unfinished(target: Path, items: str, *, resume: bool) -> tuple[Path, int, str]:
+    """Return the file to write, the number of its lines that are done, and what to say of an earlier run."""
+    path, lines = max(_earlier(target), key=lambda each: each[1], default=(target, 0))
+    if resume and path != target:
+        return path, lines, f"resuming after {items[:-1]} {lines:,}" if lines else ""
+    notice = f"{path} has {lines:,} {items} of an earlier run; --resume goes on with them"
+    return new_file_beside(target), 0, notice if lines else ""
 
 
 def _earlier(target: Path) -> Iterator[tuple[Path, int]]:

@@ -12,8 +12,8 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -47,12 +47,12 @@ class ShardJob(ABC):
     Attributes:
         source: the path or URL of the directory of the shards.
         output: the path or URL of the directory of the outputs.
-        expected: the settings of the shards that are done; none: there are none yet.
+        expected: the settings that finished shards were made with; none: no shard is finished.
         items: the word for shards, for messages.
         done: the word for a shard that is done, for messages.
         counted: what is counted of shards, in their records too.
         manifest: the name of the manifest.
-        suffix: of the outputs, after the names of the shards.
+        suffix: the end of an output's name, after the name of the shard.
     """
 
     source: str
@@ -76,20 +76,16 @@ class ShardJob(ABC):
 
     @cached_property
     def settings(self) -> Settings:
-        """What changes the outputs besides the shards, by name.
-
-        Raises:
-            RunError: it is not what the shards that are done were made with.
-        """
+        """What changes the outputs besides the shards, by name; RunError if finished shards had others."""
         settings = self.read_settings()
         if self.expected:
             check_settings(self.output, self.expected, settings, remedy="or another --output")
         return settings
 
-    def record(self, name: str, report: Report) -> Record:
+    def process(self, name: str, report: Report) -> Record:
         """Write the output of a shard, and return its record."""
         source = self.fingerprint(name)
-        counts = self.work(name, report)
+        counts = self.write_output(name, report)
         return {**counts, "source": source, "output": self.target.fingerprint(name + self.suffix)}
 
     def fingerprint(self, name: str) -> Fingerprint:
@@ -101,8 +97,23 @@ class ShardJob(ABC):
         """Return what changes the outputs besides the shards, by name."""
 
     @abstractmethod
-    def work(self, name: str, report: Report) -> Mapping[str, int]:
+    def write_output(self, name: str, report: Report) -> Mapping[str, int]:
         """Write the output of a shard, and return what `counted` names."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """How far a job is.
+
+    Attributes:
+        sizes: the bytes of each shard by its name.
+        done: the manifest's contents.
+        left: the sizes of the shards that have no output yet, or one that has changed.
+    """
+
+    sizes: Mapping[str, int]
+    done: Done
+    left: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,22 +150,14 @@ class Outcome:
         return {**counts, "failed": dict(self.failed), **self.others}
 
     def raise_if_failed(self) -> None:
-        """Raise the first failure.
-
-        Raises:
-            RunError: a shard has failed; the message has the number of the others.
-        """
+        """Raise the first failure as a RunError, with the number of the others."""
         if self.failed:
             first, *others = self.failed.values()
             raise RunError(first + (f"; {len(others):,} more {self.job.items} failed" if others else ""))
 
 
 def reason_of(error: HeedfulError | OSError) -> str:
-    """Return why a shard cannot be used.
-
-    Raises:
-        OSError: the disk is full, which stops all work.
-    """
+    """Return why a shard cannot be used; the error of a full disk is raised again, and stops all work."""
     if isinstance(error, HeedfulError):
         return str(error)
     if error.errno in DISK_FULL:
@@ -166,11 +169,8 @@ def reason_of(error: HeedfulError | OSError) -> str:
 def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
     """Return the directory of an input, and the sizes of its shards by their names, in order.
 
-    Args:
-        source: a directory, a file, or a pattern of the names of files in a directory; a path or a URL.
-
-    Raises:
-        InputError: there are none.
+    `source` is a directory, a file, or a pattern of the names of files in a directory; a path or a URL. An
+    InputError says that there are none.
     """
     folder, pattern = folder_at(source), "*"
     if not folder.exists():
@@ -186,16 +186,12 @@ def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
     return folder, sizes
 
 
-def start(
-    job: ShardJob, sizes: Mapping[str, int], *, resume: bool, overwrite: bool = False
-) -> tuple[Done, dict[str, int]]:
-    """Return what is done of a job, and the sizes of the shards that are left.
-
-    A shard is left if its output is missing or has changed.
+def open_job(job: ShardJob, sizes: Mapping[str, int], *, resume: bool, overwrite: bool = False) -> JobState:
+    """Make the directory of a job's outputs, or read how far an earlier run of it came.
 
     Args:
-        job: what to do; the directory of its outputs is made.
-        sizes: of all shards.
+        job: what to do.
+        sizes: the bytes of each shard by its name.
         resume: whether to go on with an output that is there.
         overwrite: whether it may have other files; without `resume`, shards that are done too.
 
@@ -226,67 +222,58 @@ def start(
         made = name + job.suffix
         if output.has(made) and done.has(name, source=before, output=output.fingerprint(made)):
             del left[name]
-    return done, left
+    return JobState(sizes, done, left)
 
 
-def work_on_shards(
+def run_job(
     job: ShardJob,
-    sizes: Mapping[str, int],
-    started: tuple[Done, Mapping[str, int]],
+    state: JobState,
     *,
     ray_cpus: int = 0,
     ray_gpus: int = 0,
     notify: Callable[[str], None] = lambda message: None,
     display: Display = no_display,
 ) -> Outcome:
-    """Work on shards, here or on Ray; one that cannot be used leaves the others.
+    """Work on the shards that are left, here or on Ray; one that cannot be used leaves the others.
 
     Args:
         job: what to do.
-        sizes: of all shards.
-        started: what `start` has returned.
+        state: what `open_job` has returned.
         ray_cpus: CPUs of each worker on Ray; 0: work here, also with other processes at the same time.
         ray_gpus: GPUs of each worker on Ray.
         notify: called with a line about each shard, here.
-        display: of the progress.
+        display: shows the progress.
 
     Raises:
         RunError: the shards that are done have other settings.
         HeedfulError: what all shards need cannot be used.
     """
-    done, left = started
-    job = replace(job, expected=done.settings if done.parts else {})
-    failed: Mapping[str, str] = {}
+    left, failed = state.left, dict[str, str]()
+    job = replace(job, expected=state.done.settings if state.done.parts else {})
     try:
         if left and ray_cpus:
             failed = _work_on_ray(job, left, cpus=ray_cpus, gpus=ray_gpus, display=display)
         elif left:
-            failed = _work_here(job, left, done, notify, display)
+            failed = _work_here(job, state, notify, display)
     except KeyboardInterrupt as error:
         raise type(error)(str(error) or f"interrupted; --resume goes on with the other {job.items}") from None
     with job.target.locked(job.manifest):
-        job.target.delete_leftovers([name + job.suffix for name in sizes if name not in failed])
-    return Outcome(
-        job=job, num_done=len(left) - len(failed), num_before=len(sizes) - len(left), failed=failed
-    )
+        job.target.delete_leftovers([name + job.suffix for name in state.sizes if name not in failed])
+    num_before = len(state.sizes) - len(left)
+    return Outcome(job=job, num_done=len(left) - len(failed), num_before=num_before, failed=failed)
 
 
 def _work_here(
-    job: ShardJob,
-    left: Mapping[str, int],
-    done: Done,
-    notify: Callable[[str], None],
-    display: Display,
+    job: ShardJob, state: JobState, notify: Callable[[str], None], display: Display
 ) -> dict[str, str]:
     """Work on the shards that no other process is working on, then on those that it did not finish.
 
-    Returns:
-        Why shards could not be used, by their names.
+    Return why shards could not be used, by their names.
     """
-    output, settings, failed = job.target, job.settings, dict[str, str]()
+    output, settings, failed, left = job.target, job.settings, dict[str, str](), state.left
     manifest, total = Manifest(output, job.manifest), max(1, sum(left.values()))
     items, size = job.counted
-    seen, counts = dict[str, int](), {items: 0, size: 0}
+    seen, counts = dict[str, int](), Counter[str]()
     share = 0.0  # of the shard that is worked on, in bytes
 
     def report(share_read: float, num_items: int, num_size: int) -> None:
@@ -303,12 +290,10 @@ def _work_here(
                 with output.locked(name, timeout=timeout) as is_mine:
                     if not is_mine:
                         continue
-                    if manifest.read().parts.get(name) == done.parts.get(
-                        name
-                    ):  # no other process has done it meanwhile
-                        record = job.record(name, report)
+                    if manifest.read().parts.get(name) == state.done.parts.get(name):  # not done meanwhile
+                        record = job.process(name, report)
                         manifest.add(name, record, settings)
-                        counts = {each: counts[each] + record[each] for each in counts}
+                        counts.update({each: record[each] for each in job.counted})
                         shown = f"{record[items]:,} {items if record[items] != 1 else items[:-1]}"
             except (HeedfulError, OSError) as error:
                 failed[name] = reason_of(error)
@@ -330,19 +315,10 @@ class ShardWorker:
         answer = {"name": row["name"], "record": "", "error": ""}
         try:
             settings = self._job.settings
-            record = self._job.record(row["name"], lambda share, items, size: None)
+            record = self._job.process(row["name"], lambda share, items, size: None)
             return {**answer, "record": json.dumps([settings, record])}
         except (HeedfulError, OSError) as error:
             return {**answer, "error": reason_of(error)}
-
-
-@contextmanager
-def _one_line_of(kind: type[Exception]) -> Iterator[None]:
-    """Report an error of Ray itself, such as a lost cluster, in one line."""
-    try:
-        yield
-    except kind as error:
-        raise RunError(f"--on ray: {str(error).strip()}; --resume goes on with the other shards") from error
 
 
 def _work_on_ray(
@@ -350,9 +326,28 @@ def _work_on_ray(
 ) -> dict[str, str]:
     """Work on shards by a pool of actors; Ray replaces those that die, and gives their shards to others.
 
-    Returns:
-        Why shards could not be used, by their names.
+    Return why shards could not be used, by their names.
     """
+    manifest, failed, counts = Manifest(job.target, job.manifest), dict[str, str](), Counter[str]()
+    items, size = job.counted
+    done, total = 0, max(1, sum(left.values()))
+    with display(lambda: done / total, items=items, size=size) as show:
+        for row in _rows_of_ray(job, [*left], cpus=cpus, gpus=gpus):
+            if row["error"]:
+                failed[row["name"]] = row["error"]
+                continue
+            settings, record = json.loads(row["record"])
+            manifest.add(row["name"], record, settings)
+            done += left[row["name"]]
+            counts.update({each: record.get(each, 0) for each in (items, size, "num_cut")})
+            show(counts[items], counts[size])
+    if counts["num_cut"]:  # the warnings are in the logs of the workers
+        warn_of_cut(counts["num_cut"])
+    return failed
+
+
+def _rows_of_ray(job: ShardJob, names: Sequence[str], *, cpus: int, gpus: int) -> Iterator[dict[str, Any]]:
+    """Yield the answer of a worker for each shard; an error of Ray, such as a lost cluster, is one line."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -368,25 +363,12 @@ def _work_on_ray(
     ray.data.DataContext.get_current().enable_progress_bars = False
     resources = cast(Any, ray).cluster_resources()
     workers = int(resources.get("GPU", 0) // gpus if gpus else resources.get("CPU", 0) // cpus)
-    workers = max(1, min(len(left), workers))
-    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(left), initial_size=workers)
-    rows = ray.data.from_items([{"name": name} for name in left], override_num_blocks=len(left)).map(
+    workers = max(1, min(len(names), workers))
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(names), initial_size=workers)
+    rows = ray.data.from_items([{"name": name} for name in names], override_num_blocks=len(names)).map(
         cast(Any, ShardWorker), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
     )
-    manifest, failed = Manifest(job.target, job.manifest), dict[str, str]()
-    done = lines = tokens = num_cut = 0
-    with display(lambda: done / max(1, sum(left.values()))) as show, _one_line_of(ray.exceptions.RayError):
-        for row in rows.iter_rows():
-            if row["error"]:
-                failed[row["name"]] = row["error"]
-                continue
-            settings, record = json.loads(row["record"])
-            manifest.add(row["name"], record, settings)
-            done += left[row["name"]]
-            lines += record["lines"]
-            tokens += record["tokens"]
-            num_cut += record.get("num_cut", 0)  # whose warnings are in the logs of the workers
-            show(lines, tokens)
-    if num_cut:
-        warn_of_cut(num_cut)
-    return failed
+    try:
+        yield from rows.iter_rows()
+    except ray.exceptions.RayError as error:
+        raise RunError(f"--on ray: {str(error).strip()}; --resume goes on with the other shards") from error

@@ -30,7 +30,7 @@ class TextShards(ShardJob):
 
     Attributes:
         load: returns how lines are translated and written; with scores, Parquet files get a column of them.
-        column: of Parquet files, with the text.
+        column: the column of Parquet files with the text.
     """
 
     load: Callable[[], LineTranslation]
@@ -45,13 +45,8 @@ class TextShards(ShardJob):
         return {**self._lines.settings, "column": self.column}
 
     @override
-    def work(self, name: str, report: Report) -> Mapping[str, int]:
-        """Translate a shard.
-
-        Raises:
-            CorpusError: a text that is damaged or not UTF-8.
-            InputError: a Parquet file without the column.
-        """
+    def write_output(self, name: str, report: Report) -> Mapping[str, int]:
+        """Translate a shard; see `ShardJob`."""
         lines = tokens = num_cut = 0
         translated = self._parquet if name.endswith(_PARQUET) else self._text
         with self.folder.open(name) as file, self.target.complete(name) as out:
@@ -99,19 +94,16 @@ class TextShards(ShardJob):
 
 
 def check_column(name: str, schema: pa.Schema, column: str, *, added: Sequence[pa.Field]) -> None:
-    """Check that a table has a column of texts, and none of those that are added.
-
-    Raises:
-        InputError: naming the column.
-    """
-    if column not in schema.names:
-        names = ", ".join(schema.names)
-        raise InputError(f"{name}: has no column {column!r} (it has {names}); choose with --column")
-    if schema.names.count(column) > 1:
-        raise InputError(f"{name}: has the column {column!r} twice; rename one of them")
-    kind = schema.field(column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(f"{name}: the column {column!r} is {kind}, not string; choose another with --column")
-    taken = [each.name for each in added if each.name in schema.names]
-    if taken:
-        raise InputError(f"{name}: has a column {taken[0]!r} already; rename it")
+    """Check that a table has one column of texts of this name, and none of the columns that are added."""
+    problem, columns = None, schema.names
+    kinds = [each.type for each in schema if each.name == column]
+    if not kinds:
+        problem = f"has no column {column!r} (it has {', '.join(columns)}); choose with --column"
+    elif len(kinds) > 1:
+        problem = f"has the column {column!r} twice; rename one of them"
+    elif kinds[0] not in (pa.string(), pa.large_string(), pa.string_view()):
+        problem = f"the column {column!r} is {kinds[0]}, not string; choose another with --column"
+    elif used := [each.name for each in added if each.name in columns]:
+        problem = f"has a column {used[0]!r} already; rename it"
+    if problem:
+        raise InputError(f"{name}: {problem}")

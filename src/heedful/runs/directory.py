@@ -7,10 +7,10 @@ import itertools
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import filelock
 
@@ -56,17 +56,12 @@ class DirectoryGuard:
                 os.close(descriptor)
 
     def check(self) -> None:
-        """Check that the directory is the same.
-
-        Raises:
-            RunError: it is gone, or another one has its path.
-        """
+        """Raise a RunError if the directory is gone, or another one has its path."""
         if self._original is None:
             return
-        try:
+        is_there = False
+        with suppress(FileNotFoundError):
             is_there = os.path.samestat(self.path.stat(), self._original)
-        except FileNotFoundError:
-            is_there = False
         if not is_there:
             raise RunError(
                 f"{self.path}: was moved or removed during training, and nothing is written there any more; "
@@ -74,8 +69,8 @@ class DirectoryGuard:
             )
 
 
-# Sections, or single settings, that define a run: with others it would be another one. The text is compared
-# by its fingerprint (`train.fingerprint_of`).
+# Sections, or single settings, that define a run: with others it would be another one. Checkpoints hold them
+# and the text by a hash (`train.fingerprint_of`).
 FIXED = (
     "model",
     "tokenizer",
@@ -93,26 +88,33 @@ _TEXTS = ("src", "tgt", "pairs", "valid_src", "valid_tgt", "valid_pairs")
 RESOLVED = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id", "tokens"}  # when a run starts
 
 
-def check_resumable(before: Config, now: Config) -> None:
-    """Check that the fixed settings of a run are unchanged; all others apply from now on.
+def settings_in(config: Config, names: Collection[str] = FIXED, *, only_set: bool = False) -> dict[str, Any]:
+    """Return settings by their whole keys: these sections and single settings, all or those that were set."""
+    return {
+        f"{section}.{key}": value
+        for section, settings in config.model_dump(exclude_unset=only_set).items()
+        for key, value in settings.items()
+        if section in names or f"{section}.{key}" in names
+    }
 
-    Raises:
-        ConfigError: a fixed setting has another value.
-    """
-    for name, was, value in _changed_fixed(before, now):
+
+def changed_settings(
+    before: Config, now: Config, names: Collection[str] = FIXED, *, only_set: bool = False
+) -> Iterator[tuple[str, object, object]]:
+    """Yield the whole key, the old and the new value of each of these settings that was changed."""
+    was = settings_in(before, names)
+    for name, value in settings_in(now, names, only_set=only_set).items():
+        if value != was[name]:
+            yield name, was[name], value
+
+
+def check_resumable(before: Config, now: Config) -> None:
+    """Check that the fixed settings of a run are unchanged; all others apply from now on."""
+    for name, was, value in changed_settings(before, now):
         raise ConfigError(
             f"{name}={value!r}: the run has {was!r}, which cannot change at --resume; leave it out, or give "
             "another --output for a new run"
         )
-
-
-def _changed_fixed(before: Config, now: Config) -> Iterator[tuple[str, object, object]]:
-    """Yield the whole key, the old and the new value of each fixed setting that was changed."""
-    was = before.model_dump()
-    for section, settings in now.model_dump().items():
-        for key, value in settings.items():
-            if {section, f"{section}.{key}"} & set(FIXED) and value != was[section][key]:
-                yield f"{section}.{key}", was[section][key], value
 
 
 def _text_files(data: DataConfig) -> dict[str, str | None]:
@@ -128,8 +130,7 @@ def _text_files(data: DataConfig) -> dict[str, str | None]:
 def check_files_are_there(run: Path, now: Config) -> None:
     """Check that the text files in a run's configuration still exist.
 
-    Raises:
-        CorpusError: one does not exist; files named on the command line are checked when they are read.
+    Files named on the command line are checked when they are read.
     """
     before = _text_files(load_config(run / CONFIG).data)
     for key, name in _text_files(now.data).items():
@@ -142,20 +143,12 @@ def check_files_are_there(run: Path, now: Config) -> None:
 
 
 def check_texts_are_outside(run: Path, now: Config) -> None:
-    """Check that no text of a new run is in the directory that `--overwrite` renames.
-
-    Raises:
-        RunError: one is.
-    """
+    """Check that no text of a new run is in the directory that `--overwrite` renames."""
     check_are_outside(run, _text_files(now.data).values())
 
 
 def check_are_outside(run: Path, paths: Iterable[str | Path | None]) -> None:
-    """Check that no path is in the directory that `--overwrite` renames.
-
-    Raises:
-        RunError: one is.
-    """
+    """Check that no path is in the directory that `--overwrite` renames."""
     for path in paths:
         if path is not None and Path(path).resolve().is_relative_to(run.resolve()):
             raise RunError(
@@ -164,15 +157,11 @@ def check_are_outside(run: Path, paths: Iterable[str | Path | None]) -> None:
 
 
 def check_preset(run: Path, preset: str, overridden: Collection[str]) -> None:
-    """Check that a preset named at --resume agrees with the run's fixed settings.
-
-    Raises:
-        ConfigError: there is no such preset, or it has another value for a fixed setting.
-    """
+    """Check that a preset named at --resume agrees with the run's fixed settings."""
     now = load_config(preset=preset)
     sections = PRESETS[preset] | {"model": now.model.model_dump()}
     named = {f"{section}.{key}" for section, keys in sections.items() for key in keys if key not in RESOLVED}
-    for name, was, value in _changed_fixed(load_config(run / CONFIG), now):
+    for name, was, value in changed_settings(load_config(run / CONFIG), now):
         if name in named and name not in overridden:
             raise ConfigError(
                 f"--preset {preset}: {name}={value!r}, but the run has {was!r}, which cannot change at "
@@ -201,11 +190,7 @@ class RunDirectory:
         return self.path / CONFIG
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
-        """Refuse to start where there is something, without `overwrite`, and to resume a missing run.
-
-        Raises:
-            RunError: one of these, or another process trains there.
-        """
+        """Refuse to start where something is, or another process trains, and to resume a missing run."""
         self._check_what_is_there(resume=resume, overwrite=overwrite)
         if (self.path / LOCK).exists():
             with _lock(self.path):
@@ -216,9 +201,6 @@ class RunDirectory:
         """Lock the directory while the block runs.
 
         The system releases the lock when the process ends, however it ends; the lock file stays.
-
-        Raises:
-            RunError: another process trains there, or has created a run there since `check`.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with _lock(self.path):
@@ -232,10 +214,6 @@ class RunDirectory:
 
         Returns:
             Its new path, or None.
-
-        Raises:
-            RunError: another process trains there, this process was started in it, or the system refuses, as
-                for a mount point.
         """
         self.check(resume=False, overwrite=True)
         if not self._others():

@@ -11,7 +11,7 @@ from heedful.errors import ConfigError
 from heedful.runs.directory import RunDirectory
 from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import set_up_training, tested_rates
-from heedful.runs.train import TrainingExtras, with_parts_of_plugins
+from heedful.runs.train import TrainingExtras, with_plugged_functions
 from heedful.runtime.threads import restored_threads
 from heedful.settings.run import Config
 from heedful.training.memory import memory_for_steps
@@ -42,7 +42,7 @@ def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) ->
         ConfigError: the schedule is a plugin's, which sets the rate itself.
         HeedfulError: as for the training itself.
     """
-    extras = with_parts_of_plugins(TrainingExtras(), config)
+    extras = with_plugged_functions(TrainingExtras(), config)
     if extras.schedule is not None:
         raise ConfigError(f"schedule.name={config.schedule.name}: sets the learning rate itself")
     notices = Notices(callbacks)

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from heedful.bulk.folders import Fingerprint, Folder, folder_at
 from heedful.bulk.manifest import MANIFEST, Display, Manifest, Settings, check_settings, no_display
-from heedful.bulk.shards import Report, ShardJob, list_shards, start, work_on_shards
+from heedful.bulk.shards import Report, ShardJob, list_shards, open_job, run_job
 from heedful.data.cleaning.pair import faulty_by
 from heedful.data.corpora import open_text, writing_to
 from heedful.data.files import FilledPairs, PairFiles, ParallelText
@@ -163,7 +163,7 @@ class PreparationJob(ShardJob):
         return self.text.fingerprint(name)
 
     @override
-    def work(self, name: str, report: Report) -> Mapping[str, int]:
+    def write_output(self, name: str, report: Report) -> Mapping[str, int]:
         """Write the store of a shard."""
         assert self.tokenizers is not None
         with (
@@ -263,7 +263,7 @@ def prepare_shards(
         threads=threads,
         processes=1 if on_ray else threads,  # Ray starts the processes
     )
-    started = start(job, text.sizes, resume=resume)
+    state = open_job(job, text.sizes, resume=resume)
     config, tokenizers = _vocabulary(config, text, folder, cache, notify)
     first = replace(text, sizes=dict([*text.sizes.items()][:1]))
     changed = RoundTrip.of(first.sample(SAMPLE, cache).tgt, tokenizers.tgt)
@@ -273,7 +273,7 @@ def prepare_shards(
         folder.delete(CONFIG)  # until the new shards are done
     job = replace(job, config=config, tokenizers=tokenizers)
     cpus = threads if on_ray else 0
-    outcome = work_on_shards(job, text.sizes, started, ray_cpus=cpus, display=display)
+    outcome = run_job(job, state, ray_cpus=cpus, display=display)
     outcome.raise_if_failed()
     folder.put(CONFIG, to_toml(config).encode())
     return str(outcome)

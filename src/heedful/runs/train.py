@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import without_warnings
 from heedful.decoding.translator import Translator
 from heedful.errors import CheckpointError
-from heedful.evaluation.metrics import evaluate_texts
+from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
 from heedful.evaluation.tokenization import language_of_files, tokenization_of
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts
@@ -34,6 +34,7 @@ from heedful.runs.directory import (
     check_files_are_there,
     check_resumable,
     check_texts_are_outside,
+    settings_in,
 )
 from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import PreparedRun, set_up_training
@@ -128,20 +129,13 @@ def train(
         extras: what the training has besides its settings.
 
     Raises:
-        MissingExtraError: the program to write curves for is not installed.
-        RunError: the output directory has a run and neither `resume` nor `overwrite` is set, is moved, or
-            another process is training there.
-        CorpusError, TokenizerError: the text is not usable, or too small for the vocabulary.
-        ConfigError: there is no training text, settings differ from the base model or from the run to resume,
-            or other processes cannot import the loss.
-        BundleError: the base model is not usable.
-        CheckpointError: a checkpoint does not belong to this data and model.
-        TrainingError: the loss is not finite, or a worker has died.
+        HeedfulError: text, settings, the base model, the directory, a checkpoint or an extra cannot be used;
+            the loss is not finite, or a worker has died.
         Terminated, KeyboardInterrupt: stopped by SIGTERM or Ctrl-C, with a checkpoint written.
     """
     if extras.track is not None:
         summary_writer()
-    extras = with_parts_of_plugins(extras, config)
+    extras = with_plugged_functions(extras, config)
     run = RunDirectory(output, extras.extra_files)
     run.check(resume=resume, overwrite=overwrite)
     if resume:
@@ -161,7 +155,7 @@ def train(
             check_resumable(before, prepared.config)
         end = _train_prepared(prepared, run, notices, extras, resume=resume, overwrite=overwrite)
         leave_process_group()
-    return TrainResult(run.path / "best", run.path / "last", end)
+    return TrainResult(run.path / BEST, run.path / LAST, end)
 
 
 def _train_prepared(
@@ -221,7 +215,7 @@ def _trainer_of(
             *(_validator(each) for each in config.valid.validators),
         ],
         listeners=listeners,
-        keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding.signatures),
+        keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding),
         checkpoints=run.path / CHECKPOINTS,
         fingerprint=fingerprint_of(prepared, extras.loss),
         validation_set=_validation_set(prepared, decoding.tokenizer),
@@ -254,12 +248,8 @@ def _validation_set(prepared: PreparedRun, tokenizer: str) -> str:
     return f"{prepared.valid_source.store.fingerprint}, {number} decoded, {tokenizer}"
 
 
-def with_parts_of_plugins(extras: TrainingExtras, config: Config) -> TrainingExtras:
-    """Return the extras with the loss and the schedule of plugins, where none is given.
-
-    Raises:
-        ConfigError: a plugin that the configuration names is not loaded, or lacks what is named.
-    """
+def with_plugged_functions(extras: TrainingExtras, config: Config) -> TrainingExtras:
+    """Return the extras with the loss and the schedule that plugins define, where none is given."""
     parts = {key: part(name, key) for key, name in config.plugged}
     named = parts.get("train.loss")
     if isinstance(named, type):  # a class of settings with defaults
@@ -276,20 +266,13 @@ def with_parts_of_plugins(extras: TrainingExtras, config: Config) -> TrainingExt
 
 
 def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
-    """Return a hash of what may not change when a run is resumed; limits and reporting may."""
-    changes = changed_parts(prepared.model)
+    """Return a hash of what may not change when a run is resumed: fixed settings, text, base model, code."""
     fixed = [
-        *([changes] if changes else []),
-        prepared.config.model.model_dump(),
-        prepared.config.batch.model_dump(),
-        prepared.config.optimizer.name,
-        prepared.config.train.seed,
-        prepared.config.tokenizer.sampling,
+        settings_in(prepared.config),
+        changed_parts(prepared.model),
         prepared.tokenizers.fingerprint(),
         prepared.source.store.fingerprint,
         prepared.origin.sha256 if prepared.origin else None,
-        prepared.config.lora.model_dump(),
-        prepared.config.train.freeze,
         prepared.source.mixture.counts() if prepared.source.mixture else None,
         getattr(loss, "__qualname__", type(loss).__qualname__),
     ]
@@ -297,11 +280,7 @@ def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
 
 
 def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
-    """Resume from the newest intact checkpoint; a run that was killed before its first one starts again.
-
-    Raises:
-        CheckpointError: all are damaged, or missing.
-    """
+    """Resume from the newest intact checkpoint; a run that was killed before its first one starts again."""
     checkpoints = run.path / CHECKPOINTS
     for name in BUNDLES:
         restore_backup(run.path / name)
@@ -354,9 +333,9 @@ def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> 
 
 
 def _bundle_writer(
-    prepared: PreparedRun, guard: DirectoryGuard, command: str, signatures: Mapping[str, str]
+    prepared: PreparedRun, guard: DirectoryGuard, command: str, decoding: "DecodingValidator"
 ) -> Callable[[str, Transformer, Scores, int], None]:
-    """Return a function that writes a bundle with its card; the first validation sets the signatures."""
+    """Return a function that writes a bundle with its card."""
     config = shared_config(prepared.config)
 
     def write(name: str, model: Transformer, scores: Scores, step: int) -> None:
@@ -366,7 +345,7 @@ def _bundle_writer(
             command=command,
             step=step,
             scores=scores,
-            signatures=signatures,
+            signatures=decoding.signatures if scores else {},
             origin=prepared.origin,
         )
         bundle = Bundle(config, prepared.tokenizers, without_adapters(model), scores=scores)
@@ -377,12 +356,7 @@ def _bundle_writer(
 
 
 class DecodingValidator:
-    """Translates validation sentences greedily and scores them.
-
-    Attributes:
-        tokenizer: sacreBLEU's tokenizer for BLEU.
-        signatures: the signatures of the scores, once they were computed.
-    """
+    """Translates validation sentences greedily and scores them; `tokenizer` is sacreBLEU's, for BLEU."""
 
     def __init__(self, prepared: PreparedRun) -> None:
         self._prepared = prepared
@@ -391,7 +365,19 @@ class DecodingValidator:
         self._metrics = [*DECODED_METRICS, *own]
         self._sources, self._references = prepared.valid.src[:number], prepared.valid.tgt[:number]
         self.tokenizer = tokenizer_of(prepared.config, self._references)
-        self.signatures: dict[str, str] = {}
+        self._signatures: dict[str, str] = {}
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The signatures of the scores, which do not depend on the outputs: a resumed run may have none."""
+        if not self._signatures and self._sources:
+            self._signatures = self._score(self._references).signatures
+        return self._signatures
+
+    def _score(self, outputs: Sequence[str]) -> EvaluationReport:
+        return evaluate_texts(
+            self._sources, outputs, [self._references], self._metrics, tokenize=self.tokenizer
+        )
 
     def __call__(self, model: Transformer) -> dict[str, float]:
         """Return BLEU, chrF, the percentage of exact matches, and how many outputs their limit has cut."""
@@ -404,21 +390,13 @@ class DecodingValidator:
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
         with without_warnings():  # of the same lines each time; the set-up has said how many there are
             translations = translator.translations(self._sources, options=SearchOptions.from_config(greedy))
-        outputs = [each.text for each in translations]
-        report = evaluate_texts(
-            self._sources, outputs, [self._references], self._metrics, tokenize=self.tokenizer
-        )
-        self.signatures.update(report.signatures)
+        report = self._score([each.text for each in translations])
+        self._signatures = report.signatures
         return report.scores | {CUT_OUTPUTS: sum(not each.finished for each in translations)}
 
 
 def tokenizer_of(config: Config, references: Sequence[str]) -> str:
-    """Return sacreBLEU's tokenizer for the validation text: as set, or by its language.
-
-    Raises:
-        ConfigError: the one that is set needs a model that is not there.
-        MissingExtraError: it needs packages that are not installed.
-    """
+    """Return sacreBLEU's tokenizer for the validation text: as set, or by its language."""
     data = config.data
     names = (data.valid_tgt, data.tgt_key, data.valid_pairs, data.first_text[1], data.pairs)
     language = config.languages.target or language_of_files(names, [references])

@@ -17,7 +17,7 @@ from heedful.bulk.lines import LineLayout, LineTranslation
 from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import open_lookup, open_term_report
 from heedful.bulk.resumable import is_resumable
-from heedful.bulk.shards import Outcome, list_shards, start, work_on_shards
+from heedful.bulk.shards import Outcome, list_shards, open_job, run_job
 from heedful.data.streams import Lines, open_input
 from heedful.decoding.glossary import Glossary
 from heedful.decoding.options import search_options
@@ -200,7 +200,7 @@ class _Task:
         from heedful.bulk import documents  # 0.1 s
 
         output = Path(options.output)
-        files = documents.FolderFiles.of(document, options.output) if is_folder else None
+        files = documents.list_documents(document, options.output) if is_folder else None
         if files is None:
             is_file, is_same = is_resumable(output), output.suffix.lower() == document.suffix.lower()
             _raise_first(
@@ -254,10 +254,9 @@ class _Task:
             load=partial(_load, _for_other_machines(options)) if on_ray else load,
             column=options.column or "text",
         )
-        return work_on_shards(
+        return run_job(
             job,
-            sizes,
-            start(job, sizes, resume=options.resume, overwrite=options.overwrite),
+            open_job(job, sizes, resume=options.resume, overwrite=options.overwrite),
             ray_cpus=options.runtime.threads or 1 if on_ray else 0,
             ray_gpus=int(options.runtime.device == "cuda"),
             display=self.display,

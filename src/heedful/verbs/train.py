@@ -77,7 +77,8 @@ def command(task: Train) -> None:
         training_display,
     )
     from heedful.runs.learning_rate import find_learning_rate
-    from heedful.runs.seeds import RunRequest, SeedsResult
+    from heedful.runs.request import RunRequest
+    from heedful.runs.seeds import SeedsResult
     from heedful.runs.train import TrainingExtras
     from heedful.training.parallel.distributed import run_as_worker
 

@@ -1,5 +1,6 @@
 """Training as a function of a program."""
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -8,6 +9,26 @@ from ten_pairs import write_pairs
 
 from heedful.runs.train import train
 from heedful.settings.loading import load_config, parse_override
+
+
+def test_a_run_that_is_killed_before_its_last_bundle_writes_the_same_one_later(tmp_path: Path) -> None:
+    """The card too, with the signatures of scores that were computed before."""
+    write_pairs(tmp_path)
+    settings = {
+        "data.src": f"\"{tmp_path}/ten.en\"", "data.tgt": f"\"{tmp_path}/ten.de\"",
+        "data.cache_dir": f"\"{tmp_path}/cache\"", "model.d_model": 8, "model.num_heads": 2, "model.d_ff": 8,
+        "tokenizer.vocab_size": 200, "batch.tokens": 200, "train.max_steps": 1, "train.processes": 1,
+        "valid.decode_sentences": 3,
+    }  # fmt: skip
+    config = load_config(
+        preset="tiny", overrides=[parse_override(f"{key}={value}") for key, value in settings.items()]
+    )
+    last = train(config, tmp_path / "run").last
+    files = {each.name: each.read_bytes() for each in last.iterdir()}
+    shutil.rmtree(last)
+    train(load_config(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
+    assert {each.name: each.read_bytes() for each in last.iterdir()} == files
+    assert b"nrefs:1" in files["README.md"]
 
 
 def test_a_program_that_trains_finds_its_process_as_it_was(tmp_path: Path) -> None:
