@@ -204,10 +204,6 @@ def translate_folder(
     """Translate the documents of a directory into another one, and copy its other files.
 
     With `overwrite` the output may have other files; those of the same names are replaced.
-
-    Raises:
-        RunError: an output that cannot be continued, or must not be overwritten.
-        HeedfulError: the model or a memory cannot be used.
     """
     target, failed = job.target, dict(files.failed)
     state = open_job(job, files.documents, resume=job.resume, overwrite=overwrite)

@@ -133,11 +133,7 @@ def _fill(lengths: Indices, tokens: int, *, first: float) -> list[int]:
 
 
 def sampler_of(name: str) -> Callable[..., list[Indices]]:
-    """Return the sampler of a plugin, `PLUGIN:NAME`, in place of `plan_epoch`.
-
-    Raises:
-        ConfigError: there is no such function, or it takes other arguments; later, if it returns no plan.
-    """
+    """Return the sampler of a plugin, `PLUGIN:NAME`, in place of `plan_epoch`."""
     arguments = "src_lengths, tgt_lengths, *, tokens, seed, epoch, bucket_width"
     returns = "a list of int64 arrays with each index of a pair once"
     return function_part(name, "batch.sampler", arguments, returns=returns, is_right=_is_plan)

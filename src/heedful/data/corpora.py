@@ -112,10 +112,6 @@ def open_text(
         directory: the directory of the temporary files, which are as large as the text.
         filters: the filters of plugins; pairs in which one finds a fault are left out.
         report: called with the fraction that was read.
-
-    Raises:
-        CorpusError: the text is not usable, or the files cannot be written; filters leave nothing.
-        ConfigError: there is no such filter.
     """
     pairs = FilledPairs(files, is_faulty=faulty_by(filters) if filters else None, report=report)
     with ExitStack() as stack, writing_to(directory):

@@ -62,12 +62,7 @@ class ParallelText:
 
 
 def read_parallel(src_path: str | Path, tgt_path: str | Path) -> ParallelText:
-    """Read two files of one sentence a line, plain or gzipped; pairs with an empty text are left out.
-
-    Raises:
-        CorpusError: a file that is missing, empty, not UTF-8, or holds a NUL byte or only empty lines;
-            unequal numbers of lines; no pair with text in source and target.
-    """
+    """Read two files of one sentence a line, plain or gzipped; pairs with an empty text are left out."""
     return load_text(PairFiles((Path(src_path), Path(tgt_path))))
 
 
@@ -79,9 +74,6 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
         src_key: the key of the source sentence in a JSON object, or in its object `translation`; or a path of
             keys, such as `translation.en`. A text of null is empty.
         tgt_key: the key of the target sentence.
-
-    Raises:
-        CorpusError: as `read_parallel`; a line without exactly two columns, without the keys, or not JSON.
     """
     return load_text(PairFiles((Path(path),), src_key, tgt_key))
 
@@ -156,10 +148,8 @@ def _split(content: bytes, name: str, number: int, offset: int) -> list[str]:
 class FilledPairs:
     """Iterates over chunks of the pairs that have both texts; `num_empty` counts the others.
 
-    If there are filters, pairs with a fault are left out too, and counted by `num_faulty`.
-
-    Raises:
-        CorpusError: all sources, all targets, or one of each pair are empty; at the end.
+    If there are filters, pairs with a fault are left out too, and counted by `num_faulty`. A CorpusError at
+    the end says that all sources, all targets, or one of each pair are empty.
     """
 
     def __init__(
@@ -184,9 +174,9 @@ class FilledPairs:
                 yield src, tgt
             elif filled:
                 yield [src[i] for i in filled], [tgt[i] for i in filled]
-        for name, has_text in zip(self._files.labels, (has_src, has_tgt), strict=True):
-            if not has_text:
-                raise CorpusError(f"{name}: every line is empty; give a file with text")
+        labels = zip(self._files.labels, (has_src, has_tgt), strict=True)
+        if empty := [label for label, has_text in labels if not has_text]:
+            raise CorpusError(f"{empty[0]}: every line is empty; give a file with text")
         if not has_pair:
             raise CorpusError(
                 f"{self._files.name}: no line has both source and target text; check that they are parallel"
@@ -195,14 +185,15 @@ class FilledPairs:
 
 def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:
     """Raise a CorpusError that names the first unmatched line, if the numbers of lines differ."""
-    if len(src) == len(tgt):
-        return
-    (short_name, short), (long_name, long) = sorted(
-        ((src_name, len(src)), (tgt_name, len(tgt))), key=lambda text: text[1]
-    )
-    raise CorpusError(
-        f"{short_name}: {short:,} lines but {long_name} has {long:,}; "
-        f"source and target must be parallel (first unmatched line: {short + 1:,})"
+    (short, short_name), (long, long_name) = sorted([(len(src), src_name), (len(tgt), tgt_name)])
+    if short < long:
+        raise _not_parallel(short_name, short, long_name, f"{long:,}")
+
+
+def _not_parallel(short_name: str, lines: int, long_name: str, others: str) -> CorpusError:
+    return CorpusError(
+        f"{short_name}: {lines:,} lines but {long_name} has {others}; "
+        f"source and target must be parallel (first unmatched line: {lines + 1:,})"
     )
 
 
@@ -214,10 +205,7 @@ def parallel_lines(
     for number, (source, target) in enumerate(zip_longest(src, tgt), start=1):
         if source is None or target is None:
             short, long = (src_name, tgt_name)[:: 1 if source is None else -1]
-            raise CorpusError(
-                f"{short}: {number - 1:,} lines but {long} has more; "
-                f"source and target must be parallel (first unmatched line: {number:,})"
-            )
+            raise _not_parallel(short, number - 1, long, "more")
         yield source, target
     if number == 0:
         raise CorpusError(f"{src_name} and {tgt_name}: no lines; give one sentence a line")
@@ -269,14 +257,13 @@ def _opened(path: Path) -> Iterator[tuple[BufferedReader, BinaryIO]]:
 def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) -> str:
     """Return lines as text; their line breaks stay.
 
+    A NUL byte, or bytes that are not UTF-8, are a CorpusError that says where.
+
     Args:
         content: one line or several.
         name: the name of the file, for messages.
         line: the number of the first line, from 1.
         offset: the number of bytes in the file before the content; None if it is a stream.
-
-    Raises:
-        CorpusError: a NUL byte, or bytes that are not UTF-8; it says where.
     """
 
     def where(at: int) -> str:
@@ -285,19 +272,15 @@ def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) 
         of_file = "" if offset is None else f" (byte {offset + at:,} of the file)"
         return f"{name}: line {line + content.count(newline, 0, at):,}, byte {in_line:,}{of_file}"
 
-    newline, of_stream = b"\n", offset is None
-    nul = content.find(0)
-    if nul >= 0:
-        is_no_text = "this is not plain text" if of_stream else "this is not a plain text file (UTF-16?)"
-        raise CorpusError(f"{where(nul)}: NUL byte; {is_no_text}, convert it to UTF-8")
+    newline, what = b"\n", "the text" if offset is None else "the file"
     try:
-        return content.decode("utf-8")
+        if (at := content.find(0)) < 0:
+            return content.decode("utf-8")
+        problem = f"NUL byte; this is not plain text{' (UTF-16?)' * (offset is not None)}"
     except UnicodeDecodeError as error:
-        byte = f"0x{content[error.start]:02x}"
-        raise CorpusError(
-            f"{where(error.start)}: {byte} is not valid UTF-8; "
-            f"convert {'it' if of_stream else 'the file'} to UTF-8"
-        ) from error
+        at = error.start
+        problem = f"0x{content[at]:02x} is not valid UTF-8"
+    raise CorpusError(f"{where(at)}: {problem}; convert {what} to UTF-8")
 
 
 def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
@@ -377,11 +360,10 @@ class PairFiles:
     def chunks(self, report: Report | None = None) -> Iterator[Chunk]:
         """Read all pairs in order, empty ones included, in lists of a few thousand.
 
+        A faulty part raises when it is reached.
+
         Args:
             report: called now and then with the fraction of the files that was read, 0 to 1.
-
-        Raises:
-            CorpusError: as `read_parallel` and `read_pairs`, when the faulty part is reached.
         """
         if self.kind == "lines":
             blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])

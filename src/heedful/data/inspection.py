@@ -117,13 +117,7 @@ def inspect_text(
     filtering: Filtering = Filtering(),
     on_progress: Progress = lambda what, done: None,
 ) -> TextInspection:
-    """Survey the text, check each pair, and write the text without the faulty pairs if requested.
-
-    Raises:
-        ConfigError, OptionError: a filter or language is unknown, or options contradict each other.
-        CorpusError: the text cannot be read, or no pair would be left.
-        InteropError, RunError: the output directory cannot be written, or exists.
-    """
+    """Survey the text, check each pair, and write the text without the faulty pairs if requested."""
     train, others = PairFiles(tuple(paths), held_out.src_key, held_out.tgt_key), _held_out_files(held_out)
     removing, outputs = removed_filters(filtering), [f"train{suffix}" for suffix in train.suffixes]
     with _writer(filtering.fix, outputs) as write:

@@ -23,29 +23,31 @@ def object_of(name: str, number: int, line: str, keys: tuple[str, str]) -> Json:
         return parse_json(line, half_pairs=True)
     except ValueError as error:
         reason = str(error).removeprefix("not valid JSON: ")
-        raise CorpusError(
-            f"{name}: line {number:,}: not JSON ({reason}); each line must be one object, with {_keys(keys)}"
-        ) from error
+        raise _no_object(name, number, f"not JSON ({reason})", keys) from error
+
+
+def _no_object(name: str, number: int, problem: str, keys: tuple[str, str]) -> CorpusError:
+    needed = f"the keys {keys[0]!r} and {keys[1]!r}"
+    return CorpusError(f"{name}: line {number:,}: {problem}; each line must be one object, with {needed}")
 
 
 def pair_of(name: str, number: int, record: Json, keys: tuple[str, str]) -> tuple[str, str]:
     """Return source and target of a JSON object; null is an empty text. CorpusError if it lacks one."""
-    where = f"{name}: line {number:,}"
     if not isinstance(record, dict):
-        raise CorpusError(f"{where}: not a JSON object; each line must be one, with {_keys(keys)}")
-    src, tgt = (_json_text(where, record, key) for key in keys)
+        raise _no_object(name, number, "not a JSON object", keys)
+    src, tgt = (_json_text(f"{name}: line {number:,}", record, key) for key in keys)
     return src, tgt
 
 
 def _json_text(where: str, record: dict[str, object], key: str) -> str:
     values = [each for path in paths_of_key(key) for each in _values(record, path)]
+    text = values[0] if values and values[0] is not None else ""
+    problem = None
     if not values:
         inner = record.get("translation")
         has = ", ".join(map(shown, [*(inner if isinstance(inner, dict) else record)][:5])) or "none"
-        raise CorpusError(f"{where}: no key {key!r} (it has {has}); set data.src_key and data.tgt_key")
-    text = "" if values[0] is None else values[0]
-    problem = None
-    if not isinstance(text, str):
+        problem = f"no key {key!r} (it has {has}); set data.src_key and data.tgt_key"
+    elif not isinstance(text, str):
         remedy = "name a key in it" if isinstance(text, dict) else "it must be one sentence"
         problem = f"the value of {key!r} is not a string; {remedy}"
     elif "\0" in text:
@@ -68,16 +70,13 @@ def _values(value: object, path: Sequence[str]) -> list[object]:
     return [value]
 
 
-def _keys(keys: tuple[str, str]) -> str:
-    return f"the keys {keys[0]!r} and {keys[1]!r}"
-
-
 def listed_objects(name: str, text: str) -> list[Json]:
     """Return the objects of a list in JSON; CorpusError if it is not JSON, or has no objects."""
+    problem = "the list is empty"
     try:
         objects = parse_json(text, half_pairs=True)
+        if objects and isinstance(objects, list):
+            return objects
     except ValueError as error:
-        raise CorpusError(f"{name}: {error}; it must be a list of objects, or have one a line") from error
-    if not objects or not isinstance(objects, list):
-        raise CorpusError(f"{name}: the list is empty; it must have at least one object")
-    return objects
+        problem = str(error)
+    raise CorpusError(f"{name}: {problem}; it must be a list of objects, or have one a line")

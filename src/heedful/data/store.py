@@ -152,9 +152,6 @@ class ParallelStore:
         sizes: the number of pairs in each.
         report: the counts of all pairs.
         num_continued: the number of pairs that an interrupted build had written before this one.
-
-    Raises:
-        CorpusError: the file is not a complete store.
     """
 
     def __init__(self, path: Path, *others: Path, num_continued: int = 0) -> None:
@@ -269,9 +266,6 @@ def build_store(
         keep_text: whether to store the sentences too, for subword sampling.
         processes: the number of processes for a long text; the file does not depend on it.
         report: called now and then with the fraction that is done, 0 to 1.
-
-    Raises:
-        CorpusError: no pair is left, the file cannot be written, or a process has died.
     """
     directory = cache_directory(cache_dir)
     job = _Job(text, tokenizers, template or SpecialTokens.plain(tokenizers), max_length, keep_text, _ROWS)
@@ -468,9 +462,6 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
     """Return the record batches with rows, the report, and the hash in the name of the file or of its ids.
 
     The contents are verified, unless they are as when they were verified before.
-
-    Raises:
-        CorpusError: the file is missing, incomplete or altered.
     """
     of_cache = _HASH.fullmatch(path.stem) is not None
     try:

@@ -113,11 +113,7 @@ def count_lines(path: Path) -> int | None:
 
 
 def count_pairs(src: Path, tgt: Path) -> int | None:
-    """Return the number of pairs of two files if it is known before they are read; None for two streams.
-
-    Raises:
-        CorpusError: files that are not parallel, before anything is computed, or that cannot be read.
-    """
+    """Return the number of pairs of two files if it is known before they are read; None for two streams."""
     num_src, num_tgt = count_lines(src), count_lines(tgt)
     if num_src is not None and num_tgt is not None:
         check_parallel(str(src), range(num_src), str(tgt), range(num_tgt))

@@ -44,11 +44,7 @@ def kernels_apply_to(x: Tensor) -> bool:
 
 
 def call(name: str, dtype: torch.dtype, *arguments: Tensor | float | None) -> None:
-    """Call a kernel for contiguous tensors of that type, and numbers.
-
-    Raises:
-        InputError: the arguments are invalid.
-    """
+    """Call a kernel for contiguous tensors of that type, and numbers."""
     function = getattr(native().functions, f"{name}_{_SUFFIXES[dtype]}")
     status = function(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
     if status:

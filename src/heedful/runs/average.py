@@ -29,11 +29,6 @@ def average(
         output: the bundle to write.
         last: how many of the newest checkpoints to average.
         notify: receives a sentence for the user if the bundle of the run has an aligner.
-
-    Raises:
-        RunError: the output exists, or there is no run.
-        CheckpointError: there are fewer checkpoints, or one is damaged.
-        BundleError: the run has no bundle.
     """
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")

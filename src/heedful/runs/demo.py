@@ -217,9 +217,6 @@ def demo(
         max_minutes: minutes of training; None: what the phrase book needs.
         seed: the seed of the training; the text is always the same.
         listeners: called with every event.
-
-    Raises:
-        RunError: the directory has a run.
     """
     started = time.monotonic()
     run = RunDirectory(output)

@@ -31,13 +31,6 @@ def evaluate(
 
     Returns:
         The systems: the run, then `hyp`, then `compare`; and a report for each.
-
-    Raises:
-        BundleError: no usable bundle.
-        ConfigError: a metric that does not exist.
-        CorpusError: files that cannot be read or are not parallel, or that cannot calibrate a model.
-        InputError: settings that cannot be, or an output that cannot be written.
-        MissingExtraError: scikit-learn would be needed, and is not installed.
     """
     run, src, ref, output = options.run, options.src, options.ref, options.output
     hyp, compare = options.hyp or (), options.compare or ()

@@ -70,13 +70,7 @@ class Inspection:
 
 
 def inspect_run(path: Path) -> Inspection:
-    """Inspect a run or a bundle, also of the hub, and verify the bundle's checksums.
-
-    Raises:
-        BundleError: neither a run nor a bundle, or a bundle that is damaged or too new.
-        HubError: the name is neither a path nor a model on the hub.
-        RunError: the log cannot be read.
-    """
+    """Inspect a run or a bundle, also of the hub, and verify the bundle's checksums."""
     path = local_bundle(path)
     is_run = (path / CONFIG).is_file()
     run = _summarise_run(path) if is_run else None
@@ -140,11 +134,6 @@ def plot(runs: Sequence[Path], output: Path | None = None) -> Path:
     """Draw the learning curves of runs, each once; return the path of the image.
 
     By default that is curves.png, in the run if there is one, else here.
-
-    Raises:
-        InputError: the name does not end as a picture's does, or it cannot be written.
-        MissingExtraError: matplotlib is not installed.
-        RunError: there is no run, or nothing was logged yet.
     """
     runs = list(dict.fromkeys(runs))
     if output is not None:

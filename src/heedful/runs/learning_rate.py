@@ -36,12 +36,7 @@ class FoundRate:
 
 
 def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) -> FoundRate:
-    """Return the best of several learning rates for a new model, or for one to fine-tune; nothing is written.
-
-    Raises:
-        ConfigError: the schedule is a plugin's, which sets the rate itself.
-        HeedfulError: as for the training itself.
-    """
+    """Return the best of several learning rates for a new model, or one to fine-tune; nothing is written."""
     extras = with_plugged_functions(TrainingExtras(), config)
     if extras.schedule is not None:
         raise ConfigError(f"schedule.name={config.schedule.name}: sets the learning rate itself")

@@ -86,11 +86,7 @@ def _time_left(done: Sequence[tuple[float, float]]) -> str:
 
 
 def note_changes(model: Transformer, notices: Notices) -> None:
-    """Warn of a model with parts that are not heedful's own: what is fast only for these does not compute it.
-
-    Raises:
-        BundleError: it has a buffer that bundles do not hold.
-    """
+    """Warn of a model with parts that are not heedful's own, which only torch computes as they are."""
     if changes := changed_parts(model):
         unique_weights(model)
         notices.add(

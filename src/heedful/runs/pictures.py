@@ -34,12 +34,6 @@ def draw(
         preset: the configuration.
         settings: changes of the configuration.
         text: the files of source and target, for lengths.
-
-    Raises:
-        ConfigError: a setting that does not exist or has a wrong value.
-        CorpusError: text that cannot be used.
-        InputError: a file that cannot be written, or positions without a formula.
-        MissingExtraError: matplotlib is not installed.
     """
     _check(path, inputs=text)
     config = load_config(preset=preset, overrides=settings)
@@ -73,12 +67,6 @@ def draw_heads(
         languages: the languages of a multilingual model.
         device: the device that computes.
         on_progress: called with the current phase and its progress, 0 to 1.
-
-    Raises:
-        BundleError: no usable bundle.
-        CorpusError: text that cannot be used.
-        InputError: a file that cannot be written.
-        MissingExtraError: matplotlib or torch is not installed.
     """
     _check(path, inputs=text, models=[run])
     lines = read_parallel(*text)

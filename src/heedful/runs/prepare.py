@@ -67,12 +67,7 @@ class PairShards:
 
     @classmethod
     def of(cls, data: DataConfig) -> "PairShards":
-        """Return the shards that the settings name as directories, patterns, or URLs.
-
-        Raises:
-            ConfigError: they name no text, an empty path, or several corpora.
-            InputError: there are no shards, unequal numbers of source and target files, or ids.
-        """
+        """Return the shards that the settings name as directories, patterns, or URLs."""
         if empty := [key for key in ("pairs", "src", "tgt") if getattr(data, key) == ""]:
             raise ConfigError(f"--{empty[0]}: the path is empty; give the path of a text")
         if data.corpora or not (data.pairs or (data.src and data.tgt)):
@@ -235,6 +230,8 @@ def prepare_shards(
 ) -> str:
     """Turn shards of text into ids, and return what was done, in words.
 
+    Shards that cannot be used are a RunError at the end: the others are done.
+
     Args:
         config: the settings of a training on the text.
         output: the path or URL of the directory of stores.
@@ -242,11 +239,6 @@ def prepare_shards(
         on_ray: whether to work on a Ray cluster, with `train.threads` CPUs for each worker; else here.
         notify: called with messages about what takes long.
         display: shows the progress.
-
-    Raises:
-        ConfigError: there is not one text.
-        InputError: there are no shards, or source and target do not belong together.
-        RunError: shards that cannot be used; the others are done.
     """
     text, folder = PairShards.of(config.data), folder_at(output)
     if folder.location in (text.source, text.targets):
@@ -329,13 +321,7 @@ class PreparedText:
 
     @classmethod
     def load(cls, path: Path) -> "PreparedText":
-        """Open a directory.
-
-        Raises:
-            CorpusError: some shards are not done, or the tokenizer or a store is missing or damaged.
-            RunError: the manifest is damaged.
-            TokenizerError: the tokenizer is damaged.
-        """
+        """Open a directory."""
         if not (path / CONFIG).exists():
             raise CorpusError(f"{path}: some shards are not prepared yet; heedful prepare --resume goes on")
         if not (path / TOKENIZER).is_dir():
@@ -356,10 +342,6 @@ class PreparedText:
         Args:
             config: the settings of the training.
             base: the tokenizers of the model to fine-tune, which must equal the text's; None: a new model.
-
-        Raises:
-            ConfigError: the text has no sentences, from which subwords are sampled.
-            RunError: the text was prepared with other settings.
         """
         if base is None:
             remedy = "its ids are of that vocabulary; leave the setting out, or prepare the text again"
@@ -390,11 +372,6 @@ def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:
     Args:
         config: the settings of the run.
         name: the path of the bundle, or its id on the hub.
-
-    Raises:
-        ConfigError: the user has set another value.
-        BundleError: it is missing, damaged, too new, or has no tokenizer.
-        HubError: it cannot be downloaded.
     """
     bundle = load_bundle(local_bundle(Path(name)))
     own = config.tokenizer.replace(bundle=None)

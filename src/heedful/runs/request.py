@@ -59,9 +59,6 @@ class RunRequest:
             seeds: as the attribute.
             resume: as the attribute; a run that this job of torchrun has started is resumed, too.
             overwrite: as the attribute.
-
-        Raises:
-            ConfigError: an unknown setting, a value that is not valid, or another preset than the run's.
         """
         name = file.stem if file else preset or ("adapted" if "train.init" in dict(values) else "base")
         output = output or Path("runs") / name

@@ -185,11 +185,7 @@ def _given_parts(
 
 
 def _saved_tokenizers(run: RunDirectory) -> TokenizerPair:
-    """Load the tokenizers of a run.
-
-    Raises:
-        RunError: they are missing or damaged.
-    """
+    """Load the tokenizers of a run."""
     try:
         return TokenizerPair.load(run.path / TOKENIZER)
     except TokenizerError as error:
@@ -197,13 +193,7 @@ def _saved_tokenizers(run: RunDirectory) -> TokenizerPair:
 
 
 def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
-    """Load a bundle, or the best one of a run.
-
-    Raises:
-        RunError: one of bundle and output is inside the other.
-        BundleError: it is missing, damaged, too new, or has no tokenizer.
-        HubError: it cannot be downloaded.
-    """
+    """Load a bundle, or the best one of a run."""
     path = local_bundle(Path(name))
     if output is not None:
         check_apart(resolve_bundle(path), output)
@@ -232,9 +222,6 @@ def continued_settings(config: Config, base: BaseModel) -> Config:
 
     Regularisation that the user does not set is the base model's, too: dropout and label smoothing. The
     paper's schedule has to be named: its rate is for a new model.
-
-    Raises:
-        ConfigError: the user has changed a setting that fine-tuning cannot change.
     """
     for section in ("model", "tokenizer"):
         requested, actual = getattr(config, section), getattr(base.config, section)
@@ -254,11 +241,7 @@ def continued_settings(config: Config, base: BaseModel) -> Config:
 
 
 def _prepared_text(data: DataConfig) -> PreparedText | None:
-    """Return the training text if `heedful prepare` has turned it into ids.
-
-    Raises:
-        ConfigError: there is no validation text besides it.
-    """
+    """Return the training text if `heedful prepare` has turned it into ids."""
     path = Path(data.pairs) if data.pairs else None
     if path is None or not is_prepared(path):
         return None
@@ -326,11 +309,7 @@ def _files(data: DataConfig, src: str | None, tgt: str | None, pairs: str | None
 def _check_overlap(
     text: ParallelText, valid: ParallelText, notices: Notices, data: DataConfig, *, refuse: bool
 ) -> None:
-    """Refuse, or warn of, validation pairs that are in the training text; warn of such sources.
-
-    Raises:
-        CorpusError: there are such pairs, and `refuse` is True.
-    """
+    """Refuse, or warn of, validation pairs that are in the training text; warn of such sources."""
     if shared := shared_pairs(text, valid):
         message = f"{len(shared):,} of {len(valid):,} validation pairs are in the training text too"
         if refuse:
@@ -407,11 +386,7 @@ def _build_model(config: Config, base: BaseModel | None) -> Transformer:
 
 
 def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
-    """Refuse a model that is too large for this machine's memory before it is created.
-
-    Raises:
-        ConfigError: it is too large.
-    """
+    """Refuse a model that is too large for this machine's memory before it is created."""
     count, device = meta_model(config.model).num_parameters, torch.device("cpu")
     needed, free = 4 * count * (4 if moments else 1), free_memory(device)
     if needed > free:
@@ -519,11 +494,7 @@ def _with_found(config: Config, run: RunDirectory) -> Config:
 def _with_fitting_batches(
     model: Transformer, config: Config, execution: Execution, longest: tuple[int, int], notices: Notices
 ) -> Config:
-    """Replace `batch.tokens = "auto"` by the largest batch that fits into memory.
-
-    Raises:
-        ConfigError: `batch.ramp_from` is larger.
-    """
+    """Replace `batch.tokens = "auto"` by the largest batch that fits into memory."""
     fit = fitting_batch(model, config, execution, longest)
     notices.add(f'batch.tokens="auto": {fit}')
     if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:

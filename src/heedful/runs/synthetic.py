@@ -162,11 +162,7 @@ def train_on_pairs(
     command: str,
     callbacks: Sequence[Listener],
 ) -> TrainResult:
-    """Train as `make_pairs` has it configured, from where an earlier start was interrupted.
-
-    Raises:
-        HeedfulError: as for `train`.
-    """
+    """Train as `make_pairs` has it configured, from where an earlier start was interrupted."""
     return train(
         config,
         options.output,
@@ -361,9 +357,6 @@ class _Pairs:
 
         Args:
             provenance: where the synthetic pairs are from, for the model card.
-
-        Raises:
-            ConfigError: settings that do not exist or cannot be.
         """
         options, suffixes = self.options, PairFiles(self.files).suffixes
         corpora: list[dict[str, Any]] = [{**each, "weight": options.weight and 1.0} for each in self.others]

@@ -102,13 +102,6 @@ def bench_training(
         config: all settings.
         steps: the number of steps to time.
         on_progress: receives the current phase, and the progress from 0 to 1.
-
-    Raises:
-        ConfigError: the settings are invalid, need text, or torchrun started this process.
-        CorpusError: the text is not usable.
-        TokenizerError: the text is too small for the vocabulary.
-        BundleError: the base model is not usable.
-        TrainingError: the loss is not finite, or a worker has died.
     """
     if has_other_ranks():
         raise ConfigError(
@@ -126,11 +119,7 @@ def bench_training(
 
 
 def prepared_for_steps(config: Config, directory: Path) -> tuple[PreparedRun, str]:
-    """Prepare a training in a temporary directory; return it with what its batches are of.
-
-    Raises:
-        ConfigError: settings that need real text, which is not given.
-    """
+    """Prepare a training in a temporary directory; return it with what its batches are of."""
     config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
     batches = " and ".join(config.data.training_files)
     if not batches:

@@ -219,11 +219,7 @@ def functions_of(level: str) -> Functions:
 
 
 def on_or_off(variable: str) -> str:
-    """Return what a variable of the environment says: `on`, `off` or nothing.
-
-    Raises:
-        ConfigError: it says something else.
-    """
+    """Return what a variable of the environment says: `on`, `off` or nothing."""
     chosen = os.environ.get(variable, "").strip().lower()
     if chosen not in ("", "on", "off"):
         raise ConfigError(f"{variable}={chosen}: must be on or off")

@@ -43,11 +43,7 @@ def apply_threads() -> None:
 
 
 def check_workers(name: str, count: int) -> None:
-    """Refuse numbers of threads or processes that are far beyond the cores of this machine.
-
-    Raises:
-        ConfigError: the count is above 64 and above four times the number of cores.
-    """
+    """Refuse numbers of threads or processes that are far beyond the cores of this machine."""
     cores = os.cpu_count() or 1
     limit = max(_ALWAYS_ALLOWED, 4 * cores)
     if count > limit:

@@ -235,11 +235,7 @@ class BundleContents:
 
     @cached_property
     def network(self) -> "StoredModel":
-        """The weights, if the model that is built here is the one that was saved.
-
-        Raises:
-            BundleError: it is another one: other classes, methods, functions or shapes.
-        """
+        """The weights, if the model that is built here is the one that was saved."""
         config, file = self.config.model, self.path / WEIGHTS_FILE
         if not self.changed_parts:
             return StoredModel(file, config)

@@ -11,7 +11,7 @@ sentence is what carries over to other text: there each single probability is to
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
@@ -62,19 +62,18 @@ class LogisticCurve:
         return probabilities
 
 
-def _has_features(count: int) -> AfterValidator:
-    def check(curve: LogisticCurve) -> LogisticCurve:
-        if len(curve.coefficients) != count:
-            raise ValueError(f"must have {count} coefficients")
-        return curve
+def _check(is_right: Callable[[Any], bool], what: str) -> AfterValidator:
+    def check(value: object) -> object:
+        if not is_right(value):
+            raise ValueError(f"must have {what}")
+        return value
 
     return AfterValidator(check)
 
 
-def _of_each_kind(numbers: Mapping[str, float]) -> Mapping[str, float]:
-    if numbers.keys() != {*KINDS}:
-        raise ValueError(f"must have {', '.join(KINDS)}")
-    return numbers
+def _has_features(kind: str) -> AfterValidator:
+    count = NUM_FEATURES[kind]
+    return _check(lambda curve: len(curve.coefficients) == count, f"{count} coefficients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +97,12 @@ class Calibration:
     errors: _Count
     src_tag: Annotated[str, Strict()] | None
     tgt_tag: Annotated[str, Strict()] | None
-    sentence: Annotated[LogisticCurve, _has_features(NUM_FEATURES["sentence"])]
-    word: Annotated[LogisticCurve, _has_features(NUM_FEATURES["word"])]
-    token: Annotated[LogisticCurve, _has_features(NUM_FEATURES["token"])]
-    ece: Annotated[Mapping[str, _Number], AfterValidator(_of_each_kind)]
+    sentence: Annotated[LogisticCurve, _has_features("sentence")]
+    word: Annotated[LogisticCurve, _has_features("word")]
+    token: Annotated[LogisticCurve, _has_features("token")]
+    ece: Annotated[
+        Mapping[str, _Number], _check(lambda numbers: numbers.keys() == {*KINDS}, ", ".join(KINDS))
+    ]
 
     @classmethod
     def read(cls, saved: Mapping[str, Any]) -> Self:

@@ -133,26 +133,25 @@ def read_pickled(path: Path) -> object:
     Raises:
         ValueError: it would have to be executed, it is damaged, or larger than its file when unpacked.
     """
+    reason, cause = "", None
     try:
         mapped = zipfile.is_zipfile(path)
-        if mapped:
-            _check_plain_archive(path)
+        reason = _why_not_plain(path) if mapped else ""
         # Scripts often store their arguments beside the weights; a Namespace holds data and runs nothing.
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters is refused
-            # What is not used, such as the state of an optimiser, stays on the disk.
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            if not reason:  # what is not used, such as the state of an optimiser, stays on the disk
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch has no exception for it
-        raise ValueError(f"not weights that can be read without running code ({_reason(error)})") from error
+        reason, cause = _reason(error), error
+    raise ValueError(f"not weights that can be read without running code ({reason})") from cause
 
 
 _REFUSED_NAME = re.compile(r"GLOBAL ([\w.]+)")
 
 
 def _reason(error: Exception) -> str:
-    """Return why torch.load or the check before it refuses a file: its own messages are pages of advice."""
-    if isinstance(error, _NotPlainError):
-        return str(error)
+    """Return why torch.load refuses a file: its own messages are pages of advice."""
     if isinstance(error, OSError) and error.filename and error.strerror:  # which torch's own have not
         return error.strerror
     if match := _REFUSED_NAME.search(str(error)):
@@ -163,34 +162,29 @@ def _reason(error: Exception) -> str:
 def check_tensors(tensors: Mapping[str, object]) -> None:
     """Refuse anything but usual tensors under usual names, with all of their numbers in the file.
 
-    Raises:
-        ValueError: one is not; it is named.
+    A ValueError names the first.
     """
     for name, tensor in tensors.items():
-        if not (isinstance(name, str) and isinstance(tensor, Tensor)):
-            raise ValueError(f"{shown(name)} is not a tensor but of type {type(tensor).__name__}")
-        if len(name) > _MAX_NAME:
-            raise ValueError(f"{shown(name)} is a name of {len(name):,} characters")
-        if problem := _problem(tensor):
-            raise ValueError(f"the tensor {shown(name)} {problem}")
+        if problem := _problem(name, tensor):
+            raise ValueError(f"{shown(name)} {problem}")
 
 
-def _problem(tensor: Tensor) -> str | None:
+def _problem(name: object, tensor: object) -> str | None:
+    if not (isinstance(name, str) and isinstance(tensor, Tensor)):
+        return f"is not a tensor but of type {type(tensor).__name__}"
+    if len(name) > _MAX_NAME:
+        return f"is a name of {len(name):,} characters"
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.dtype not in _TYPES:
-        return f"is of the kind {tensor.dtype}, {tensor.layout}, {tensor.device}, not of plain numbers"
+        return f"is a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}, not of plain numbers"
     if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
-        return f"has shape {tuple(tensor.shape)}, but the file holds fewer numbers"
+        return f"is a tensor of shape {tuple(tensor.shape)}, but the file holds fewer numbers"
     return None
 
 
-class _NotPlainError(ValueError):
-    """An archive is not what torch.save writes."""
-
-
-def _check_plain_archive(path: Path) -> None:
-    """Refuse a program, and an archive that holds more than its own size; torch.save packs nothing."""
+def _why_not_plain(path: Path) -> str:
+    """Return why an archive is not what torch.save writes, which packs nothing; empty: it is."""
     with zipfile.ZipFile(path) as archive:
         if sum(each.file_size for each in archive.infolist()) > path.stat().st_size:
-            raise _NotPlainError("an archive that is larger when it is unpacked")
-        if any(name.endswith("/constants.pkl") for name in archive.namelist()):
-            raise _NotPlainError("a program of TorchScript")
+            return "an archive that is larger when it is unpacked"
+        is_program = any(name.endswith("/constants.pkl") for name in archive.namelist())
+        return "a program of TorchScript" if is_program else ""

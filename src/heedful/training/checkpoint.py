@@ -71,8 +71,7 @@ class TrainingState:
 def save_checkpoint(resumable: TrainingState, root: Path) -> Path:
     """Write `root/step-N` and return it.
 
-    Raises:
-        CheckpointError: the disk is full or cannot be written; earlier checkpoints are untouched.
+    Earlier checkpoints are untouched if it cannot be written (CheckpointError).
     """
     path = checkpoint_path(root, resumable.progress.step)
     temporary = root / f".{path.name}.writing"
@@ -100,11 +99,7 @@ def save_checkpoint(resumable: TrainingState, root: Path) -> Path:
 
 
 def load_checkpoint(path: Path, resumable: TrainingState) -> None:
-    """Restore model, optimiser, average and progress from a checkpoint.
-
-    Raises:
-        CheckpointError: it is incomplete, altered, or from a run on other data or settings.
-    """
+    """Restore model, optimiser, average and progress from a checkpoint."""
     if not is_complete(path):
         raise CheckpointError(
             f"{path}: truncated or altered (checksum differs); remove it to resume an earlier one"
@@ -150,9 +145,6 @@ def set_damaged_aside(root: Path) -> list[Path]:
     """Rename damaged checkpoints newer than the latest intact one; return their new paths.
 
     Their names are then free for the steps that are taken again. Leftovers of a killed process are removed.
-
-    Raises:
-        CheckpointError: one cannot be renamed.
     """
     for aside in root.glob(f".step-*{ASIDE}"):
         restore_backup(aside.with_name(aside.name[1:].removesuffix(ASIDE)))
@@ -247,11 +239,7 @@ class Checkpointer:
         self.saved_at = 0.0
 
     def load(self, checkpoint: Path) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            CheckpointError: it is damaged, or belongs to another run.
-        """
+        """Continue from a checkpoint."""
         load_checkpoint(checkpoint, self._training_state())
 
     @property
@@ -301,8 +289,7 @@ class Checkpointer:
     def roll_back(self, error: DivergedError) -> None:
         """Return to the last checkpoint, with half the learning rate.
 
-        Raises:
-            TrainingError: there is no checkpoint, or there were too many rollbacks.
+        Without a checkpoint, or after too many rollbacks, training ends (TrainingError).
         """
         run, was = self._run, replace(self._run.progress)
         checkpoint = latest_checkpoint(self._root)
@@ -334,10 +321,8 @@ class Checkpointer:
 def read_state(path: Path, *, like: Progress) -> tuple[str, dict[str, Any], object]:
     """Return what state.pt holds: the fingerprint, the fields of the progress, and the optimiser's state.
 
-    `like` is an example of the progress, for the fields and their types.
-
-    Raises:
-        ValueError: the file holds something else.
+    `like` is an example of the progress, for the fields and their types. A ValueError says what else the file
+    holds.
     """
     state = read_pickled(path)
     saved = state if isinstance(state, dict) else {}
@@ -373,8 +358,7 @@ def _are_whole(value: object) -> bool:
 def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return the state dict for `optimizer.load_state_dict`: saved moments and rates, its own settings.
 
-    Raises:
-        ValueError: the saved state belongs to another optimiser, or to other weights.
+    A ValueError says that it is of another optimiser, or of other weights.
     """
     own = optimizer.state_dict()["param_groups"]
     groups, state = (saved.get("param_groups"), saved.get("state")) if isinstance(saved, dict) else ((), ())

@@ -200,11 +200,7 @@ class TensorBoardLog:
 
 
 def summary_writer() -> "type[SummaryWriter]":
-    """Return TensorBoard's own writer.
-
-    Raises:
-        MissingExtraError: tensorboard is not installed.
-    """
+    """Return TensorBoard's own writer."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

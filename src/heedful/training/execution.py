@@ -42,11 +42,7 @@ class Execution:
 
     @classmethod
     def of(cls, settings: TrainConfig, device: torch.device) -> Self:
-        """Decide by the settings, and by what this machine can do.
-
-        Raises:
-            ConfigError: `train.compile=true`, and no compiler works.
-        """
+        """Decide by the settings, and by what this machine can do."""
         precision = resolve_precision(settings.precision, device)
         return cls(device, precision, settings.kernels != "torch", compiles(settings, device))
 
@@ -62,11 +58,7 @@ class Execution:
 
 
 def training_device(name: str) -> torch.device:
-    """Return the device of "auto", "cpu" or "cuda" on this machine.
-
-    Raises:
-        ConfigError: "cuda", and there is no GPU.
-    """
+    """Return the device of "auto", "cpu" or "cuda" on this machine."""
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
     gpu = name == "cuda" or (name == "auto" and torch.cuda.is_available())
@@ -144,11 +136,7 @@ def float32_matmul_precision(precision: TrainingPrecision, device: torch.device)
 
 
 def compiles(settings: TrainConfig, device: torch.device) -> bool:
-    """Return whether training compiles layers; by default not on a CPU, where it is slower (docs/log.md).
-
-    Raises:
-        ConfigError: it is requested, and no compiler works.
-    """
+    """Return whether training compiles layers; by default not on a CPU, where it is slower (docs/log.md)."""
     if settings.compile is False or (settings.compile == "auto" and device.type != "cuda"):
         return False
     problem = _problem_of_compiler(device)

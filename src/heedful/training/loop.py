@@ -73,11 +73,7 @@ class Trainer:
         self._stop_request: Callable[[], Signals | None] = lambda: None
 
     def resume(self, checkpoint: Path) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            CheckpointError: it is damaged, or belongs to another run.
-        """
+        """Continue from a checkpoint."""
         self.checkpointer.load(checkpoint)
         self.validation.forget_incomparable_scores()
 
@@ -181,11 +177,7 @@ class Trainer:
         return self._stop_request() is not None or self.schedule.is_time_over(self.run.seconds)
 
     def _record(self, plan: StepPlan, metrics: StepMetrics, seconds: float) -> None:
-        """Record a step for the log, or report that it was skipped.
-
-        Raises:
-            DivergedError: too many in a row were.
-        """
+        """Record a step for the log, or report that it was skipped."""
         run, progress = self.run, self.run.progress
         run.notify(self._steps.add(metrics, plan.learning_rate, seconds, run.now()))
         if metrics.is_finite:
@@ -209,12 +201,7 @@ class Trainer:
             self.checkpointer.save(is_regular=due.checkpoint)
 
     def _stop_if_asked(self) -> None:
-        """Save a checkpoint and end the run if there was a signal.
-
-        Raises:
-            Terminated: it was SIGTERM.
-            KeyboardInterrupt: it was Ctrl-C.
-        """
+        """Save a checkpoint and end the run if there was a signal."""
         signal, step = self._stop_request(), self.run.progress.step
         if signal is not None:
             self.checkpointer.save_once()
@@ -224,11 +211,7 @@ class Trainer:
             raise Terminated if signal == SIGTERM else KeyboardInterrupt
 
     def _finish(self, limit: str) -> EndEvent:
-        """Validate and save the final weights: the moving average, or the mean of the last checkpoints.
-
-        Raises:
-            TrainingError: their loss is not finite, and no model was kept with a finite loss.
-        """
+        """Validate and save the final weights: the moving average, or the mean of the last checkpoints."""
         run, now = self.run, self.run.now()
         run.notify(self._steps.flush(now))
         done = self.schedule.fraction_done(now)
@@ -260,8 +243,7 @@ def step_plans(
 ) -> Iterator[StepPlan]:
     """Plan steps without end, and advance the progress past each; its learning rate is by the time before.
 
-    Raises:
-        StepInterruptedError: a step of very many micro-batches is interrupted before it begins.
+    An interruption inside a step of very many micro-batches is a StepInterruptedError.
     """
     positions = _positions(run, source)
     while True:

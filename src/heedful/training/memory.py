@@ -169,9 +169,6 @@ def fitting_batch(
         execution: how this process computes.
         longest: S and T of a batch, in tokens.
         free: bytes of memory, on this machine or this process's GPU; by default the free ones.
-
-    Raises:
-        ConfigError: not even the longest pair fits.
     """
     device = execution.device
     free = free_memory(device) if free is None else free

@@ -87,11 +87,7 @@ class Schedule:
     own: LearningRate | None = None
 
     def learning_rate(self, now: Moment) -> float:
-        """Return the learning rate of the next step; after a rollback it is lower for a while.
-
-        Raises:
-            ConfigError: the function returns no rate.
-        """
+        """Return the learning rate of the next step; after a rollback it is lower for a while."""
         step, width, done = now.progress.step + 1, self.config.model.d_model, self.fraction_done(now)
         if self.own is None:
             rate = learning_rate(self.config.schedule, step, d_model=width, progress=done)

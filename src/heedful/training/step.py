@@ -203,9 +203,6 @@ def accumulate_gradients(
         precision: the precision of matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
         forward: the forward pass, if the model is wrapped or the loss is not `batch_loss`.
-
-    Raises:
-        TrainingError: memory is too small for one pair.
     """
     if isinstance(micro_batches, Iterator):
         micro_batches = list(micro_batches)
@@ -228,11 +225,7 @@ def accumulate_gradients(
 def _accumulate(
     batches: Iterator[Batch], forward: ForwardPass, precision: TrainingPrecision, device: torch.device
 ) -> LossSums:
-    """Add the gradients of all batches to the weights; return the sums.
-
-    Raises:
-        OutOfMemoryError: a batch does not fit into memory; some of its gradients may have been added.
-    """
+    """Add the gradients of all batches to the weights; return the sums."""
     smoothed: Tensor | float = 0.0
     nll: Tensor | float = 0.0
     num_tgt_tokens, batch = 0, next(batches, None)
@@ -344,11 +337,7 @@ def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
 
 
 def halve_batches(batches: Batches, *, like: Batch, pad_id: int) -> Batches:
-    """Return the same rows, with every batch split in two that is at least as large as `like`.
-
-    Raises:
-        TrainingError: `like` has only one row.
-    """
+    """Return the same rows, with every batch split in two that is at least as large as `like`."""
     if len(like) == 1:
         raise TrainingError(
             f"memory is too small for one pair of {like.src.shape[1]} and {like.tgt_out.shape[1]} tokens; "

@@ -79,11 +79,7 @@ class Validation:
             progress.validated_step = -1
 
     def keep_last(self, weights: dict[str, Tensor] | None) -> None:
-        """Save the final model, with `weights` unless None; it is the best too if none was validated.
-
-        Raises:
-            TrainingError: its loss is not finite, and no model was kept with a finite loss.
-        """
+        """Save the final model, with `weights` unless None; it is the best too if none was validated."""
         progress, keep = self._run.progress, self._run.callbacks.keep_model
         has_best = progress.best_value < math.inf
         if _is_damaged(progress.validated_scores) or (progress.skipped and not has_best):

@@ -88,11 +88,7 @@ class Pair:
 
 
 def pair_filter(name: str, key: str) -> Callable[[Pair], bool]:
-    """Return the filter of a plugin; `key` names the setting in messages.
-
-    Raises:
-        ConfigError: there is no such function, or it takes no pair. The filter: it did not return a bool.
-    """
+    """Return the filter of a plugin; `key` names the setting in messages."""
     return function_part(name, key, "pair", returns="True (faulty) or False", is_right=_is_bool)
 
 

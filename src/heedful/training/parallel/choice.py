@@ -48,9 +48,6 @@ def start_process_group(
 
     Python's garbage collector leaves out all objects that exist now, until `gc.unfreeze()`: a full collection
     of some 360,000 (most of them torch's) takes 0.2 s and frees nothing.
-
-    Raises:
-        ConfigError: the settings need shared memory or native kernels, which are missing here.
     """
     if config.train.kernels == "native" and native().level is None:
         raise ConfigError(
@@ -77,12 +74,7 @@ def start_process_group(
 
 
 def check_processes(model: Transformer, config: Config, loss: LossFunction | None) -> None:
-    """Check that the other processes of a training, if it has any, can get its model and its loss.
-
-    Raises:
-        ConfigError: they cannot, for example because a class is defined in the script that trains; or as in
-            `process_group_size`.
-    """
+    """Check that the other processes of a training, if it has any, can get its model and its loss."""
     if is_under_torchrun() or process_group_size(config, model)[0] > 1:
         pack((model, loss), model)
 

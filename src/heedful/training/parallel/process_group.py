@@ -62,9 +62,6 @@ class PlannedBatches:
         """Yield the batches.
 
         The random generator (dropout) is seeded from seed, step and rank, so its state need not be saved.
-
-        Raises:
-            StepInterruptedError: the step is interrupted.
         """
         identity = f"{self.rank.config.train.seed} {self.plan.step} {self.rank.index}".encode()
         torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
@@ -145,11 +142,7 @@ class Rank:
         self.loader.close()
 
     def forward(self, batch: Batch, *, is_last: bool = True) -> Loss:
-        """Return the loss of a batch, summed over its real target tokens.
-
-        Raises:
-            TrainingError: the loss function returns something else.
-        """
+        """Return the loss of a batch, summed over its real target tokens."""
         loss = self.loss(self.model, batch)
         if not isinstance(loss, Loss):
             raise TrainingError(
@@ -168,9 +161,6 @@ class Rank:
         """Add the gradients of this rank's rows, summed over tokens, to the weights.
 
         For `discard` and `forward`, the forward pass of a wrapped model, see `accumulate_gradients`.
-
-        Raises:
-            StepInterruptedError: it was interrupted.
         """
         return accumulate_gradients(
             self.model,

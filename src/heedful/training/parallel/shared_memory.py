@@ -445,11 +445,7 @@ def _attach(tensors: Sequence[Tensor], vector: Tensor) -> None:
 
 
 def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
-    """Return one vector in shared memory with the values of all tensors.
-
-    Raises:
-        NoSharedMemoryError: there is none, or too little.
-    """
+    """Return one vector in shared memory with the values of all tensors."""
     vector = torch.cat([tensor.flatten() for tensor in tensors]) if tensors else torch.empty(0)
     try:
         vector.untyped_storage().share_memory_()

@@ -31,9 +31,6 @@ def join_process_group(device: str) -> int | None:
     """Join the process group that torchrun describes in the environment; return this process's rank.
 
     Returns None if torchrun did not start this process, or started it alone.
-
-    Raises:
-        ConfigError: the environment is incomplete or contradictory.
     """
     if not has_other_ranks():
         return None
