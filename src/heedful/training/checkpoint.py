@@ -13,7 +13,6 @@ renamed again before it is removed: a directory called `step-N` is always comple
 
 import itertools
 import json
-import math
 import re
 import shutil
 from collections.abc import Collection, Iterator
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -30,7 +30,7 @@ from torch import Tensor
 from heedful.errors import CheckpointError, HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.durable import ASIDE, replace_directory, restore_backup, why_not_written
-from heedful.settings.parsing import is_whole, parse_json, read_limited, shown
+from heedful.settings.parsing import parse_json, read_limited, shown
 from heedful.storage.description import WEIGHTS_FILE, file_sha256
 from heedful.storage.torch_weights import (
     check_tensors,
@@ -105,7 +105,7 @@ def load_checkpoint(path: Path, resumable: TrainingState) -> None:
             f"{path}: truncated or altered (checksum differs); remove it to resume an earlier one"
         )
     try:
-        fingerprint, progress, optimizer = read_state(path / STATE_FILE, like=resumable.progress)
+        fingerprint, progress, optimizer = read_state(path / STATE_FILE)
         if fingerprint != resumable.fingerprint:
             raise CheckpointError(
                 f"{path}: belongs to other data or another model; give the run's own files, or a new --output"
@@ -115,14 +115,23 @@ def load_checkpoint(path: Path, resumable: TrainingState) -> None:
         has_average = (path / AVERAGE_FILE).exists()
         average = read_safetensors(path / AVERAGE_FILE) if has_average else weights
     except ValueError as error:
-        raise CheckpointError(f"{path}: damaged ({error}); remove it to resume an earlier one") from error
+        raise CheckpointError(
+            f"{path}: damaged ({_reason(error)}); remove it to resume an earlier one"
+        ) from error
     if resumable.average is not None:  # a checkpoint without one: the average starts from the weights
         check_weights(resumable.model, average, path / AVERAGE_FILE)
         resumable.average.load(average)
     load_weights(resumable.model, weights, path / WEIGHTS_FILE)
     load_optimizer_state(resumable.optimizer, of_optimizer)
-    for name, value in progress.items():
+    for name, value in vars(progress).items():
         setattr(resumable.progress, name, value)
+
+
+def _reason(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return f"progress.{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def checkpoint_path(root: Path, step: int) -> Path:
@@ -318,41 +327,19 @@ class Checkpointer:
         return TrainingState(*self._parts, self._run.progress, self._run.callbacks.fingerprint)
 
 
-def read_state(path: Path, *, like: Progress) -> tuple[str, dict[str, Any], object]:
-    """Return what state.pt holds: the fingerprint, the fields of the progress, and the optimiser's state.
+def read_state(path: Path) -> tuple[str, Progress, object]:
+    """Return what state.pt holds: the fingerprint, the progress, and the optimiser's state.
 
-    `like` is an example of the progress, for the fields and their types. A ValueError says what else the file
-    holds.
+    A ValueError says what else the file holds.
     """
     state = read_pickled(path)
     saved = state if isinstance(state, dict) else {}
     fingerprint, progress = saved.get("fingerprint"), saved.get("progress")
     if not isinstance(fingerprint, str) or not isinstance(progress, dict):
         raise ValueError("holds no training progress")
-    for name in progress.keys() | vars(like).keys():
-        if name not in vars(like) or not _is_like(progress.get(name), getattr(like, name)):
-            raise ValueError(f"progress.{name} is {shown(progress.get(name))}")
-    return fingerprint, progress, saved.get("optimizer")
-
-
-def _is_like(value: object, example: object) -> bool:
-    """Return whether a value has the type of the example and is not NaN or below -1."""
-    match example:
-        case int():
-            return is_whole(value, least=-1)
-        case float():
-            return isinstance(value, float | int) and not math.isnan(value)
-        case str():
-            return isinstance(value, str)
-        case dict():
-            return isinstance(value, dict) and all(
-                isinstance(name, str) and isinstance(score, float | int) for name, score in value.items()
-            )
-    return isinstance(value, tuple) and (_are_whole([*value]) or all(isinstance(each, str) for each in value))
-
-
-def _are_whole(value: object) -> bool:
-    return isinstance(value, list) and all(is_whole(each) for each in value)
+    if other := progress.keys() ^ vars(Progress()).keys():
+        raise ValueError(f"progress.{next(iter(other))} is missing or unknown")
+    return fingerprint, TypeAdapter(Progress).validate_python(progress), saved.get("optimizer")
 
 
 def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -364,13 +351,15 @@ def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str
     groups, state = (saved.get("param_groups"), saved.get("state")) if isinstance(saved, dict) else ((), ())
     if not (isinstance(groups, list) and len(groups) == len(own) and isinstance(state, dict)):
         raise ValueError("holds no state of this optimiser")
-    for group, mine in zip(groups, own, strict=True):
-        rate, numbers = (group.get("lr"), group.get("params")) if isinstance(group, dict) else (None, None)
-        if not (isinstance(rate, float | int) and _are_whole(numbers) and numbers == mine["params"]):
-            raise ValueError("holds the state of an optimiser of other weights")
     weights = [(weight, "betas" in group) for group in optimizer.param_groups for weight in group["params"]]
-    if not state.keys() <= {*range(len(weights))}:
-        raise ValueError("holds the state of an optimiser of more weights")
+    fits = all(
+        isinstance(group, dict)
+        and isinstance(group.get("lr"), float | int)
+        and str(group.get("params")) == str(mine["params"])
+        for group, mine in zip(groups, own, strict=True)
+    )
+    if not (fits and state.keys() <= {*range(len(weights))}):
+        raise ValueError("holds the state of an optimiser of other weights")
     for i, moments in ({} if is_plugged(optimizer) else state).items():
         weight, is_adam = weights[i]
         _check_moments(i, moments, weight, is_adam=is_adam)
@@ -381,11 +370,9 @@ def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str
 def _check_moments(i: int, moments: object, weight: torch.Tensor, *, is_adam: bool) -> None:
     """Check that the saved moments of a weight are this optimiser's, with the right shapes."""
     shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",), weight.shape)
-    if is_adam:
-        shapes["step"] = torch.Size()
-    if not isinstance(moments, dict) or moments.keys() != shapes.keys():
-        raise ValueError(f"the optimiser state of weight {i} is {shown(moments)}")
-    check_tensors(moments)
-    for name, tensor in moments.items():
-        if tensor.shape != shapes[name] or not tensor.is_floating_point():
-            raise ValueError(f"the optimiser state of weight {i} has {name} of shape {tuple(tensor.shape)}")
+    shapes |= {"step": torch.Size()} if is_adam else {}
+    if isinstance(moments, dict) and moments.keys() == shapes.keys():
+        check_tensors(moments)
+        if all(each.shape == shapes[name] and each.is_floating_point() for name, each in moments.items()):
+            return
+    raise ValueError(f"the optimiser state of weight {i} is {shown(moments)}")

@@ -1,16 +1,23 @@
 """What the parts of a training share: its settings and callbacks, its progress, and its time."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, Strict
 
 from heedful.errors import StopTraining
 from heedful.model.transformer import Transformer
+from heedful.settings.parsing import MAX_WHOLE
 from heedful.settings.run import Config
 from heedful.training.events import Event
 
-Scores = dict[str, float]
+_Whole = Annotated[int, Strict(), Field(ge=-1, le=MAX_WHOLE)]
+_Number = Annotated[float, Strict(), Field(le=math.inf)]  # not NaN
+Scores = dict[str, Annotated[float, Strict()]]
 Validator = Callable[[Transformer], Scores]
 
 
@@ -63,24 +70,24 @@ class Progress:
         computed_by: processes and kernels of the last steps (`parallel.choice.describe`); empty if unknown.
     """
 
-    step: int = 0
-    epoch: int = 0
-    next_batch: int = 0
-    seconds: float = 0.0
-    best_value: float = float("inf")
-    best_step: int = 0
+    step: _Whole = 0
+    epoch: _Whole = 0
+    next_batch: _Whole = 0
+    seconds: _Number = 0.0
+    best_value: _Number = math.inf
+    best_step: _Whole = 0
     best_scores: Scores = field(default_factory=dict)
     base_scores: Scores = field(default_factory=dict)
     validated_by: tuple[str, str] = ("", "")
-    stale_validations: int = 0
-    validated_step: int = 0
+    stale_validations: _Whole = 0
+    validated_step: _Whole = 0
     validated_scores: Scores = field(default_factory=dict)
-    validated_at: float = 0.0
-    rate_factor: float = 1.0
-    rollbacks: int = 0
-    skipped: int = 0
-    regular_checkpoints: tuple[int, ...] = ()
-    computed_by: str = ""
+    validated_at: _Number = 0.0
+    rate_factor: _Number = 1.0
+    rollbacks: _Whole = 0
+    skipped: _Whole = 0
+    regular_checkpoints: tuple[_Whole, ...] = ()
+    computed_by: Annotated[str, Strict()] = ""
 
 
 @dataclass(frozen=True)

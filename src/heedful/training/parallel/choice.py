@@ -99,37 +99,37 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
     enough; otherwise one.
 
     A model with a change that other processes cannot make (`only_in_this_process`) has one.
-
-    Raises:
-        ConfigError: the shared memory is too small for the configured processes, the model is on a GPU, where
-            torchrun starts them, or they cannot make a change of the model.
     """
     threads, train = torch.get_num_threads(), config.train
-    left = shared_memory_left()
     on_cpu = next(model.parameters()).device.type == "cpu"
-    if train.processes > 1 and not on_cpu:
-        raise ConfigError(
-            f"train.processes={train.processes}: these share a CPU, and the model is on a GPU; set "
-            "train.processes=0, or start one for each GPU: torchrun --nproc-per-node N -m heedful train"
+    size = train.processes
+    if size > 1 and (problem := _why_alone(model, size, on_cpu=on_cpu)):
+        raise ConfigError(f"train.processes={size}: {problem}")
+    if size == 0:
+        step_tokens = config.batch.tokens * config.batch.accumulation
+        steps, minutes = train.max_steps or math.inf, train.max_minutes or math.inf
+        is_short = steps * step_tokens < _MUCH_WORK or minutes < 1
+        size = 1 if is_short else max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS))
+        size = 1 if size == 1 or _why_alone(model, size, on_cpu=on_cpu) else size
+    return size, max(1, threads // size)
+
+
+def _why_alone(model: Transformer, size: int, *, on_cpu: bool) -> str | None:
+    """Return why several processes of this machine cannot train a model, and what to do; None: they can."""
+    if not on_cpu:
+        return (
+            "these share a CPU, and the model is on a GPU; set train.processes=0, or start one for each GPU: "
+            "torchrun --nproc-per-node N -m heedful train"
         )
-    if train.processes > 1 and (change := only_in_this_process(model)):
-        raise ConfigError(
-            f"train.processes={train.processes}: {change}: other processes do not have it; put a class of "
-            "your own into a module that they can import, and into the model, or set train.processes=1"
+    if change := only_in_this_process(model):
+        return (
+            f"{change}: other processes do not have it; put a class of your own into a module that they can "
+            "import, and into the model, or set train.processes=1"
         )
-    if train.processes:
-        needed = shared_memory_needed(model, train.processes) if train.processes > 1 else 0
-        if left is not None and needed > left:
-            raise ConfigError(
-                f"train.processes={train.processes} needs {needed >> 20:,} MiB of shared memory, and "
-                f"{left >> 20:,} are left; give the container more (--shm-size), or set train.processes=1"
-            )
-        return train.processes, max(1, threads // train.processes)
-    step_tokens = config.batch.tokens * config.batch.accumulation
-    is_short = (train.max_steps or math.inf) * step_tokens < _MUCH_WORK or (train.max_minutes or math.inf) < 1
-    size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS)) if on_cpu and not is_short else 1
-    if size > 1 and (
-        (left is not None and shared_memory_needed(model, size) > left) or only_in_this_process(model)
-    ):
-        size = 1
-    return size, threads // size
+    left, needed = shared_memory_left(), shared_memory_needed(model, size)
+    if left is not None and needed > left:
+        return (
+            f"they need {needed >> 20:,} MiB of shared memory, and {left >> 20:,} are left; give the "
+            "container more (--shm-size), or set train.processes=1"
+        )
+    return None

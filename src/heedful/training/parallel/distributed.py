@@ -19,20 +19,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from heedful.data.batches import Batch, BatchSource
+from heedful.data.batches import Batch
 from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
-from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.execution import Execution, compile_layers, training_device
+from heedful.training.execution import Execution, training_device
 from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
 from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.messages import pack, unpack
-from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
+from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, RankSetup, StepPlan
 from heedful.training.parallel.torchrun import job_store, join_process_group, leave_process_group
 from heedful.training.step import (
-    LossFunction,
     LossSums,
     StepMetrics,
     apply_gradients,
@@ -45,18 +43,6 @@ _TOO_LARGE = (
     "memory is too small for this rank's part of a batch; --resume with more ranks, or start anew with a "
     "lower batch.tokens"
 )
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """The first message to a worker; `average_decay` is None without a moving average."""
-
-    model: Transformer  # with weights of any value
-    loss: LossFunction
-    source: BatchSource
-    config: Config
-    average_decay: float | None
-    group: str  # a name that no other group of these processes has
 
 
 @dataclass(frozen=True)
@@ -77,12 +63,11 @@ class DistributedGroup:
         self.threads = torch.get_num_threads()
         self.is_sharded = rank.config.train.parallel == "fsdp"
         self._is_between_steps = True
-        decay = None if average is None else average.decay
-        setup = _Setup(rank.model, rank.loss, rank.source, rank.config, decay, uuid.uuid4().hex)
-        _broadcast(packed := pack(setup, rank.model))
+        setup, name = RankSetup.of(rank, average), uuid.uuid4().hex  # which no other group has
+        _broadcast(packed := pack((setup, name), rank.model))
         if self.is_sharded:  # rank 0 has a second model for its shards
-            setup = unpack(packed, rank.execution.device)
-        self._stepper = _Stepper(setup, rank, _State(rank.model, optimizer, average))
+            setup, _ = unpack(packed, rank.execution.device)
+        self._stepper = _Stepper(setup, name, rank, _State(rank.model, optimizer, average))
 
     def step(self, plan: StepPlan) -> StepMetrics:
         """Update the weights of all ranks once; nothing interrupts that, since none can leave the others."""
@@ -130,27 +115,23 @@ def run_worker(device: torch.device) -> None:
         packed = _broadcast(None)
     except RuntimeError:  # rank 0 has failed before the first step, and says why
         raise SystemExit(1) from None
-    setup: _Setup = unpack(packed, device)
-    with ignore_signals(), closing(_Stepper(setup, _new_rank(setup, device), None)) as stepper:
+    setup, name = unpack(packed, device)
+    with ignore_signals(), closing(_Stepper(setup, name, _new_rank(setup, device), None)) as stepper:
         while stepper.follow():
             pass
 
 
-def _new_rank(setup: _Setup, device: torch.device) -> Rank:
+def _new_rank(setup: RankSetup, device: torch.device) -> Rank:
     """Return this process's rank with the model of rank 0; the weights are still to come."""
-    config, execution = setup.config, Execution.of(setup.config.train, device)
-    if execution.compiles:  # a compiled layer is sent as a plain one
-        compile_layers(setup.model)
-    index, size = dist.get_rank(), dist.get_world_size()
-    return Rank(setup.model, setup.source, config, execution, loss=setup.loss, index=index, size=size)
+    return setup.rank(Execution.of(setup.config.train, device), dist.get_rank(), dist.get_world_size())
 
 
 class _Stepper:
     """Takes steps with a wrapped model: on rank 0 for the trainer, on the others as rank 0 says."""
 
-    def __init__(self, setup: _Setup, rank: Rank, state: _State | None) -> None:
-        """Wrap the model of a rank; `state` is that of rank 0."""
-        self._heartbeat = _heartbeat(setup.group, rank)
+    def __init__(self, setup: RankSetup, name: str, rank: Rank, state: _State | None) -> None:
+        """Wrap the model of a rank; only rank 0 has a `state`. Several ranks watch each other."""
+        self._heartbeat = None if rank.size == 1 else Heartbeat(job_store(name), rank.index, rank.size)
         self._rank, self._state = rank, state
         self._has_failed = False
         self._gathered_step = self._step = 0
@@ -239,15 +220,14 @@ class _Stepper:
     def _connected(self) -> Iterator[None]:
         """Raise one line about the rank that was lost, if that is why the block fails.
 
-        Raises:
-            TrainingError: with that line; or this rank has failed.
-            SystemExit: another process reports it.
+        If another process reports it, this one just ends (SystemExit).
         """
         heartbeat = self._heartbeat
         if heartbeat is not None and heartbeat.lost is not None:
             self._give_up(heartbeat, None)
         try:
-            self._note_waiting(is_waiting=True)
+            if heartbeat is not None:
+                heartbeat.is_waiting = True
             yield
         except RuntimeError as error:
             self._has_failed = not _is_of_the_network(error)
@@ -260,11 +240,8 @@ class _Stepper:
             self._has_failed = True
             raise
         finally:
-            self._note_waiting(is_waiting=False)
-
-    def _note_waiting(self, *, is_waiting: bool) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.is_waiting = is_waiting
+            if heartbeat is not None:
+                heartbeat.is_waiting = False
 
     def _give_up(self, heartbeat: Heartbeat, error: RuntimeError | None) -> NoReturn:
         if heartbeat.lost is not None and heartbeat.is_reporter:
@@ -288,7 +265,7 @@ class _BatchLoss(nn.Module):
 class _Replicated:
     """A copy of the model, in DistributedDataParallel."""
 
-    def __init__(self, rank: Rank, setup: _Setup, state: _State | None) -> None:
+    def __init__(self, rank: Rank, setup: RankSetup, state: _State | None) -> None:
         """Wrap the model of a rank; `state` is that of rank 0."""
         self.rank = rank
         self.average = None if state is None else state.average
@@ -334,7 +311,7 @@ class _Sharded:
     main memory.
     """
 
-    def __init__(self, rank: Rank, setup: _Setup, state: _State | None) -> None:
+    def __init__(self, rank: Rank, setup: RankSetup, state: _State | None) -> None:
         """Wrap the model of a rank, or for rank 0 a second model."""
         from torch.distributed.device_mesh import init_device_mesh  # half a second, which DDP does not need
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -474,11 +451,6 @@ def _broadcast(message: object) -> Any:  # noqa: ANN401
     box = [message]
     dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
     return box[0]
-
-
-def _heartbeat(group: str, rank: Rank) -> Heartbeat | None:
-    """Start the heartbeat over the job's store; None for a group of one."""
-    return None if rank.size == 1 else Heartbeat(job_store(group), rank.index, rank.size)
 
 
 def _is_of_the_network(error: RuntimeError) -> bool:

@@ -18,7 +18,7 @@ from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.execution import Execution
+from heedful.training.execution import Execution, compile_layers
 from heedful.training.loss import Loss
 from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers
 from heedful.training.step import (
@@ -170,6 +170,32 @@ class Rank:
             discard=discard,
             forward=forward or self.forward,
         )
+
+
+@dataclass(frozen=True)
+class RankSetup:
+    """What another process needs for its rank, to which the weights come in another way.
+
+    `average_decay` is None without a moving average.
+    """
+
+    model: Transformer
+    loss: LossFunction
+    source: BatchSource
+    config: Config
+    average_decay: float | None
+
+    @classmethod
+    def of(cls, rank: Rank, average: MovingAverage | None) -> "RankSetup":
+        """Return the setup of the other ranks, given rank 0."""
+        decay = None if average is None else average.decay
+        return cls(rank.model, rank.loss, rank.source, rank.config, decay)
+
+    def rank(self, execution: Execution, index: int, size: int) -> Rank:
+        """Return a rank with this model; a compiled layer is sent as a plain one."""
+        if execution.compiles:
+            compile_layers(self.model)
+        return Rank(self.model, self.source, self.config, execution, loss=self.loss, index=index, size=size)
 
 
 class SingleProcess:
