@@ -88,13 +88,8 @@ class DocumentJob(ShardJob):
     ) -> dict[str, int]:
         """Translate a document, and return how many texts it has, and characters their translations.
 
-        Args:
-            document: its path.
-            output: yields the stream for the translated document.
-            column: the columns of a table that hold text.
-            stored: where the translations are until the output is complete, so that another run can go on
-                with them; None: nowhere.
-            display: shows the progress.
+        `output` yields the stream for the translated document. The translations are in the file `stored`
+        until it is complete, so that another run can go on with them; None: nowhere.
         """
         lines, columns = self._lines, parse_columns([column or ""])
         languages = lines.translator.bundle.config.languages
@@ -176,11 +171,12 @@ def list_documents(folder: Path, output: str) -> FolderFiles:
         InputError: it has no documents, or the output is it, in it, or around it.
         OSError: a directory cannot be read.
     """
-    if output == "-" or "://" in output:
-        raise InputError(f"{output}: is no directory of this machine; documents need one")
     files, target = FolderFiles(Path(os.path.realpath(folder))), Path(os.path.realpath(output))
-    if files.path.is_relative_to(target) or target.is_relative_to(files.path):
-        raise InputError(f"{output}: is {folder}, in it, or around it; write to another directory")
+    problem = f"is {folder}, in it, or around it; write to another directory"
+    if is_elsewhere := output == "-" or "://" in output:
+        problem = "is no directory of this machine; documents need one"
+    if is_elsewhere or files.path.is_relative_to(target) or target.is_relative_to(files.path):
+        raise InputError(f"{output}: {problem}")
     for at, folders, names in os.walk(files.path, onerror=_raise):
         for name in sorted(names):
             files.add(Path(at, name))

@@ -28,10 +28,8 @@ Fingerprint = dict[str, Any]  # the size of a file and its checksum: bytes, sha2
 class Folder:
     """A directory.
 
-    Attributes:
-        url: the path or URL as the user wrote it.
-        path: the absolute path, or the path on `system`.
-        system: a file system of fsspec, where nothing can be locked; None: this machine's.
+    `url` is as the user wrote it, `path` the absolute path, or the path on `system`: a file system of fsspec,
+    where nothing can be locked; None: this machine's.
     """
 
     url: str

@@ -168,9 +168,7 @@ class LineTranslation:
             display: shows the progress of a file.
 
         Raises:
-            CorpusError: a bad line, after those before it are written.
-            InputError: more prefixes than lines, or fewer.
-            RunError: the earlier output has other settings or inputs, is in use, or damaged.
+            CorpusError, InputError: a bad line, after those before it; more prefixes than lines, or fewer.
         """
         texts = [iter(lines), *([] if prefixes is None else [prefixes.strictly()])]
         with ExitStack() as stack:

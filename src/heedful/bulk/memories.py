@@ -47,9 +47,7 @@ def _ending(name: str) -> str | None:
 class TermReport:
     """Counts the terms of a glossary in the lines that they apply to, and reports them.
 
-    Attributes:
-        num_terms: how many terms applied to a line.
-        num_met: how many of them the translation has.
+    `num_met` of the `num_terms` terms that applied are in the translation.
     """
 
     def __init__(self, report: Writable | None = None) -> None:

@@ -44,10 +44,8 @@ def is_resumable(output: Path | None) -> bool:
 class ResumableOutput:
     """A file of lines that is written beside its target.
 
-    Attributes:
-        lines: how many lines are done, as its manifest says.
-        inputs: the lines that are left of each input.
-        notice: what to say about an earlier run; nothing without one.
+    `lines` are done, as its manifest says; `inputs` has the lines that are left of each input; `notice` says
+    something about an earlier run.
     """
 
     def __init__(

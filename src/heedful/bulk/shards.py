@@ -105,10 +105,7 @@ class ShardJob(ABC):
 class JobState:
     """How far a job is.
 
-    Attributes:
-        sizes: the bytes of each shard by its name.
-        done: the manifest's contents.
-        left: the sizes of the shards that have no output yet, or one that has changed.
+    `left` are the sizes of the shards that have no output yet, or one that has changed.
     """
 
     sizes: Mapping[str, int]

@@ -28,9 +28,7 @@ _PARQUET = ".parquet"
 class TextShards(ShardJob):
     """The translation of shards.
 
-    Attributes:
-        load: returns how lines are translated and written; with scores, Parquet files get a column of them.
-        column: the column of Parquet files with the text.
+    With scores, Parquet files get a column of them; `column` is their column with the text.
     """
 
     load: Callable[[], LineTranslation]

@@ -55,10 +55,8 @@ class _Lines(Sequence[str]):
 class Sentences(_Lines):
     """A read-only sequence of the sentences in a file; one block of it is in memory.
 
-    Args:
-        path: an Arrow file with blocks of `ROWS` sentences.
-        count: the number of its sentences.
-        without_every: the last sentence of each group of this size is left out; 0: none is.
+    The Arrow file has blocks of `ROWS` sentences; with `without_every`, the last sentence of each group of
+    this size is left out.
     """
 
     def __init__(self, path: Path, count: int, *, without_every: int = 0) -> None:
@@ -107,11 +105,8 @@ def open_text(
 ) -> Iterator[ParallelText]:
     """Read a text of any size into temporary files, which are removed when the block ends.
 
-    Args:
-        files: the text.
-        directory: the directory of the temporary files, which are as large as the text.
-        filters: the filters of plugins; pairs in which one finds a fault are left out.
-        report: called with the fraction that was read.
+    They are as large as the text. Pairs in which a filter of a plugin finds a fault are left out; `report` is
+    called with the fraction that was read.
     """
     pairs = FilledPairs(files, is_faulty=faulty_by(filters) if filters else None, report=report)
     with ExitStack() as stack, writing_to(directory):

@@ -109,16 +109,12 @@ def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[_Lines
         offset, number, rest = 0, 1, b""
         while chunk := stream.read(_CHUNK):
             content, newline, rest = (rest + chunk).rpartition(b"\n")
-            if len(rest) > _MAX_LINE:
-                long = number + content.count(b"\n") + len(newline)
-                raise CorpusError(
-                    f"{path}: line {long:,}: over {_MAX_LINE / 2**20:,.0f} MiB; give one sentence a line"
-                )
-            if limit and offset + len(content) > limit:
-                raise CorpusError(
-                    f"{path}: decompresses to more than {_MAX_RATIO} times its size, which no text does; "
-                    "give the plain file if this is intended"
-                )
+            if len(rest) > _MAX_LINE or (limit and offset + len(content) > limit):
+                problem = f"decompresses to more than {_MAX_RATIO} times its size; give the plain file"
+                if len(rest) > _MAX_LINE:
+                    long = number + content.count(b"\n") + len(newline)
+                    problem = f"line {long:,}: over {_MAX_LINE / 2**20:,.0f} MiB; give one sentence a line"
+                raise CorpusError(f"{path}: {problem}")
             if newline:
                 lines = _split(content, str(path), number, offset)
                 yield lines, content + newline
@@ -257,13 +253,8 @@ def _opened(path: Path) -> Iterator[tuple[BufferedReader, BinaryIO]]:
 def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) -> str:
     """Return lines as text; their line breaks stay.
 
-    A NUL byte, or bytes that are not UTF-8, are a CorpusError that says where.
-
-    Args:
-        content: one line or several.
-        name: the name of the file, for messages.
-        line: the number of the first line, from 1.
-        offset: the number of bytes in the file before the content; None if it is a stream.
+    A NUL byte, or bytes that are not UTF-8, are a CorpusError that says where. `line` is the number of the
+    first line, `offset` the number of bytes in the file before the content; None: it is a stream.
     """
 
     def where(at: int) -> str:
@@ -360,10 +351,7 @@ class PairFiles:
     def chunks(self, report: Report | None = None) -> Iterator[Chunk]:
         """Read all pairs in order, empty ones included, in lists of a few thousand.
 
-        A faulty part raises when it is reached.
-
-        Args:
-            report: called now and then with the fraction of the files that was read, 0 to 1.
+        A faulty part raises when it is reached. `report` is called with the fraction that was read.
         """
         if self.kind == "lines":
             blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])

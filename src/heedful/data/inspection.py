@@ -153,9 +153,7 @@ def inspect_text(
         pairs=corpus.num_pairs,
         faulty=faulty,
         findings=list(findings.values()),
-        not_applied={
-            each.name: _why_not(each, others, checker) for each in FILTERS if each.name not in findings
-        },
+        not_applied=_not_applied(findings, others, checker),
         src=_summarise(corpus.src, corpus.languages[0]),
         tgt=_summarise(corpus.tgt, corpus.languages[1]),
         vocabulary=_vocabulary(corpus),
@@ -203,6 +201,13 @@ def removed_filters(filtering: Filtering) -> set[str]:
         if name not in known and ":" not in name:
             raise ConfigError(f"unknown filter {name!r}{suggestion(name, known)}")
     return ({each.name for each in FILTERS if each.removes} | {*remove}) - {*keep}
+
+
+def _not_applied(
+    findings: Mapping[str, Finding], held_out: Mapping[str, PairFiles], checker: PairChecker
+) -> dict[str, str]:
+    others = [each for each in FILTERS if each.name not in findings]
+    return {each.name: _why_not(each, held_out, checker) for each in others}
 
 
 def _why_not(each: Filter, held_out: Mapping[str, PairFiles], checker: PairChecker) -> str:
@@ -292,7 +297,7 @@ def _finding_lines(finding: Finding, pairs: int) -> Iterator[str]:
 
 
 def _shorten(text: str) -> str:
-    """Return the names of the filters with pairs to remove; raises if a name is wrong or contradictory."""
+    """Return the beginning of a sentence, with escapes for what cannot be printed."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: _WIDTH + 1])
     return shown if len(text) <= _WIDTH else shown[: _WIDTH - 1] + "…"
 

@@ -146,12 +146,8 @@ def mutual_links(src: Ids, tgt: Ids, *, diagonal: float = 4.0) -> list[set[tuple
 
     In each direction a token is linked with the most probable token of the other sentence. The intersection
     of both has few wrong links (Och and Ney, 2003, "A Systematic Comparison of Various Statistical Alignment
-    Models", section 4). Larger texts give better links.
-
-    Args:
-        src: the ids of each source sentence.
-        tgt: the ids of its translation.
-        diagonal: as in `learn_lexicon`; 4 is the first value of Dyer et al.
+    Models", section 4). Larger texts give better links. `diagonal` is as in `learn_lexicon`; 4 is the first
+    value of Dyer et al.
     """
     forward, backward = learn_lexicon(src, tgt, diagonal=diagonal), learn_lexicon(tgt, src, diagonal=diagonal)
     links = []

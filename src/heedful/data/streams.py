@@ -126,12 +126,9 @@ def open_output(path: Path | None, *, at_once: bool = False, keep: bool = True) 
 
     The file is written under a temporary name and renamed when it is complete. After an error, the part
     written so far stays as NAME.unfinished, and the message says so. If that name exists, it is
-    NAME.unfinished-2, and so on.
-
-    Args:
-        path: of the file; a pipe, a device or an open descriptor (/dev/stdout) is written directly.
-        at_once: whether to write under the final name, for programs that read along.
-        keep: whether the part written so far stays after an error; else it is removed.
+    NAME.unfinished-2, and so on. A pipe, a device or an open descriptor is written directly. With `at_once` a
+    file is written under its final name, for programs that read along; without `keep` an error leaves
+    nothing.
     """
     is_stdout = path is None or str(path) == "-" or descriptor_of(path) == _STDOUT
     if is_stdout and sys.__stdout__ is None:

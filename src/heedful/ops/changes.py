@@ -72,7 +72,8 @@ def _change_of_instance(
     attributes = vars(module)
     for name in attributes.keys() - _USUAL:
         value = attributes[name]
-        if callable(value) and (_is_method(type(module), name) or not (_is_ours(value) or is_known(value))):
+        is_method = isinstance(getattr(type(module), name, None), FunctionType)
+        if callable(value) and (is_method or not (_is_ours(value) or is_known(value))):
             return f"{name} = {_name(value)}"
     for name in _HOOKS:
         for hook in attributes[name].values():
@@ -211,10 +212,6 @@ def _patched_methods(kind: type) -> Iterator[str]:
             function = getattr(value, "__func__", getattr(value, "fget", value))
             if callable(function) and not isinstance(function, type) and _home(function) != base.__module__:
                 yield f"{base.__qualname__}.{name} = {_name(function)}"
-
-
-def _is_method(kind: type, name: str) -> bool:
-    return isinstance(getattr(kind, name, None), FunctionType)
 
 
 def _is_ours(value: object, *, besides: frozenset[str] = frozenset()) -> bool:

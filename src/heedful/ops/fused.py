@@ -42,12 +42,9 @@ def use_fused_ops(model: nn.Module, *, kernels: bool) -> None:
 
     They compute the same up to rounding, with other random bits for dropout. Weights and their names do not
     change. Layers inside wrappers are replaced too. A module of another class stays, as does a subclass, and
-    all of them stay where a function that they call has been replaced (see `changes.py`).
-
-    Args:
-        model: on any device; it may be moved afterwards. Another call only changes `kernels`.
-        kernels: use native kernels in training where they support the tensors (see `kernels.py`); without
-            them, on a CPU, only dropout differs from the model's own.
+    all of them stay where a function that they call has been replaced (see `changes.py`). Another call only
+    changes `kernels`: whether native kernels are used in training where they support the tensors (see
+    `kernels.py`). Without them, on a CPU, only dropout differs from the model's own.
     """
     if patched_functions():
         return

@@ -136,11 +136,8 @@ def _has_window_size() -> bool:
 def packed_states(model: Transformer, src: Tensor, tgt_in: Tensor, is_real: Tensor) -> Tensor:
     """Return the decoder's states (N, D) at the N positions where `is_real`, (B, T), is True.
 
-    Args:
-        model: a model with `has_plain_self_attention`.
-        src: (B, S) source ids.
-        tgt_in: (B, T) target ids, shifted to the right.
-        is_real: (B, T), True at real tokens of the expected output.
+    The model has `has_plain_self_attention`; src is (B, S), and tgt_in, the target shifted to the right, (B,
+    T).
     """
     source, target = Packing.of(src != model.config.src_pad_id), Packing.of(is_real)
     with _packed(model, source, target):

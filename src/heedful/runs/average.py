@@ -22,27 +22,23 @@ def average(
     """Write the bundle, with all but the weights from a bundle of the run; return the checkpoints.
 
     The paper averages 5 checkpoints for base, and 20 for big. An aligner belongs to the embeddings that it
-    was learned over, so the average has none.
-
-    Args:
-        run: a run directory.
-        output: the bundle to write.
-        last: how many of the newest checkpoints to average.
-        notify: receives a sentence for the user if the bundle of the run has an aligner.
+    was learned over, so the average has none. `notify` receives a sentence for the user if the bundle of the
+    run has an aligner.
     """
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")
     if not (run / CONFIG).is_file():
         problem = "no run directory" if run.exists() else "no such directory"
         raise RunError(f"{run}: {problem}; give a directory that `heedful train` made")
-    checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
+    checkpoints, problem = list_checkpoints(run / CHECKPOINTS)[-last:], ""
     if not checkpoints:
-        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
-    if len(checkpoints) < last:
-        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
-    for path in checkpoints:
-        if not is_complete(path):
-            raise CheckpointError(f"{path}: truncated or altered (checksum differs); remove it, try again")
+        problem = f"{run}: has no checkpoints; wait for the first, or give another run"
+    elif len(checkpoints) < last:
+        problem = f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}"
+    elif damaged := next((path for path in checkpoints if not is_complete(path)), None):
+        problem = f"{damaged}: truncated or altered (checksum differs); remove it, try again"
+    if problem:
+        raise CheckpointError(problem)
     bundle = load_bundle(run)
     if bundle.config.lora.rank:
         add_adapters(bundle.model, bundle.config.lora)

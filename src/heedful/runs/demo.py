@@ -12,7 +12,7 @@ from statistics import median
 
 from heedful.analysis.attention_maps import attention_of
 from heedful.analysis.attention_pictures import write_attention
-from heedful.data.phrasebook import PhraseBook, phrase_book
+from heedful.data.phrasebook import phrase_book
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
 from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
@@ -69,15 +69,9 @@ class Example:
 class DemoReport:
     """Results of the demonstration.
 
-    Attributes:
-        seconds: the time from reading the text to the last score.
-        scores: bleu, chrf and exact (in percent) on test sentences of seen combinations.
-        unseen: the same on sentences with a combination of words that is not in the training text.
-        signatures: the signatures of the scores.
-        examples: some test sentences.
-        bundle: the trained model.
-        picture: its attention map for the longest example; a page without matplotlib, None if neither could
-            be written.
+    `scores` are on test sentences of seen combinations of words, `unseen` on sentences with a combination
+    that the training text does not have. `picture` is the attention map of the longest example; None: it
+    could not be written.
     """
 
     seconds: float
@@ -109,10 +103,7 @@ def _named(scores: Mapping[str, float], suffix: str) -> dict[str, float]:
 class Plan:
     """The duration of a demo's training.
 
-    Attributes:
-        seconds_per_step: the time of a step on this machine.
-        steps: the maximum; None: only the time is limited.
-        seconds: the maximum time.
+    `steps` is their maximum (None: only the time is limited), `seconds` the maximum time.
     """
 
     seconds_per_step: float
@@ -149,11 +140,11 @@ class Plan:
             f"{steps * self.seconds_per_step:.0f} s of training; expect a BLEU of about {seen:.0f} on seen "
             f"and {unseen:.0f} on unseen combinations"
         )
-        if steps >= _ENOUGH_STEPS:
-            return said
-        seen, unseen = _BLEU_AFTER[_ENOUGH_STEPS]
-        minutes = _enough_minutes(self.seconds_per_step)
-        return f"{said} ({seen:.0f} and {unseen:.0f} with --max-minutes {minutes})"
+        if steps < _ENOUGH_STEPS:
+            seen, unseen = _BLEU_AFTER[_ENOUGH_STEPS]
+            minutes = _enough_minutes(self.seconds_per_step)
+            said += f" ({seen:.0f} and {unseen:.0f} with --max-minutes {minutes})"
+        return said
 
     def shortfall(self, end: EndEvent) -> str:
         """Return how a training that ended fell short of this plan, and what to do; empty if it did not."""
@@ -182,12 +173,9 @@ def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
 def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
     """Return the seconds of one training step, timed over a few steps on some sentence pairs."""
     with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
-        directory = Path(temporary)
-        files = {name: str(directory / name) for name in ("src", "tgt")}
-        for path, lines in zip(files.values(), zip(*pairs, strict=True), strict=True):
-            Path(path).write_text("\n".join(lines), encoding="utf-8", newline="\n")
-        config = config.replace(data=files | {"cache_dir": temporary})
-        run = set_up_training(config, RunDirectory(directory), Notices([]), resume=False)
+        src, tgt = _write(pairs, Path(temporary), "timed")
+        config = config.replace(data={"src": src, "tgt": tgt, "cache_dir": temporary})
+        run = set_up_training(config, RunDirectory(Path(temporary)), Notices([]), resume=False)
         seconds = []
         with step_takers(run) as group:
             for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
@@ -209,14 +197,8 @@ def demo(
 
     A few steps are timed first: training takes the steps that it needs, or all that fit into four minutes.
     The listeners get the plan and the expected scores before it starts. The text is written to `data/` in the
-    run directory.
-
-    Args:
-        output: the run directory.
-        overwrite: rename what is in it to NAME.old-N, and start anew.
-        max_minutes: minutes of training; None: what the phrase book needs.
-        seed: the seed of the training; the text is always the same.
-        listeners: called with every event.
+    run directory. `max_minutes` are minutes of training; None: what the phrase book needs. The seed is of the
+    training; the text is always the same.
     """
     started = time.monotonic()
     run = RunDirectory(output)
@@ -225,16 +207,17 @@ def demo(
     config = load_config(preset="tiny", overrides=_SETTINGS)
     config = config.replace(train=config.train.replace(seed=seed).model_dump())
     seconds_per_step = time_steps(config, book.train[:_TIMED_PAIRS])
-    if max_minutes is None:
-        plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
-    else:
+    plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
+    if max_minutes is not None:
         plan = Plan(seconds_per_step, steps=None, seconds=60.0 * max_minutes)
     notices = Notices(listeners)
     notices.add(plan.message)
     if overwrite:
         notices.add_set_aside(run.set_aside())
-    files = _write(book, output / _TEXT)
-    config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=files)
+    splits = {name: _write(pairs, output / _TEXT, name) for name, pairs in vars(book).items()}
+    (src, tgt), (valid_src, valid_tgt) = splits["train"], splits["valid"]
+    data = {"src": src, "tgt": tgt, "valid_src": valid_src, "valid_tgt": valid_tgt}
+    config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=data)
 
     def notify(event: Event) -> None:
         if isinstance(event, EndEvent):  # its advice is of settings, which `heedful demo` does not have
@@ -250,43 +233,27 @@ def demo(
     pairs = sorted(zip(book.test[:_SHOWN], outputs, strict=False), key=lambda pair: len(pair[0][0]))
     examples = [Example(source, out, reference) for (source, reference), out in pairs]
     picture = _draw_attention(translator, examples[-1].source, output)
-    return DemoReport(
-        time.monotonic() - started,
-        seen.scores,
-        unseen.scores,
-        seen.signatures,
-        examples,
-        result.best,
-        picture,
-    )
+    seconds, scores = time.monotonic() - started, (seen.scores, unseen.scores)
+    return DemoReport(seconds, *scores, seen.signatures, examples, result.best, picture)
 
 
-def _write(book: PhraseBook, directory: Path) -> dict[str, str]:
-    """Write the splits as parallel files; return the data settings of the training files."""
+def _write(pairs: Sequence[tuple[str, str]], directory: Path, name: str) -> tuple[str, str]:
+    """Write pairs as two parallel files; return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name in ("train", "valid", "test", "unseen"):
-        for language, lines in zip(("en", "de"), _columns(getattr(book, name)), strict=True):
-            file = directory / f"{name}.{language}"
-            file.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
-    names = {"src": "train.en", "tgt": "train.de", "valid_src": "valid.en", "valid_tgt": "valid.de"}
-    return {key: str(directory / name) for key, name in names.items()}
-
-
-def _columns(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    return [english for english, _ in pairs], [german for _, german in pairs]
+    src, tgt = (directory / f"{name}.{language}" for language in ("en", "de"))
+    for file, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True):
+        file.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+    return str(src), str(tgt)
 
 
 def _score(translator: Translator, pairs: Sequence[tuple[str, str]]) -> tuple[list[str], EvaluationReport]:
-    sources, references = _columns(pairs)
+    sources, references = map(list, zip(*pairs, strict=True))
     outputs = translator.translate(sources)
     return outputs, evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
 
 
 def _draw_attention(translator: Translator, source: str, directory: Path) -> Path | None:
-    """Draw the attention map of a sentence, or write it as a page if there is no matplotlib.
-
-    Returns None if neither can be written.
-    """
+    """Draw the attention map of a sentence, or write it as a page without matplotlib; None: neither works."""
     maps = attention_of(translator, source)
     for name in ("attention.png", "attention.html"):
         with suppress(HeedfulError, OSError):

@@ -176,9 +176,7 @@ _FEW_NAMES = 3
 class RunDirectory:
     """runs/NAME: config.toml, log.jsonl, skipped.tsv, tokenizer/, checkpoints/, best/, last/.
 
-    Attributes:
-        path: the directory.
-        extra_files: names of other files that a new run may have.
+    `extra_files` are names of other files that a new run may have.
     """
 
     path: Path
@@ -241,30 +239,31 @@ class RunDirectory:
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
         if problem := self._problem(resume=resume, overwrite=overwrite):
-            raise RunError(f"{self.path}: {problem}")
-        for bundle in (self.path / name for name in BUNDLES):
-            if resume and bundle.is_symlink():  # the next bundle would replace the link, not its target
-                raise RunError(
-                    f"{bundle}: is a link, which the run's next model would replace; put the directory "
-                    "itself there, or move the whole run and link to that"
-                )
+            raise RunError(problem)
 
     def _problem(self, *, resume: bool, overwrite: bool) -> str | None:
         if self.path.exists() and not self.path.is_dir():
-            return "is a file; give a directory as --output"
+            return f"{self.path}: is a file; give a directory as --output"
         if resume and not self.config_file.exists():
-            return "has no run to resume; leave --resume out to start one"
+            return f"{self.path}: has no run to resume; leave --resume out to start one"
+        links = [self.path / name for name in BUNDLES if resume and (self.path / name).is_symlink()]
+        if links:  # the next bundle would replace the link, not its target
+            return (
+                f"{links[0]}: is a link, which the run's next model would replace; put the directory itself "
+                "there, or move the whole run and link to that"
+            )
         if resume or overwrite:
             return None
         if self.config_file.exists():
             return (
-                "already exists, with a run; give another --output, --overwrite to rename this one, or "
-                "`heedful train --resume` to continue it"
+                f"{self.path}: already exists, with a run; give another --output, --overwrite to rename this "
+                "one, or `heedful train --resume` to continue it"
             )
         if others := self._others():
             more = f" and {len(others) - _FEW_NAMES} more" if len(others) > _FEW_NAMES else ""
             names = ", ".join(map(str, others[:_FEW_NAMES])) + more
-            return f"already exists, with {names}; give another --output, or --overwrite to rename this one"
+            remedy = "give another --output, or --overwrite to rename this one"
+            return f"{self.path}: already exists, with {names}; {remedy}"
         return None
 
     def _others(self) -> list[Path]:

@@ -25,9 +25,7 @@ def evaluate(
 ) -> tuple[list[System], list[EvaluationReport]]:
     """Read everything, check it, translate, write the outputs, score; see the command of this name.
 
-    Args:
-        options: what to score, and how.
-        notify: called with the precision that "auto" has chosen for a model.
+    `notify` is called with the precision that "auto" has chosen for a model.
 
     Returns:
         The systems: the run, then `hyp`, then `compare`; and a report for each.
@@ -101,12 +99,8 @@ def score(
 ) -> list[EvaluationReport]:
     """Score systems in the target language, which the options, a model, or the names of the references state.
 
-    Args:
-        systems: the first is the baseline of the others.
-        references: one list of N lines for each reference file.
-        options: the metrics, and how they are computed.
-        sources: N lines; None if they are not known.
-        files: the names of the reference files.
+    The first system is the baseline of the others. There are N lines in each reference file and in the
+    sources, which may not be known (None); `files` are the names of the reference files.
     """
     bundles = [each.bundle for each in systems if each.bundle is not None]
     stated = [options.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]

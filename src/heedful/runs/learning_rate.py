@@ -22,9 +22,7 @@ from heedful.training.range_test import RangeTest
 class FoundRate:
     """A learning rate for a training, and the range test that found it.
 
-    Attributes:
-        test: the rates that were tried.
-        settings: the settings that give this rate, by whole keys.
+    `settings` give this rate, by whole keys.
     """
 
     test: RangeTest

@@ -28,12 +28,7 @@ def draw(
 ) -> None:
     """Draw a part of the paper, or the lengths of parallel text, into a file.
 
-    Args:
-        name: positions, masks, schedule, smoothing or lengths.
-        path: the picture, .png or .svg.
-        preset: the configuration.
-        settings: changes of the configuration.
-        text: the files of source and target, for lengths.
+    `name` is positions, masks, schedule, smoothing or lengths, which needs the `text` of source and target.
     """
     _check(path, inputs=text)
     config = load_config(preset=preset, overrides=settings)
@@ -59,14 +54,7 @@ def draw_heads(
 ) -> HeadImportance:
     """Measure the importance of each head on parallel text, draw it into a file, and return it.
 
-    Args:
-        path: the picture, .png or .svg.
-        run: a run, a bundle, or a name on the hub.
-        text: the files of source and target.
-        pairs: the number of pairs to measure on.
-        languages: the languages of a multilingual model.
-        device: the device that computes.
-        on_progress: called with the current phase and its progress, 0 to 1.
+    `on_progress` is called with the current phase and its progress, 0 to 1.
     """
     _check(path, inputs=text, models=[run])
     lines = read_parallel(*text)

@@ -49,13 +49,9 @@ OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_
 class PairShards:
     """Shards of parallel text: of one file each, or of two.
 
-    Attributes:
-        sizes: the bytes of each shard by its name, which is the name of its only file or of its source file.
-        source: the URL of the directory of these files.
-        targets: the URL of the directory of the target files; None: a shard is one file.
-        target_of: the name of the target file of each shard.
-        keys: the keys of source and target in files of pairs.
-        filters: the filters of plugins; pairs in which one finds a fault are left out.
+    A shard has the name of its only file or of its source file; `sizes` are in bytes. `source` and `targets`
+    are the URLs of directories, and `target_of` has the names of target files; without `targets`, a shard is
+    one file with the two `keys`. Pairs in which a filter of a plugin finds a fault are left out.
     """
 
     sizes: Mapping[str, int]
@@ -136,8 +132,7 @@ class PairShards:
 class PreparationJob(ShardJob):
     """Turning shards into ids; the `processes` for a shard share the CPU `threads`.
 
-    Attributes:
-        tokenizers: of source and target; None: not known yet.
+    The tokenizers are None until they are known.
     """
 
     text: PairShards
@@ -230,15 +225,9 @@ def prepare_shards(
 ) -> str:
     """Turn shards of text into ids, and return what was done, in words.
 
-    Shards that cannot be used are a RunError at the end: the others are done.
-
-    Args:
-        config: the settings of a training on the text.
-        output: the path or URL of the directory of stores.
-        resume: whether to go on with an output that is there.
-        on_ray: whether to work on a Ray cluster, with `train.threads` CPUs for each worker; else here.
-        notify: called with messages about what takes long.
-        display: shows the progress.
+    Shards that cannot be used are a RunError at the end: the others are done. `output` is a path or URL.
+    `on_ray` gives `train.threads` CPUs to each worker of a Ray cluster; `notify` is called with messages
+    about what takes long.
     """
     text, folder = PairShards.of(config.data), folder_at(output)
     if folder.location in (text.source, text.targets):
@@ -339,9 +328,7 @@ class PreparedText:
     def settings_for(self, config: Config, base: TokenizerPair | None) -> Config:
         """Return the settings of a training on this text, with its vocabulary.
 
-        Args:
-            config: the settings of the training.
-            base: the tokenizers of the model to fine-tune, which must equal the text's; None: a new model.
+        `base` are the tokenizers of the model to fine-tune, which must equal the text's; None: a new model.
         """
         if base is None:
             remedy = "its ids are of that vocabulary; leave the setting out, or prepare the text again"
@@ -369,9 +356,7 @@ def is_prepared(path: Path) -> bool:
 def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:
     """Return the settings with the vocabulary of another model and what goes with it, and its tokenizers.
 
-    Args:
-        config: the settings of the run.
-        name: the path of the bundle, or its id on the hub.
+    `name` is the path of the bundle, or its id on the hub; a value that the user has set must be the same.
     """
     bundle = load_bundle(local_bundle(Path(name)))
     own = config.tokenizer.replace(bundle=None)

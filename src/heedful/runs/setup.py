@@ -60,13 +60,7 @@ _OF_INIT = "--init keeps its architecture and tokenizers; leave the setting out,
 
 @dataclass(frozen=True)
 class Origin:
-    """The bundle that a model was fine-tuned from.
-
-    Attributes:
-        name: the name that the user gave.
-        sha256: the checksum of its weights.
-        data: a description of its training text.
-    """
+    """The bundle that a model was fine-tuned from: its name, the checksum of its weights, and its text."""
 
     name: str
     sha256: str
@@ -97,12 +91,6 @@ class PreparedRun:
     execution: Execution
 
 
-def _check_base_is_named(config: Config) -> None:
-    if config.train.init is None and (config.lora.rank or config.schedule.peak == 0.0):
-        what = f"lora.rank={rank} adapts" if (rank := config.lora.rank) else 'schedule.peak="auto" is for'
-        raise ConfigError(f"{what} a trained model: give --init BUNDLE (train.init), or another value")
-
-
 def set_up_training(
     config: Config,
     run: RunDirectory,
@@ -115,14 +103,11 @@ def set_up_training(
     """Read the text, train or load the tokenizers, turn text into ids, build or load the model, size batches.
 
     Raises:
-        CorpusError: the text is not usable.
-        TokenizerError: the text is too small for the vocabulary.
-        ConfigError: there is no training text, or the settings are invalid for the machine or the model.
-        BundleError: the base model is not usable.
-        RunError: the tokenizer of the run to resume is damaged, or one of base model and run directory is
-            inside the other.
+        HeedfulError: the text, the settings, the base model or the run to resume cannot be used.
     """
-    _check_base_is_named(config)
+    if config.train.init is None and (config.lora.rank or config.schedule.peak == 0.0):
+        what = f"lora.rank={rank} adapts" if (rank := config.lora.rank) else 'schedule.peak="auto" is for'
+        raise ConfigError(f"{what} a trained model: give --init BUNDLE (train.init), or another value")
     ratio = config.decode.max_length_ratio
     config, base, prepared, tokenizers = _given_parts(config, run, notices, resume=resume)
     with ExitStack() as files:  # they hold the text while it is prepared
@@ -208,13 +193,9 @@ def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
 def check_apart(bundle: Path, output: Path) -> None:
     """Refuse a new run that would rename, or write into, the bundle that it continues from."""
     base, new = bundle.resolve(), output.resolve()
-    if base.is_relative_to(new):
-        raise RunError(
-            f"{output}: holds {bundle}, which --init continues from, and the new run would rename it; give "
-            "another --output"
-        )
-    if new.is_relative_to(base):
-        raise RunError(f"{output}: is inside {bundle}, which --init continues from; give another --output")
+    if base.is_relative_to(new) or new.is_relative_to(base):
+        how = "holds" if base.is_relative_to(new) else "is inside"
+        raise RunError(f"{output}: {how} {bundle}, which --init continues from; give another --output")
 
 
 def continued_settings(config: Config, base: BaseModel) -> Config:
@@ -474,10 +455,6 @@ def _shares(weights: Sequence[float]) -> tuple[float, ...]:
     return tuple(weight / sum(scaled) for weight in scaled)
 
 
-def _with_batches_of(config: Config, tokens: int) -> Config:
-    return config.replace(batch=config.batch.replace(tokens=tokens).model_dump())
-
-
 def _with_peak(config: Config, peak: float | None) -> Config:
     return config.replace(schedule=set_values(config.schedule) | {"peak": peak})
 
@@ -487,7 +464,8 @@ def _with_found(config: Config, run: RunDirectory) -> Config:
     if config.batch.tokens and config.schedule.peak != 0.0:
         return config
     started = load_config(run.config_file)
-    config = config if config.batch.tokens else _with_batches_of(config, started.batch.tokens)
+    if not config.batch.tokens:
+        config = config.replace(batch=config.batch.replace(tokens=started.batch.tokens).model_dump())
     return _with_peak(config, started.schedule.peak) if config.schedule.peak == 0.0 else config
 
 
@@ -502,7 +480,7 @@ def _with_fitting_batches(
             f"batch.ramp_from={config.batch.ramp_from} is more than fits into memory; lower it to "
             f"{fit.tokens} or less"
         )
-    return _with_batches_of(config, fit.tokens)
+    return config.replace(batch=config.batch.replace(tokens=fit.tokens).model_dump())
 
 
 def tested_rates(prepared: PreparedRun, notices: Notices, loss: LossFunction | None = None) -> RangeTest:

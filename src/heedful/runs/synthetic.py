@@ -80,8 +80,7 @@ def distill(
     Raises:
         CorpusError: texts that are missing or not parallel.
         InputError: an option that does not exist, or with a value that cannot be.
-        RunError: there is something else in the run directory, or another process works there.
-        HeedfulError: models or settings that cannot be used: see `heedful.errors`.
+        HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
     own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output}
     return _from_python(DistillOptions, options, own, settings, callbacks)
@@ -136,7 +135,7 @@ def _from_python(
 
 
 def _command(options: DistillOptions | BackTranslationOptions, config: Config) -> str:
-    """Return the command that does the same, for the model card; of each file its name alone."""
+    """Return the command that does the same, for the model card, with file names instead of paths."""
     words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.parts[0])]
     for group in (options, options.languages, options.runtime):
         shown = options_of(cast(type, type(group)))
@@ -163,13 +162,8 @@ def train_on_pairs(
     callbacks: Sequence[Listener],
 ) -> TrainResult:
     """Train as `make_pairs` has it configured, from where an earlier start was interrupted."""
-    return train(
-        config,
-        options.output,
-        resume=(options.output / CONFIG).exists(),
-        callbacks=callbacks,
-        extras=TrainingExtras(command=command, extra_files=(SYNTHETIC,)),
-    )
+    extras, output = TrainingExtras(command=command, extra_files=(SYNTHETIC,)), options.output
+    return train(config, output, resume=(output / CONFIG).exists(), callbacks=callbacks, extras=extras)
 
 
 def make_pairs(
@@ -181,20 +175,11 @@ def make_pairs(
 ) -> Config:
     """Make the pairs, from where an earlier start was interrupted.
 
-    Args:
-        options: of the task.
-        notify: called with lines about the progress.
-        display: of the progress of the translation.
-        bar: of the progress of the filters.
+    `notify` is called with lines about the progress; `display` shows how far the translation is, and `bar`
+    how far the filters are.
 
     Returns:
         The configuration of the training on them, in the run directory.
-
-    Raises:
-        RunError: there is something in the run directory, it was made with something else, another process
-            works there, or this is one of several processes.
-        CorpusError: texts that are missing, or not parallel.
-        HeedfulError: models or settings that cannot be used.
     """
     pairs = _Pairs(options, notify)
     if has_other_ranks():
@@ -218,7 +203,25 @@ def make_pairs(
     share = pairs.share_removed()
     notify(share)
     half = "sources" if options.makes_sources else "targets"
-    return pairs.training(f"{half} translated from {pairs.source.name} by {pairs.made_by()}; {share}")
+    made_by = _made_by(pairs.translation, pairs.models)
+    return pairs.training(f"{half} translated from {pairs.source.name} by {made_by}; {share}")
+
+
+def _made_by(translation: LineTranslation, names: Sequence[Path]) -> str:
+    """Return the models, with the checksums of their weights, and their search, for the model card."""
+    translator = translation.translator
+    paths = [each.path for each in (translator.bundle, *translator.ensemble) if each.path is not None]
+    named = [
+        f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
+        for name, path in zip(names, paths, strict=True)
+    ]
+    return f"{' and '.join(named)}, {translation.options.strategy}, {translator.precision_in_use}"
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    """Return the checksum of a file, or the checksums of a directory's files, by name."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
+    return {each.name: file_sha256(each) for each in files}
 
 
 class _Pairs:
@@ -235,7 +238,7 @@ class _Pairs:
         self.translated, self.clean = self.path / self.name, self.path / CLEAN
         both = self.source, self.translated
         self.files = both[::-1] if options.makes_sources else both
-        # the corpora that the training has besides, of pairs that people translated
+        # corpora of pairs that people translated
         self.others = [] if options.tgt is None else [{"src": str(options.src), "tgt": str(options.tgt)}]
         self.filtering = Filtering(fix=self.clean, examples=0, keep=options.keep, remove=options.remove)
 
@@ -321,16 +324,10 @@ class _Pairs:
 
     def _make(self, part: str, source: Path, work: Callable[[], None]) -> None:
         """Make a part, and record it, unless the record says that it is done."""
-        manifest, made = Manifest(self.folder), file_sha256(source)
-        if not manifest.read().has(part, source=made, output=self._checksums(part)):
+        manifest, made, path = Manifest(self.folder), file_sha256(source), self.path / part
+        if not manifest.read().has(part, source=made, output=_checksums(path)):
             work()
-            manifest.add(part, {"source": made, "output": self._checksums(part)}, self.settings)
-
-    def _checksums(self, part: str) -> dict[str, str]:
-        """Return the checksum of a file, or those of the files of a directory, by name."""
-        path = self.path / part
-        files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
-        return {each.name: file_sha256(each) for each in files}
+            manifest.add(part, {"source": made, "output": _checksums(path)}, self.settings)
 
     def share_removed(self) -> str:
         """Return how many pairs the filters have removed, in words."""
@@ -342,21 +339,10 @@ class _Pairs:
         cut = f", of them {num_cut:,} whose translation ended at the length limit"
         return share + (cut if num_cut else "")
 
-    def made_by(self) -> str:
-        """Return the models, with the checksums of their weights, and their search, for the model card."""
-        translator, search = self.translation.translator, self.translation.options
-        paths = [each.path for each in (translator.bundle, *translator.ensemble) if each.path is not None]
-        named = [
-            f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
-            for name, path in zip(self.models, paths, strict=True)
-        ]
-        return f"{' and '.join(named)}, {search.strategy}, {translator.precision_in_use}"
-
     def training(self, provenance: str) -> Config:
         """Return the configuration of the training; the synthetic corpus is its last one.
 
-        Args:
-            provenance: where the synthetic pairs are from, for the model card.
+        `provenance` says where the synthetic pairs are from, for the model card.
         """
         options, suffixes = self.options, PairFiles(self.files).suffixes
         corpora: list[dict[str, Any]] = [{**each, "weight": options.weight and 1.0} for each in self.others]

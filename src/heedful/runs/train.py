@@ -218,7 +218,9 @@ def _trainer_of(
         keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding),
         checkpoints=run.path / CHECKPOINTS,
         fingerprint=fingerprint_of(prepared, extras.loss),
-        validation_set=_validation_set(prepared, decoding.tokenizer),
+        # only scores of the same data and tokenizer are compared
+        validation_set=f"{prepared.valid_source.store.fingerprint}, {config.valid.decode_sentences} decoded, "
+        f"{decoding.tokenizer}",
         before_writing=guard.check,
     )
     execution, loss, schedule = prepared.execution, extras.loss, extras.schedule
@@ -240,12 +242,6 @@ def _validator(name: str) -> Callable[[Transformer], Scores]:
 
 def _is_number(value: object, _: object) -> bool:
     return isinstance(value, float | int)
-
-
-def _validation_set(prepared: PreparedRun, tokenizer: str) -> str:
-    """Return an identifier of the validation data and the tokenizer: only scores of the same are compared."""
-    number = prepared.config.valid.decode_sentences
-    return f"{prepared.valid_source.store.fingerprint}, {number} decoded, {tokenizer}"
 
 
 def with_plugged_functions(extras: TrainingExtras, config: Config) -> TrainingExtras:

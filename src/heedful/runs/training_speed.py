@@ -95,13 +95,8 @@ def bench_training(
     """Measure training steps with these settings, after a warm-up.
 
     Batches have their full size: `batch.ramp_from` is ignored. Without training text in the settings,
-    sentences are random words of the whole vocabulary, with the lengths of image captions. Only the
-    cache of ids is kept.
-
-    Args:
-        config: all settings.
-        steps: the number of steps to time.
-        on_progress: receives the current phase, and the progress from 0 to 1.
+    sentences are random words of the whole vocabulary, with the lengths of image captions. Only the cache of
+    ids is kept. `on_progress` receives the current phase, and the progress from 0 to 1.
     """
     if has_other_ranks():
         raise ConfigError(
@@ -119,7 +114,7 @@ def bench_training(
 
 
 def prepared_for_steps(config: Config, directory: Path) -> tuple[PreparedRun, str]:
-    """Prepare a training in a temporary directory; return it with what its batches are of."""
+    """Prepare a training in a temporary directory; return it with a description of its batches."""
     config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
     batches = " and ".join(config.data.training_files)
     if not batches:
@@ -192,10 +187,7 @@ def _measure(run: PreparedRun, batches: str, steps: int, on_progress: ProgressCa
         taken = []
         for plan in plans:
             taken.append(group.step(plan))
-            if not taken[-1].is_finite:
-                raise TrainingError(
-                    f"step {plan.step}: the loss or its gradient is not finite; {rate_advice(run.config)}"
-                )
+            _check_finite(taken[-1], plan, run.config)
             on_progress(what, next(done) / total)
         return taken
 
@@ -236,6 +228,12 @@ def _measure(run: PreparedRun, batches: str, steps: int, on_progress: ProgressCa
         peak_memory_mib=memory.mib,
         peak_memory_of=memory.counted,
     )
+
+
+def _check_finite(metrics: StepMetrics, plan: StepPlan, config: Config) -> None:
+    if not metrics.is_finite:
+        advice = rate_advice(config)
+        raise TrainingError(f"step {plan.step}: the loss or its gradient is not finite; {advice}")
 
 
 def _count_flops(run: PreparedRun, plan: StepPlan, size: int) -> int:

@@ -114,9 +114,7 @@ def _removed_after_error(temporary: Path) -> Iterator[None]:
 def kept_after_error(unfinished: Path, *, remedy: Callable[[], str] = str) -> Iterator[None]:
     """After an error in the block, say that a file has what was done before; remove it if it has nothing.
 
-    Args:
-        unfinished: the file.
-        remedy: returns the end of the message.
+    `remedy` returns the end of the message.
     """
     try:
         yield
@@ -227,9 +225,8 @@ def sync(path: Path) -> None:
 def why_not_written(error: BaseException, *, remedy: str = "choose another location") -> str:
     """Return why something could not be written, and what to do: "file too large; choose another location".
 
-    Args:
-        error: an OSError, or a library's error caused by one.
-        remedy: if neither space nor a permission is missing.
+    `error` is an OSError, or a library's error caused by one; `remedy` is for when neither space nor a
+    permission is missing.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):  # a library may hide the system's error

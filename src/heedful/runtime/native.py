@@ -149,9 +149,7 @@ _STRUCTURES = (Linear, Norm, Layer, Model, Past, Attention, Shortlist, Functions
 class Level:
     """A level of the instruction set that the library was compiled for.
 
-    Attributes:
-        name: such as "avx2".
-        why_not: why this machine cannot run it; None where it can.
+    `why_not` says why this machine cannot run it; None: it can.
     """
 
     name: str
@@ -198,14 +196,16 @@ def native() -> Native:
         best = possible[-1]
         above = next((level.why_not for level in levels[best + 1 :]), None)
         return Native(levels[best].name, functions_of(levels[best].name), above, levels)
-    number = next((number for number, level in enumerate(levels) if level.name == forced), None)
-    if number is None:
-        known = ", ".join(level.name for level in levels)
-        raise ConfigError(f"{VARIABLE}={forced}: the native library has no such level; it has {known}")
-    if number not in possible:
-        raise ConfigError(f"{VARIABLE}={forced}: not on this machine: {levels[number].why_not}")
-    reason = f"{VARIABLE}={forced} forces it" if number < possible[-1] else None
-    return Native(forced, functions_of(forced), reason, levels)
+    names = [level.name for level in levels]
+    if forced not in (levels[number].name for number in possible):
+        reason = f"the native library has no such level; it has {', '.join(names)}"
+        if forced in names:
+            reason = f"not on this machine: {levels[names.index(forced)].why_not}"
+        raise ConfigError(f"{VARIABLE}={forced}: {reason}")
+    is_lower = names.index(forced) < possible[-1]
+    return Native(
+        forced, functions_of(forced), f"{VARIABLE}={forced} forces it" if is_lower else None, levels
+    )
 
 
 @cache

@@ -25,12 +25,7 @@ def num_threads() -> int:
 def set_threads(name: str, count: int) -> None:
     """Set the number of threads that compute, in torch too.
 
-    Args:
-        name: the name of the setting, for the message.
-        count: at least 1.
-
-    Raises:
-        ConfigError: the count is far beyond the cores of this machine, see `check_workers`.
+    `name` is the setting, for the message of `check_workers`.
     """
     check_workers(name, count)
     _set(count)

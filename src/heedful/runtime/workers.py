@@ -33,12 +33,8 @@ def start_worker(run: Callable[..., None], payload: bytes, *handles: object) -> 
     """Start a process that calls `run(pipe, payload, *handles)`; return it, and the other end of the pipe.
 
     This returns at once, even if the worker dies at once or never reads: a thread sends the payload. Signals
-    to a whole process group do not reach the worker: they are blocked in it (not on Windows).
-
-    Args:
-        run: a function of a module.
-        payload: bytes of any number.
-        handles: small arguments, such as handles of shared memory.
+    to a whole process group do not reach the worker: they are blocked in it (not on Windows). `run` is a
+    function of a module, and `handles` are small, such as handles of shared memory.
     """
     context = get_context("spawn")
     ours, theirs = context.Pipe()

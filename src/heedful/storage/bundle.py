@@ -273,22 +273,16 @@ def _read(path: Path | str) -> BundleContents:
     description, file = read_description(path), path / CONFIG_FILE
     description.check(path)
     try:
-        config = Config(**description.config)
-        for key in ("src_vocab_size", "tgt_vocab_size"):
-            if not getattr(config.model, key):
-                raise ValueError(f"model.{key}=0: must be at least 1 in a trained model")
-        saved = description.calibration
+        config, saved = Config(**description.config), description.calibration
         calibration = None if saved is None else Calibration.read(saved)
+        sizes = {key: getattr(config.model, key) for key in ("src_vocab_size", "tgt_vocab_size")}
+        problem = next((f"model.{key}=0: must be at least 1" for key, size in sizes.items() if not size), "")
     except (ConfigError, ValueError) as error:
-        raise BundleError(f"{file}: {error}") from None
-    return BundleContents(
-        path,
-        config,
-        description.scores,
-        description.changed_parts or {},
-        calibration,
-        TokenizerPair.is_among(description.files),
-    )
+        problem = str(error)
+    if problem:
+        raise BundleError(f"{file}: {problem}")
+    parts, has_tokenizers = description.changed_parts or {}, TokenizerPair.is_among(description.files)
+    return BundleContents(path, config, description.scores, parts, calibration, has_tokenizers)
 
 
 def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
@@ -395,16 +389,9 @@ def save_weights(
 ) -> None:
     """Write a bundle of weights that may be read one at a time; otherwise as `save_bundle`.
 
-    Args:
-        weights: by the names of `weight_shapes`, a shared matrix under its first name; only one of them
-            need be in memory, unless the model has parts that are not heedful's own.
-        config: all settings of the run.
-        tokenizers: None: the model works on ids.
-        path: the directory to make; one that exists is replaced.
-        card: the text of the model card.
-        scores: the scores of the validation text.
-        calibration: how the confidence is computed.
-        changed_parts: names of parts of the model that are not heedful's own.
+    `weights` are by the names of `weight_shapes`, a shared matrix under its first name; only one of them need
+    be in memory, unless the model has parts that are not heedful's own. Without tokenizers, the model works
+    on ids.
     """
     path = Path(path)
     if not config.train.plugin_versions:

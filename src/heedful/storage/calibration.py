@@ -31,8 +31,7 @@ _Count = Annotated[int, Strict(), Field(ge=0, le=MAX_WHOLE)]
 def sentence_features(log_probs: Sequence[float]) -> NDArray[np.float64]:
     """Return the features (2,) of an output: the mean probability of its tokens, the log of their number.
 
-    Args:
-        log_probs: the log-probability of each token of the output, the end token included; at least one.
+    `log_probs` are the log-probabilities of an output's tokens, the end token included.
     """
     return np.array([np.exp(log_probs).mean(), math.log(len(log_probs))])
 
@@ -40,9 +39,7 @@ def sentence_features(log_probs: Sequence[float]) -> NDArray[np.float64]:
 def part_features(parts: Sequence[float], log_probs: Sequence[float]) -> NDArray[np.float64]:
     """Return the features (N, 3) of words or tokens: p, p², and the mean probability of the output's tokens.
 
-    Args:
-        parts: the log-probability of each word or token.
-        log_probs: as for `sentence_features`.
+    `parts` are the log-probabilities of words or tokens, `log_probs` as for `sentence_features`.
     """
     probs = np.exp(np.asarray(parts, dtype=np.float64))
     return np.stack([probs, probs**2, np.full(len(probs), np.exp(log_probs).mean())], axis=1)
@@ -106,11 +103,7 @@ class Calibration:
 
     @classmethod
     def read(cls, saved: Mapping[str, Any]) -> Self:
-        """Return a calibration as it is stored.
-
-        Raises:
-            ValueError: a value is missing, or is another than `as_json` gives; it is named.
-        """
+        """Return a calibration as it is stored."""
         try:
             return TypeAdapter(cls).validate_python(saved)
         except ValidationError as error:

@@ -31,13 +31,8 @@ def _check_name(name: str) -> str:
 class Description(BaseModel):
     """The content of config.json.
 
-    Attributes:
-        format_version: the version of the format.
-        config: all settings, as `Config` takes them.
-        scores: the scores of the validation text, when the bundle was saved.
-        changed_parts: names of classes, methods and functions that are not heedful's own (ops/changes.py).
-        calibration: as `Calibration.read` takes it.
-        sha256: the checksum of each file by its name, and of the settings.
+    `config` is as `Config` takes it, `calibration` as `Calibration.read` does; `changed_parts` names classes,
+    methods and functions that are not heedful's own (ops/changes.py).
     """
 
     model_config = ConfigDict(strict=True, frozen=True)

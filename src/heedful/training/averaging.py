@@ -17,9 +17,6 @@ def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights in several checkpoints or bundles, read one file at a time.
 
     A weight that is equal in all of them, as frozen ones are, is returned bit for bit.
-
-    Raises:
-        CheckpointError: one cannot be read, or has other weights than the first.
     """
     mean = _weights_of(directories[0])
     shapes = {name: each.shape for name, each in mean.items()}

@@ -335,10 +335,9 @@ def read_state(path: Path) -> tuple[str, Progress, object]:
     state = read_pickled(path)
     saved = state if isinstance(state, dict) else {}
     fingerprint, progress = saved.get("fingerprint"), saved.get("progress")
-    if not isinstance(fingerprint, str) or not isinstance(progress, dict):
+    names = progress.keys() if isinstance(progress, dict) else ()
+    if not isinstance(fingerprint, str) or names != vars(Progress()).keys():
         raise ValueError("holds no training progress")
-    if other := progress.keys() ^ vars(Progress()).keys():
-        raise ValueError(f"progress.{next(iter(other))} is missing or unknown")
     return fingerprint, TypeAdapter(Progress).validate_python(progress), saved.get("optimizer")
 
 
@@ -349,17 +348,16 @@ def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str
     """
     own = optimizer.state_dict()["param_groups"]
     groups, state = (saved.get("param_groups"), saved.get("state")) if isinstance(saved, dict) else ((), ())
-    if not (isinstance(groups, list) and len(groups) == len(own) and isinstance(state, dict)):
-        raise ValueError("holds no state of this optimiser")
     weights = [(weight, "betas" in group) for group in optimizer.param_groups for weight in group["params"]]
-    fits = all(
-        isinstance(group, dict)
-        and isinstance(group.get("lr"), float | int)
-        and str(group.get("params")) == str(mine["params"])
-        for group, mine in zip(groups, own, strict=True)
-    )
-    if not (fits and state.keys() <= {*range(len(weights))}):
-        raise ValueError("holds the state of an optimiser of other weights")
+    if not (
+        isinstance(groups, list)
+        and len(groups) == len(own)
+        and all(isinstance(each, dict) and isinstance(each.get("lr"), float | int) for each in groups)
+        and [str(each.get("params")) for each in groups] == [str(mine["params"]) for mine in own]
+        and isinstance(state, dict)
+        and state.keys() <= {*range(len(weights))}
+    ):
+        raise ValueError("holds no state of this optimiser, or the state of other weights")
     for i, moments in ({} if is_plugged(optimizer) else state).items():
         weight, is_adam = weights[i]
         _check_moments(i, moments, weight, is_adam=is_adam)

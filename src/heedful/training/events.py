@@ -164,15 +164,8 @@ class TensorBoardLog:
     """Writes the curves of a run for TensorBoard: first from its log, then from each event.
 
     Files from before a resumption are replaced: they may have steps that are about to be taken again. Times
-    are of training alone, without the pause before a resumption.
-
-    Args:
-        folder: the folder to write to; other files in it stay.
-        log: the run's log, as far as it is valid.
-        seconds: the time of training so far.
-
-    Raises:
-        MissingExtraError: tensorboard is not installed.
+    are of training alone, without the pause before a resumption. Other files in the folder stay; `seconds` is
+    the time of training so far.
     """
 
     def __init__(self, folder: Path, log: Path, seconds: float) -> None:

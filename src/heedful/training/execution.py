@@ -28,11 +28,8 @@ _TIMED_SIZE = 128  # rows and columns of the timed matrices: a few milliseconds 
 class Execution:
     """How one process trains a model: decided once, from its settings and its device.
 
-    Attributes:
-        device: the device of the model.
-        precision: the precision of matrix multiplications.
-        kernels: use native kernels where they support the tensors.
-        compiles: torch.compile compiles the layers.
+    `kernels`: native kernels compute where they support the tensors; `compiles`: torch.compile compiles the
+    layers.
     """
 
     device: torch.device
@@ -69,14 +66,9 @@ def resolve_precision(setting: Literal["auto", TrainingPrecision], device: torch
     """Return the precision of a setting; "auto" is bf16 if the device has instructions for it."""
     if setting != "auto":
         return setting
-    return "bf16" if has_bf16(device) else "float32"
-
-
-def has_bf16(device: torch.device) -> bool:
-    """Return whether a device has instructions for bfloat16; otherwise it is emulated, slowly."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type == "cpu" and cpu_has_bf16()
+    on_gpu = device.type == "cuda"
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_has_bf16()
+    return "bf16" if has_bf16 else "float32"
 
 
 def emulation_warning(precision: TrainingPrecision, device: torch.device) -> str | None:

@@ -51,11 +51,7 @@ class Trainer:
         loss: LossFunction | None = None,
         schedule: LearningRate | None = None,
     ) -> None:
-        """Build the optimiser and the moving average of a model.
-
-        Raises:
-            ConfigError: the other processes of this training cannot import the loss or a class of the model.
-        """
+        """Build the optimiser and the moving average of a model; check that other processes can get it."""
         check_processes(model, config, loss)
         self.model = model
         self.config = config
@@ -120,12 +116,7 @@ class Trainer:
                     self._steps.discard()
 
     def _train(self, group: ProcessGroup) -> str:
-        """Take steps until a limit is reached; return the name of its setting, such as "train.max_steps".
-
-        Raises:
-            DivergedError: too many steps in a row were not finite.
-            TrainingError: the time was too short for one step.
-        """
+        """Take steps until a limit is reached; return the name of its setting, such as "train.max_steps"."""
         run = self.run
         run.epoch_length = len(self.source.plan(run.progress.epoch))
         self._begin(group)

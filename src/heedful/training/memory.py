@@ -38,9 +38,8 @@ _LEGACY = "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_ina
 def free_memory(device: torch.device, *, root: Path = Path("/")) -> int:
     """Return the bytes that can still be allocated.
 
-    Args:
-        device: a GPU, where torch's unused reserve counts as free; or a CPU.
-        root: the file system with the limits of control groups.
+    On a GPU, torch's unused reserve counts as free. `root` is the file system with the limits of control
+    groups.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -136,10 +135,8 @@ _SHARE = 0.9  # of the free memory that training may use
 class Fit:
     """A batch size and the memory that it was chosen for.
 
-    Attributes:
-        tokens: rows x max(src_len, tgt_len), padding included.
-        needed: bytes that training will use with it, beyond those in use.
-        free: bytes that were free.
+    `tokens` are rows x max(src_len, tgt_len), padding included; `needed` are the bytes that training will use
+    beyond those in use, `free` the bytes that were free.
     """
 
     tokens: int
@@ -163,12 +160,8 @@ def fitting_batch(
 ) -> Fit:
     """Return the largest micro-batch that fits into memory, at most the paper's.
 
-    Args:
-        model: the model, to which `execution` has been applied; no weight or random generator changes.
-        config: the settings of the run, without `batch.tokens`.
-        execution: how this process computes.
-        longest: S and T of a batch, in tokens.
-        free: bytes of memory, on this machine or this process's GPU; by default the free ones.
+    No weight or random generator changes. `longest` are S and T of a batch; `free` are the bytes of memory,
+    by default what this machine or this process's GPU has free.
     """
     device = execution.device
     free = free_memory(device) if free is None else free

@@ -280,9 +280,6 @@ def choose_trained_weights(model: Transformer, config: Config) -> None:
 
     The optimiser gets only the others; checkpoints and averages hold all weights. A shared matrix is frozen
     if one of its names is.
-
-    Raises:
-        ConfigError: an adapter for no layer, a frozen prefix of no weight, or nothing left to train.
     """
     if config.lora.rank:
         add_adapters(model, config.lora)

@@ -61,12 +61,9 @@ def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
     """Count the floating-point operations of the matrix multiplications in a step, padding included.
 
     A multiplication of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is
-    not counted. Attention is eager; forward and backward pass count, with padding and
-    masked positions, without recomputation.
-
-    Args:
-        ranks: all ranks of a group, with one model; they compute their rows one after the other.
-        plan: the step. Its gradients are added to the model's.
+    not counted. Attention is eager; forward and backward pass count, with padding and masked positions,
+    without recomputation. The ranks, of one group, compute their rows one after the other; gradients are
+    added to the model's.
     """
     model, plain_layers = ranks[0].model, ranks[0].execution.eagerly()
     with attention_implementation(model, "eager"), plain_layers, FlopCounterMode(display=False) as counter:

@@ -10,7 +10,6 @@ before.
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -34,10 +33,8 @@ _MEASURED_TOKENS = 8192  # target tokens of the text that the loss is measured o
 class TestedRate:
     """A learning rate, and the losses after a few steps at it.
 
-    Attributes:
-        rate: the constant rate of the steps.
-        nll: negative log-likelihood per target token of the validation text after them, in nats.
-        training_nll: the same for the training text of the last step, before its update.
+    `nll` is measured on the validation text after them, `training_nll` on the last step's text before its
+    update; both are per target token, in nats.
     """
 
     rate: float
@@ -49,11 +46,7 @@ class TestedRate:
 class RangeTest:
     """The result of a range test.
 
-    Attributes:
-        before: negative log-likelihood per token of the model as it is, in nats.
-        tested: all rates that were tried, in ascending order.
-        num_steps: steps at each rate.
-        seconds: how long the test took.
+    `before` is the nll of the model as it is; `tested` has all rates in ascending order.
     """
 
     before: float
@@ -83,7 +76,7 @@ def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_ST
     """
     started = time.monotonic()
     model, config, precision = rank.model, rank.config, rank.execution.precision
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    trained: list[Tensor] = [weight for weight in model.parameters() if weight.requires_grad]
     before = [weight.detach().clone() for weight in trained]
     steps = _steps(rank.source, min(config.batch.accumulation, _MOST_MICRO_BATCHES), num_steps)
     measured = _measured(valid_source)
@@ -103,7 +96,8 @@ def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_ST
                 forward=rank.forward,
             ).nll
         nll = measure_nll(model, measured, precision=precision)["nll"]
-        _restore(trained, before)
+        with torch.no_grad():
+            torch._foreach_copy_(trained, before)
         return TestedRate(rate, *(each if math.isfinite(each) else math.inf for each in (nll, training_nll)))
 
     with torch.random.fork_rng(), rank.execution.eagerly():
@@ -136,9 +130,3 @@ def _measured(source: BatchSource) -> list[Batch]:
         if sum(each.num_tgt_tokens for each in batches) >= _MEASURED_TOKENS:
             break
     return batches
-
-
-def _restore(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    with torch.no_grad():
-        for weight, value in zip(weights, values, strict=True):
-            weight.copy_(value)

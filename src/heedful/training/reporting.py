@@ -24,10 +24,7 @@ _SILENCE = 30.0  # seconds after which a line is shown even before train.log_eve
 class StepLog:
     """The steps since the last line, and the events that tell of them.
 
-    Attributes:
-        steps_taken: the steps since the start or the resumption.
-        validation_seconds: the time of one validation; None before the first.
-        shown_at: the seconds of training at the last line, or at the start.
+    `validation_seconds` is the time of one validation, `shown_at` the seconds of training at the last line.
     """
 
     def __init__(self, config: Config, schedule: Schedule, *, on_cpu: bool) -> None:

@@ -323,11 +323,7 @@ class OutOfMemoryError(Exception):
 
 @contextmanager
 def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
-    """Raise all of torch's out-of-memory errors inside the block as one class.
-
-    Raises:
-        OutOfMemoryError: memory is too small for this batch.
-    """
+    """Raise all of torch's out-of-memory errors inside the block as one class."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

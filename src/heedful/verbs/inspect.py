@@ -50,13 +50,21 @@ def command(task: Inspect) -> None:
     from heedful.runs.inspection import MachineSummary, inspect_machine, inspect_run
 
     paths = task.paths or []
-    if task.machine == bool(paths):
-        raise typer.BadParameter("give either a run or bundle, or --machine")
-    if len(paths) > 2:
-        raise typer.BadParameter(f"give a run, or the two files of a text; these are {len(paths)} paths")
     is_text = bool(paths) and (len(paths) == 2 or holds_pairs(paths[0]))
-    if not is_text and (task.held_out, task.filtering) != (HeldOutText(), Filtering()):
-        raise typer.BadParameter("the options of parallel text, such as --fix, need a text to inspect")
+    problem = None
+    if task.machine == bool(paths):
+        problem = "give either a run or bundle, or --machine"
+    elif len(paths) > 2:
+        problem = f"give a run, or the two files of a text; these are {len(paths)} paths"
+    elif not is_text and (task.held_out, task.filtering) != (HeldOutText(), Filtering()):
+        problem = "the options of parallel text, such as --fix, need a text to inspect"
+    elif paths and not is_text and paths[0].is_file():
+        problem = (
+            f"{paths[0]}: is one file: for parallel text give SRC and TGT, or one .tsv or .jsonl; for a "
+            "model give its directory"
+        )
+    if problem:
+        raise typer.BadParameter(problem)
     result: object
     if task.machine:
         result = machine = inspect_machine()
@@ -68,11 +76,6 @@ def command(task: Inspect) -> None:
             )
         lines = report_lines(text)
     else:
-        if paths[0].is_file():
-            raise typer.BadParameter(
-                f"{paths[0]}: is one file: for parallel text give SRC and TGT, or one .tsv or .jsonl; "
-                "for a model give its directory"
-            )
         result = run = inspect_run(paths[0])
         lines = _text(run)
     if task.as_json:

@@ -116,9 +116,7 @@ FILTERS: tuple[Filter, ...] = (
 class PairChecker:
     """Checks each pair of a surveyed corpus with all pair_filters.
 
-    Attributes:
-        applied: the filters that can be applied to the corpus.
-        missing: the package that a filter needs and that is not installed, by filter.
+    `missing` has the package that a filter needs and that is not installed, by filter.
     """
 
     def __init__(self, survey: Survey, *, filters: Sequence[Filter] = FILTERS) -> None:

@@ -119,12 +119,7 @@ def survey(
 ) -> Survey:
     """Survey a corpus in one pass.
 
-    Args:
-        rows: the pairs.
-        held_out: the pairs of validation and test sets, by name.
-        identifier: what `language_identifier` returns; ConfigError if it does not know a language.
-        languages: the languages of source and target; None: found by the names of the files and the text.
-        files: the files of source and target.
+    `languages` of source and target that are None are found by the names of the files and the text.
     """
     pairs, shapes, sources = array("q"), array("q"), array("q")
     src_lengths, tgt_lengths = array("i"), array("i")

@@ -84,9 +84,7 @@ class PrefetchingLoader:
     def batch(self, epoch: int, index: int) -> Batch:
         """Return a batch; one that is neither among the latest nor the next restarts the workers.
 
-        Raises:
-            TrainingError: a process has died.
-            StepInterruptedError: it was interrupted, and the batch is not there yet.
+        An interruption, while the batch is not there yet, is a StepInterruptedError.
         """
         requested = epoch, index
         if requested not in self._latest:

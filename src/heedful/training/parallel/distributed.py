@@ -224,17 +224,19 @@ class _Stepper:
         """
         heartbeat = self._heartbeat
         if heartbeat is not None and heartbeat.lost is not None:
-            self._give_up(heartbeat, None)
+            _give_up(heartbeat, None)
         try:
             if heartbeat is not None:
                 heartbeat.is_waiting = True
             yield
         except RuntimeError as error:
-            self._has_failed = not _is_of_the_network(error)
+            self._has_failed = not (
+                isinstance(error, dist.DistError) or "gloo" in str(error)
+            )  # a lost network
             if self._has_failed:
                 raise
             if heartbeat is not None and (heartbeat.explain() is not None or self._rank.index > 0):
-                self._give_up(heartbeat, error)
+                _give_up(heartbeat, error)
             raise TrainingError(f"{GROUP_IS_BROKEN} ({str(error).splitlines()[0]})") from error
         except BaseException:
             self._has_failed = True
@@ -243,10 +245,11 @@ class _Stepper:
             if heartbeat is not None:
                 heartbeat.is_waiting = False
 
-    def _give_up(self, heartbeat: Heartbeat, error: RuntimeError | None) -> NoReturn:
-        if heartbeat.lost is not None and heartbeat.is_reporter:
-            raise TrainingError(heartbeat.lost) from error
-        raise SystemExit(1)
+
+def _give_up(heartbeat: Heartbeat, error: RuntimeError | None) -> NoReturn:
+    if heartbeat.lost is not None and heartbeat.is_reporter:
+        raise TrainingError(heartbeat.lost) from error
+    raise SystemExit(1)
 
 
 class _BatchLoss(nn.Module):
@@ -451,7 +454,3 @@ def _broadcast(message: object) -> Any:  # noqa: ANN401
     box = [message]
     dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
     return box[0]
-
-
-def _is_of_the_network(error: RuntimeError) -> bool:
-    return isinstance(error, dist.DistError) or "gloo" in str(error)

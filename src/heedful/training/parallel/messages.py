@@ -23,9 +23,7 @@ _REMEDY = "move it into a module (a file) of its own and import it, or set train
 def pack(message: object, model: nn.Module | None = None) -> bytes:
     """Return a message as bytes, with the weights of the model, which may be in it, without their values.
 
-    Raises:
-        ConfigError: a function or class in it cannot be imported by another process, or an object has no form
-            that can be sent.
+    A ConfigError names a function or class that another process cannot import.
     """
     packed = io.BytesIO()
     Pickler(packed).dump(loaded_plugins())

@@ -40,10 +40,7 @@ GROUP_IS_BROKEN = "a training process ended unexpectedly (out of memory?); --res
 class StepPlan:
     """One optimiser step, as planned by rank 0.
 
-    Attributes:
-        step: the number of the step, counted from 1.
-        batches: its micro-batches, each an epoch and an index into the epoch's plan.
-        learning_rate: the learning rate of this step.
+    Steps count from 1; a micro-batch is an epoch, and an index into the epoch's plan.
     """
 
     step: int

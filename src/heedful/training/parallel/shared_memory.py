@@ -60,13 +60,7 @@ class NoSharedMemoryError(Exception):
 
 @dataclass(frozen=True)
 class Update:
-    """The second half of a step.
-
-    Attributes:
-        scale: multiplies the summed gradients.
-        learning_rate: the learning rate of the step.
-        step: the number of the step.
-    """
+    """The second half of a step. `scale` multiplies the summed gradients."""
 
     scale: float
     learning_rate: float
@@ -81,12 +75,7 @@ class SharedMemoryGroup:
     def __init__(
         self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, *, threads: int
     ) -> None:
-        """Start the workers, each with `threads` threads; `rank` is rank 0.
-
-        Raises:
-            NoSharedMemoryError: there is none, or too little.
-            ConfigError: the model or the loss cannot be sent to other processes.
-        """
+        """Start the workers, each with `threads` threads; `rank` is rank 0."""
         self.size = rank.size
         self.threads = threads
         self._is_between_steps = True
@@ -103,12 +92,7 @@ class SharedMemoryGroup:
             raise
 
     def step(self, plan: StepPlan) -> StepMetrics:
-        """Update the weights once, each rank those of its shard.
-
-        Raises:
-            StepInterruptedError: it was interrupted.
-            TrainingError: a worker has failed or died, or does not answer while a signal waits.
-        """
+        """Update the weights once; each rank updates its shard."""
         self._is_between_steps = False
         with using_threads(self.threads):
             self._send(plan)
@@ -391,11 +375,7 @@ def shared_memory_left() -> int | None:
 def move_to_shared_memory(
     model: Transformer, optimizer: torch.optim.Optimizer, average: MovingAverage | None, size: int
 ) -> SharedMemory:
-    """Move weights, state and average into shared memory; model, optimiser and average become views of it.
-
-    Raises:
-        NoSharedMemoryError: there is none, or too little.
-    """
+    """Move weights, state and average into shared memory; model, optimiser and average become views of it."""
     weights, trained = list(model.parameters()), trained_weights(model)
     shards = partition_weights(trained, optimizer, size)
     memory = SharedMemory(
