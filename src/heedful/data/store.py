@@ -35,7 +35,7 @@ from heedful.data.files import ParallelText, Report
 from heedful.errors import CorpusError
 from heedful.runtime.threads import set_threads
 from heedful.runtime.workers import without_main_module
-from heedful.settings.parsing import Json, is_whole, parse_json
+from heedful.settings.parsing import is_whole, parse_json
 from heedful.text import SpecialTokens, TokenizerPair
 
 MAX_BYTES = 20 * 2**30
@@ -293,22 +293,22 @@ def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> in
             total = CorpusReport(job.text.num_read, 0, job.text.num_empty, 0, job.max_length)
             checksum, num_batches = 0, -(-len(job.text) // job.rows)
             with pa.ipc.new_file(file, job.schema) as writer:
-                for batch, end in _batches_before(before, job.schema, num_batches) if before else ():
-                    writer.write_batch(batch, custom_metadata={_PROGRESS_KEY: json.dumps(end)})
-                    total, checksum, written = _report(end["report"]), end["checksum"], written + 1
+                for batch, total, checksum in (
+                    _batches_before(before, job.schema, num_batches) if before else ()
+                ):
+                    writer.write_batch(batch, custom_metadata=_metadata(_PROGRESS_KEY, total, checksum))
+                    written += 1
                 num_continued = total.num_kept
                 for batch, counts in job.batches(written, processes):
                     total += counts
                     checksum = _update_checksum(checksum, batch)
-                    end = {"report": asdict(total), "checksum": checksum}
-                    writer.write_batch(batch, custom_metadata={_PROGRESS_KEY: json.dumps(end)})
+                    writer.write_batch(batch, custom_metadata=_metadata(_PROGRESS_KEY, total, checksum))
                     written += 1
                     if report:
                         report(written / num_batches)
                 if total.num_kept == 0:
                     raise CorpusError(_nothing_left(job.text, total))
-                end = {"report": asdict(total), "checksum": checksum}
-                writer.write_batch(batch.slice(0, 0), custom_metadata={_REPORT_KEY: json.dumps(end)})
+                writer.write_batch(batch.slice(0, 0), custom_metadata=_metadata(_REPORT_KEY, total, checksum))
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileNotFoundError):  # another process has built the same, and removed this
@@ -325,7 +325,7 @@ def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> in
 
 def _batches_before(
     part: Path, schema: pa.Schema, most: int
-) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
+) -> Iterator[tuple[pa.RecordBatch, CorpusReport, int]]:
     """Yield the record batches of an incomplete file, with the report up to each, while all is as written."""
     checksum = 0
     with suppress(OSError, pa.ArrowException, ValueError, StopIteration), part.open("rb") as file:
@@ -333,12 +333,12 @@ def _batches_before(
         reader = pa.ipc.open_stream(file)
         for _ in range(most if reader.schema.equals(schema) else 0):
             batch, metadata = reader.read_next_batch_with_custom_metadata()
-            end = _metadata(metadata, _PROGRESS_KEY)
+            report, expected = _read_metadata(metadata, _PROGRESS_KEY)
             batch.validate(full=True)
             checksum = _update_checksum(checksum, batch)
-            if checksum != end["checksum"]:
+            if checksum != expected:
                 return
-            yield batch, end
+            yield batch, report, checksum
 
 
 def _schema(*, keep_text: bool) -> pa.Schema:
@@ -467,7 +467,8 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         *batches, last = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
-        end, with_rows = _metadata(last[1], _REPORT_KEY), [batch for batch, _ in batches]
+        report, expected = _read_metadata(last[1], _REPORT_KEY)
+        with_rows = [batch for batch, _ in batches]
         is_store = any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True))
         if is_store and with_rows and not _is_verified(path):
             checksum = 0
@@ -475,7 +476,7 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
                 batch.validate(full=True)
                 is_store = is_store and not any(column.null_count for column in batch.columns)
                 checksum = _update_checksum(checksum, batch)
-            if is_store := is_store and checksum == end["checksum"]:
+            if is_store := is_store and checksum == expected:
                 _set_verified(path)
         if not (is_store and with_rows):
             raise ValueError("not what was written")
@@ -485,24 +486,24 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
         if not (of_cache or path.exists()):
             problem = "there is no such store of ids; heedful prepare --resume writes it again"
         raise CorpusError(f"{path}: {problem}") from error
-    ids = json.dumps([_FORMAT, end["report"], end["checksum"]]).encode()
-    return with_rows, _report(end["report"]), path.stem if of_cache else hashlib.sha256(ids).hexdigest()[:40]
+    ids = json.dumps([_FORMAT, asdict(report), expected]).encode()
+    return with_rows, report, path.stem if of_cache else hashlib.sha256(ids).hexdigest()[:40]
 
 
-def _metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
-    """Return the report and the checksum beside a record batch; ValueError if there are none."""
-    end = parse_json(metadata[key] if metadata and key in metadata else b"")
-    if not (isinstance(end, dict) and is_whole(end.get("checksum"))):
-        raise ValueError("no checksum")
-    _report(end.get("report"))
-    return end
+def _metadata(key: bytes, report: CorpusReport, checksum: int) -> dict[bytes, str]:
+    """Return what is stored beside a record batch: the counts and the checksum of the batches up to it."""
+    return {key: json.dumps({"report": asdict(report), "checksum": checksum})}
 
 
-def _report(report: Json) -> CorpusReport:
+def _read_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> tuple[CorpusReport, int]:
+    """Return the counts and the checksum beside a record batch; ValueError if there are none."""
     names = [each.name for each in fields(CorpusReport)]
-    if not (isinstance(report, dict) and [*report] == names and all(map(is_whole, report.values()))):
-        raise ValueError("no report")
-    return CorpusReport(**report)
+    match parse_json(metadata[key] if metadata and key in metadata else b""):
+        case {"report": dict(report), "checksum": int(checksum)} if [*report] == names and all(
+            map(is_whole, [checksum, *report.values()])
+        ):
+            return CorpusReport(**report), checksum
+    raise ValueError("no report")
 
 
 def _update_checksum(checksum: int, batch: pa.RecordBatch) -> int:

@@ -25,12 +25,13 @@ def average(
     was learned over, so the average has none. `notify` receives a sentence for the user if the bundle of the
     run has an aligner.
     """
-    if output.exists():
-        raise RunError(f"{output}: already exists; give another --output")
+    problem = f"{output}: already exists; give another --output" if output.exists() else ""
     if not (run / CONFIG).is_file():
-        problem = "no run directory" if run.exists() else "no such directory"
-        raise RunError(f"{run}: {problem}; give a directory that `heedful train` made")
-    checkpoints, problem = list_checkpoints(run / CHECKPOINTS)[-last:], ""
+        what = "no run directory" if run.exists() else "no such directory"
+        problem = f"{run}: {what}; give a directory that `heedful train` made"
+    if problem:
+        raise RunError(problem)
+    checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
     if not checkpoints:
         problem = f"{run}: has no checkpoints; wait for the first, or give another run"
     elif len(checkpoints) < last:

@@ -222,19 +222,15 @@ class RunDirectory:
                 f"{self.path}: --overwrite would rename it, and it is the current directory, or around it; "
                 "run the command in another one"
             )
-        for number in itertools.count(1):
-            old = path.with_name(f"{path.name}.old-{number}")
-            if not os.path.lexists(old):
-                try:
-                    path.rename(old)
-                except OSError as error:
-                    raise RunError(
-                        f"{self.path}: cannot be renamed, as --overwrite does ({error.strerror}); give "
-                        "another --output"
-                    ) from error
-                path.mkdir()
-                return old
-        raise AssertionError("there is always another number")
+        names = (path.with_name(f"{path.name}.old-{number}") for number in itertools.count(1))
+        old = next(each for each in names if not os.path.lexists(each))
+        try:
+            path.rename(old)
+        except OSError as error:
+            problem = f"cannot be renamed, as --overwrite does ({error.strerror})"
+            raise RunError(f"{self.path}: {problem}; give another --output") from error
+        path.mkdir()
+        return old
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""

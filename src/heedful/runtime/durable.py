@@ -137,12 +137,12 @@ def _has_no_text(file: Path) -> bool:
 
 def new_file_beside(path: Path) -> Path:
     """Create the file that has the text of `path` until it is complete, under an unused name."""
-    for number in itertools.count(1):
-        unfinished = path.with_name(path.name + (UNFINISHED if number == 1 else f"{UNFINISHED}-{number}"))
+    endings = itertools.chain([UNFINISHED], (f"{UNFINISHED}-{number}" for number in itertools.count(2)))
+    while True:
+        unfinished = path.with_name(path.name + next(endings))
         with suppress(FileExistsError):
             unfinished.touch(exist_ok=False)
             return unfinished
-    raise AssertionError("there is always another name")
 
 
 def _opened_in_place(path: Path) -> BinaryIO:

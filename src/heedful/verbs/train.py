@@ -1,5 +1,6 @@
 """`heedful train`: train a model on parallel text."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -109,18 +110,12 @@ def command(task: Train) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    """Return the numbers of a list such as 1,2,3.
-
-    Raises:
-        BadParameter: it is none, or torchrun started this process, which shares the work of one training.
-    """
+    """Return the numbers of a list such as 1,2,3, unless torchrun started this process for one training."""
     from heedful.runtime.workers import has_other_ranks
 
-    if has_other_ranks():
-        raise typer.BadParameter(
-            "--seeds: torchrun trains one model; run it once for each --set train.seed=N"
-        )
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"--seeds {text}: give whole numbers, such as 1,2,3") from None
+    problem = "torchrun trains one model; run it once for each --set train.seed=N"
+    if not has_other_ranks():
+        problem = "give whole numbers, such as 1,2,3"
+        with suppress(ValueError):
+            return [int(each) for each in text.split(",")]
+    raise typer.BadParameter(f"--seeds {text}: {problem}")
