@@ -11,7 +11,7 @@ from damage import CHANGES, WOUNDS, Change, Wound, changed, few_or_many, json_te
 from hypothesis import strategies as st
 from ten_pairs import ENGLISH, GERMAN
 
-from heedful.data.files import ParallelText, read_pairs, read_parallel
+from heedful.data.files import PairFiles, ParallelText, load_text
 from heedful.data.store import ParallelStore, build_store
 from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.run import Config, TokenizerConfig
@@ -44,7 +44,8 @@ def test_parallel_text(cases: int, tmp_path: Path) -> None:
             lines = [json_text(changed({"src": src, "tgt": tgt}, changes)) for src, tgt in PAIRS]
             content = "\n".join(lines).encode()
         (tmp_path / name).write_bytes(content)
-        text = read_parallel(tmp_path / name, other) if "text" in name else read_pairs(tmp_path / name)
+        paths = (tmp_path / name, other) if "text" in name else (tmp_path / name,)
+        text = load_text(PairFiles(paths))
         tokenizers().src.encode_batch(text.src)
         assert len(text.src) == len(text.tgt)
 

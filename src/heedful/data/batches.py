@@ -267,10 +267,9 @@ class BatchSource:
         src, tgt = (-(-int(lengths.max()) // width) * width for lengths in self._planned_lengths)
         return src, tgt
 
-    def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch from index `start` on, without making those before."""
-        for indices in self.plan(epoch)[start:]:
-            yield self.batch(indices, epoch)
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch."""
+        return (self.batch(indices, epoch) for indices in self.plan(epoch))
 
     def batch(self, indices: Indices, epoch: int) -> Batch:
         """Return one batch of an epoch's plan."""

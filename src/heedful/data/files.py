@@ -66,18 +66,6 @@ def read_parallel(src_path: str | Path, tgt_path: str | Path) -> ParallelText:
     return load_text(PairFiles((Path(src_path), Path(tgt_path))))
 
 
-def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") -> ParallelText:
-    """Read one file of pairs, plain or gzipped: `.tsv` (source, tab, target) or `.jsonl` (an object a line).
-
-    Args:
-        path: the file; `.jsonl` and `.json` (also `.jsonl.gz`) are read as JSON, every other name as TSV.
-        src_key: the key of the source sentence in a JSON object, or in its object `translation`; or a path of
-            keys, such as `translation.en`. A text of null is empty.
-        tgt_key: the key of the target sentence.
-    """
-    return load_text(PairFiles((Path(path),), src_key, tgt_key))
-
-
 def load_text(files: "PairFiles") -> ParallelText:
     """Read a text of any source into memory; CorpusError if it is not usable."""
     pairs = FilledPairs(files)
@@ -311,7 +299,8 @@ class PairFiles:
 
     Attributes:
         paths: source and target, or the one source of pairs.
-        src_key: the key of the source sentence in a JSON object: see `read_pairs`.
+        src_key: the key of the source sentence in a JSON object, or in its object `translation`; or a path of
+            keys, such as `translation.en`. A text of null is empty.
         tgt_key: the key of the target sentence.
     """
 

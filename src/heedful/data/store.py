@@ -149,7 +149,6 @@ class ParallelStore:
 
     Attributes:
         paths: the Arrow files.
-        sizes: the number of pairs in each.
         report: the counts of all pairs.
         num_continued: the number of pairs that an interrupted build had written before this one.
     """
@@ -158,7 +157,6 @@ class ParallelStore:
         self.paths, self.num_continued = (path, *others), num_continued
         files = [_read(each) for each in self.paths]
         self._batches = [batch for batches, *_ in files for batch in batches]
-        self.sizes = tuple(sum(batch.num_rows for batch in batches) for batches, *_ in files)
         self.report = reduce(add, (report for _, report, _ in files))
         self._hashes = [own_hash for *_, own_hash in files]
         self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))

@@ -11,9 +11,9 @@ from heedful.data.files import (
     ParallelText,
     Row,
     holds_pairs,
+    load_text,
     overlap,
     read_lines,
-    read_pairs,
     read_parallel,
     shared_pairs,
 )
@@ -23,6 +23,10 @@ from heedful.errors import CorpusError
 def write(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
     return path
+
+
+def read_pairs(path: Path, *, src_key: str = "src", tgt_key: str = "tgt") -> ParallelText:
+    return load_text(PairFiles((path,), src_key, tgt_key))
 
 
 def sources_of(path: Path) -> list[str]:

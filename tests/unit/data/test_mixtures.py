@@ -75,11 +75,11 @@ def test_two_stores_by_size_are_the_store_of_both(tmp_path: Path, tokenizers: To
         return build_store(text, tokenizers, max_length=99, cache_dir=tmp_path)
 
     whole, both = stored(0, 10), ParallelStore(stored(0, 7).path, stored(7, 10).path)
-    assert both.sizes == (7, 3)
+    assert len(both) == 10
     assert both.report == whole.report
     assert both.fingerprint not in (whole.fingerprint, both.path.stem)
     plain = SpecialTokens.plain(tokenizers)
-    mixture = Mixture(both.sizes, (0.7, 0.3), (plain, plain))
+    mixture = Mixture((7, 3), (0.7, 0.3), (plain, plain))
     for epoch in range(3):
         expected = BatchSource(whole, tokenizers, tokens=60, seed=1)
         mixed = BatchSource(both, tokenizers, tokens=60, seed=1, mixture=mixture)
