@@ -141,7 +141,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
 
     Raises:
         RunError: the output exists.
-        InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
+        InteropError: Marian does not support the model or the tokenizer.
     """
     refuse_what_marian_lacks(bundle.model.config)
     refuse_changed(bundle.model, "marian")

@@ -392,7 +392,7 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
 
     Raises:
         RunError: the output exists.
-        InteropError: a quantization that CTranslate2 does not know, or files that cannot be written.
+        InteropError: a quantization that CTranslate2 does not know.
         MissingExtraError: ctranslate2 is not installed.
     """
     _check_quantization(quantization)

@@ -71,7 +71,7 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
 
     Raises:
         RunError: the output exists.
-        InteropError: a part of the model cannot be exported, or the files cannot be written.
+        InteropError: a part of the model cannot be exported.
         MissingExtraError: onnx or onnxscript is not installed.
     """
     _check_libraries()
