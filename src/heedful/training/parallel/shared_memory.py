@@ -20,14 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.data.batches import BatchSource
 from heedful.errors import HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import using_threads
 from heedful.runtime.workers import Worker, start_worker
-from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.execution import Execution, compile_layers
+from heedful.training.execution import Execution
 from heedful.training.interrupt import ignore_signals
 from heedful.training.optimizer import (
     build_optimizer,
@@ -37,9 +35,8 @@ from heedful.training.optimizer import (
     update_costs,
 )
 from heedful.training.parallel.messages import pack, unpack
-from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
+from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, RankSetup, StepPlan
 from heedful.training.step import (
-    LossFunction,
     LossSums,
     StepInterruptedError,
     StepMetrics,
@@ -79,14 +76,15 @@ class SharedMemoryGroup:
         self.size = rank.size
         self.threads = threads
         self._is_between_steps = True
-        setup = pack(_Setup.of(rank, average, threads), rank.model)
+        setup = RankSetup.of(rank, average), rank.execution, rank.size, threads
+        packed = pack(setup, rank.model)
         memory = move_to_shared_memory(rank.model, optimizer, average, rank.size)
         self._shard = Shard(rank, optimizer, average, memory)
         self._workers: list[Worker] = []
         atexit.register(self.close)  # or the program would wait for its workers, and they for a message
         try:
             for index in range(1, rank.size):
-                self._workers.append(start_worker(_run_worker, setup, memory, index))
+                self._workers.append(start_worker(_run_worker, packed, memory, index))
         except BaseException:
             self.close()
             raise
@@ -158,30 +156,11 @@ class SharedMemoryGroup:
         return answer
 
 
-@dataclass(frozen=True)
-class _Setup:
-    """What a worker needs besides the shared memory; `average_decay` is None without a moving average."""
-
-    model: Transformer
-    loss: LossFunction
-    source: BatchSource
-    config: Config
-    execution: Execution
-    average_decay: float | None
-    size: int
-    threads: int
-
-    @classmethod
-    def of(cls, rank: Rank, average: MovingAverage | None, threads: int) -> "_Setup":
-        decay = None if average is None else average.decay
-        return cls(rank.model, rank.loss, rank.source, rank.config, rank.execution, decay, rank.size, threads)
-
-
 @ignore_signals()
 def _run_worker(pipe: "Connection[Any, Any]", setup: bytes, memory: "SharedMemory", index: int) -> None:
     """Handle the messages of rank 0 until it closes its end of the pipe; the answer may be an exception."""
     try:
-        shard = _new_shard(unpack(setup, torch.device("cpu")), memory, index)
+        shard = _new_shard(memory, index, *unpack(setup, torch.device("cpu")))
         gc.freeze()
         while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
             pass
@@ -192,20 +171,15 @@ def _run_worker(pipe: "Connection[Any, Any]", setup: bytes, memory: "SharedMemor
         _answered(pipe, failure)
 
 
-def _new_shard(setup: _Setup, memory: "SharedMemory", index: int) -> "Shard":
+def _new_shard(
+    memory: "SharedMemory", index: int, setup: RankSetup, execution: Execution, size: int, threads: int
+) -> "Shard":
     """Return a worker's shard, with the model of rank 0 over the shared weights."""
-    torch.set_num_threads(setup.threads)
-    model, execution = setup.model, setup.execution
-    attach_model(model, memory)
-    if execution.compiles:  # a compiled layer is sent as a plain one
-        compile_layers(model)
-    rank = Rank(model, setup.source, setup.config, execution, loss=setup.loss, index=index, size=setup.size)
-    optimizer = build_optimizer(model, setup.config.optimizer, precision=execution.precision)
-    attach_state(optimizer, memory)
-    average = None
-    if setup.average_decay is not None:
-        average = MovingAverage(model, setup.average_decay)
-        attach_average(model, average, memory)
+    torch.set_num_threads(threads)
+    rank = setup.rank(execution, index, size)
+    optimizer = build_optimizer(rank.model, setup.config.optimizer, precision=execution.precision)
+    average = None if setup.average_decay is None else MovingAverage(rank.model, setup.average_decay)
+    attach(memory, rank.model, optimizer, average)
     return Shard(rank, optimizer, average, memory)
 
 
@@ -387,28 +361,19 @@ def move_to_shared_memory(
         state={dtype: _concatenated(tensors) for dtype, tensors in _state(optimizer).items()},
         average=None if average is None else _concatenated(_averages(model, average)),
     )
-    attach_model(model, memory)
-    if average is not None:
-        attach_average(model, average, memory)
-    attach_state(optimizer, memory)
+    attach(memory, model, optimizer, average)
     return memory
 
 
-def attach_model(model: Transformer, memory: SharedMemory) -> None:
-    """Make the weights of the model views of the shared ones."""
+def attach(
+    memory: SharedMemory, model: Transformer, optimizer: torch.optim.Optimizer, average: MovingAverage | None
+) -> None:
+    """Make weights, state and average views of the shared ones."""
     _attach(list(model.parameters()), memory.weights)
-
-
-def attach_state(optimizer: torch.optim.Optimizer, memory: SharedMemory) -> None:
-    """Make the state of the optimiser views of the shared one."""
     for dtype, tensors in _state(optimizer).items():
         _attach(tensors, memory.state[dtype])
-
-
-def attach_average(model: Transformer, average: MovingAverage, memory: SharedMemory) -> None:
-    """Make the moving average views of the shared one."""
-    assert memory.average is not None
-    _attach(_averages(model, average), memory.average)
+    if average is not None and memory.average is not None:
+        _attach(_averages(model, average), memory.average)
 
 
 def views(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
