@@ -158,13 +158,12 @@ class FilledPairs:
                 yield src, tgt
             elif filled:
                 yield [src[i] for i in filled], [tgt[i] for i in filled]
-        labels = zip(self._files.labels, (has_src, has_tgt), strict=True)
-        if empty := [label for label, has_text in labels if not has_text]:
-            raise CorpusError(f"{empty[0]}: every line is empty; give a file with text")
         if not has_pair:
-            raise CorpusError(
-                f"{self._files.name}: no line has both source and target text; check that they are parallel"
-            )
+            problem = "no line has both source and target text; check that they are parallel"
+            name = self._files.name
+            if not (has_src and has_tgt):
+                name, problem = self._files.labels[has_src], "every line is empty; give a file with text"
+            raise CorpusError(f"{name}: {problem}")
 
 
 def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:

@@ -66,11 +66,13 @@ def evaluate(
 
 def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
     """Check, before the work, that all models are there and have what they need."""
-    for path in runs:
-        if not path.exists() and hub_repo(path) is None:
-            raise InputError(f"{path}: no such run, bundle or file")
+    problem = ""
     if runs and options.src is None:
-        raise InputError(f"the sources are needed to translate them by {runs[0]}: give --src")
+        problem = f"the sources are needed to translate them by {runs[0]}: give --src"
+    if missing := [path for path in runs if not path.exists() and hub_repo(path) is None]:
+        problem = f"{missing[0]}: no such run, bundle or file"
+    if problem:
+        raise InputError(problem)
     if options.calibrate and options.run is not None:
         bundle_file_names(resolve_bundle(options.run))  # one that a calibration can be stored in
         check_scikit_learn()

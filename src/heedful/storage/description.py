@@ -95,19 +95,18 @@ def read_description(path: Path) -> Description:
     try:
         read = parse_json(read_limited(file))
         version = read.get("format_version") if isinstance(read, dict) else None
-        if is_whole(version, least=FORMAT_VERSION + 1):
-            newer = f"format_version {version} is newer than the {FORMAT_VERSION} read here"
-            raise BundleError(f"{path}: {newer}; upgrade heedful")
-        return Description.model_validate(read)
+        if not is_whole(version, least=FORMAT_VERSION + 1):
+            return Description.model_validate(read)
+        problem = f"format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
     except OSError as error:
-        raise BundleError(f"{file}: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(each) for each in first["loc"][:2])
-        problem = f"{shown(place)}: {first['msg']}"
+        problem = str(error.strerror)
     except ValueError as error:
-        problem = str(error)
-    raise BundleError(f"{file}: truncated or altered ({problem}); copy the bundle again")
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{shown('.'.join(str(each) for each in first['loc'][:2]))}: {first['msg']}"
+        problem = f"truncated or altered ({reason}); copy the bundle again"
+    raise BundleError(f"{file}: {problem}")
 
 
 def resolve_bundle(path: Path | str) -> Path:

@@ -39,10 +39,9 @@ def command(task: Serve) -> None:
             raise typer.BadParameter("--make-key needs --keys FILE, the file that stores the key's hash")
         print(new_key(access.keys, access.make_key, shared=access.shared, requests_per_minute=rate))
         return
-    if not task.models:
-        raise typer.BadParameter("no model; give at least one, as en-de=runs/en-de")
-    if task.on not in ("here", "ray"):
-        raise typer.BadParameter(f"--on {task.on}: must be here or ray")
+    problem = "" if task.on in ("here", "ray") else f"--on {task.on}: must be here or ray"
+    if problem or not task.models:
+        raise typer.BadParameter(problem or "no model; give at least one, as en-de=runs/en-de")
     check_installed()
     from heedful.serving.launch import serve
 
