@@ -199,7 +199,7 @@ def translate_folder(
 ) -> Outcome:
     """Translate the documents of a directory into another one, and copy its other files.
 
-    With `overwrite` the output may have other files; those of the same names are replaced.
+    With `overwrite` the output may have other files; a file of the same name is replaced.
     """
     target, failed = job.target, dict(files.failed)
     state = open_job(job, files.documents, resume=job.resume, overwrite=overwrite)

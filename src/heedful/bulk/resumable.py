@@ -77,13 +77,12 @@ class ResumableOutput:
         while block := self._file.read(min(_LARGEST_BLOCK, size - self._file.tell())):
             self._written.update(block)
         now = self._record()
-        if now["source"] != record["source"]:
-            raise RunError(
-                f"{self._path}: the first {self.lines:,} lines of the input are not those that were "
-                f"translated; give the same input, or {_START_AGAIN}"
-            )
-        if now["output"] != record["output"]:
-            raise RunError(f"{self._file.name}: has changed since it was written; {_START_AGAIN}")
+        if (now["source"], now["output"]) != (record["source"], record["output"]):
+            problem = f"{self._file.name}: has changed since it was written; {_START_AGAIN}"
+            if now["source"] != record["source"]:
+                first = f"{self._path}: the first {self.lines:,} lines of the input"
+                problem = f"{first} are not what was translated; give the same input, or {_START_AGAIN}"
+            raise RunError(problem)
         self._file.truncate()
 
     def before(self) -> bytes:
@@ -98,7 +97,7 @@ class ResumableOutput:
             self.flush()
 
     def flush(self) -> None:
-        """End a block: each is compressed by itself, so that the bytes are those of any run."""
+        """End a block: it is compressed by itself, so that all runs write the same bytes."""
         if self._block:
             self._put(bytes(self._block))
             self._block.clear()
@@ -218,7 +217,7 @@ def manifest_of(unfinished: Path) -> Manifest:
 
 
 def _hashed(lines: Iterable[str], update: Callable[[bytes], None]) -> Iterator[str]:
-    """Yield lines, each of which becomes part of a checksum."""
+    """Yield lines; each becomes part of a checksum."""
     for line in lines:
         update(f"{line}\n".encode())
         yield line

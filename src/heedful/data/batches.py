@@ -174,7 +174,7 @@ class Mixture:
     templates: tuple[SpecialTokens, ...]
 
     def counts(self) -> list[int]:
-        """Return the number of pairs of each corpus in an epoch; together as many as all corpora have."""
+        """Return the number of pairs of each corpus in an epoch; the sum is the size of all corpora."""
         ends = [round(end * sum(self.sizes)) for end in accumulate(self.shares)]
         ends[-1] = sum(self.sizes)
         return [end - start for start, end in pairwise([0, *ends])]
@@ -204,7 +204,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Batches whose order, contents and segmentations are a pure function of (seed, epoch).
+    """Batches: their order, contents and segmentations are a pure function of (seed, epoch).
 
     Attributes:
         store: the pairs; with their texts if `sampling` is above 0.

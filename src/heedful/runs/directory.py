@@ -101,7 +101,7 @@ def settings_in(config: Config, names: Collection[str] = FIXED, *, only_set: boo
 def changed_settings(
     before: Config, now: Config, names: Collection[str] = FIXED, *, only_set: bool = False
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield the whole key, the old and the new value of each of these settings that was changed."""
+    """Yield the whole key, the old and the new value of settings that were changed."""
     was = settings_in(before, names)
     for name, value in settings_in(now, names, only_set=only_set).items():
         if value != was[name]:

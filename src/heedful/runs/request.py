@@ -22,7 +22,7 @@ class RunRequest:
     Attributes:
         config: all settings; with several seeds, apart from the seed.
         output: the run directory, or the directory of the runs.
-        seeds: train once with each of these; None: once, with `train.seed`.
+        seeds: train once with each seed; None: once, with `train.seed`.
         resume: continue an existing run. Finished runs of several seeds stay as they are.
         overwrite: rename what is in the directory to NAME.old-N, and start anew.
     """

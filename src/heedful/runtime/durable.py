@@ -170,7 +170,7 @@ def is_replaceable(path: Path) -> bool:
 def descriptor_of(path: Path) -> int | None:
     """Return the descriptor of this process that a path names, as /dev/stdout and /dev/fd/3 do; else None.
 
-    Links are followed one by one: the last step leads to a file whose name says nothing about descriptors.
+    Links are followed one by one: the name of the file at their end says nothing about descriptors.
     """
     for _ in range(_MOST_LINKS):
         path = Path(os.path.realpath(path.absolute().parent), path.name)

@@ -1,7 +1,7 @@
 """The calibration of a model's confidence: a few numbers of its bundle, and the formulas that they are for.
 
-A confidence is a probability. That of a sentence: its translation is no error, so its chrF is at least
-`level`. That of a word or a token: it stands in the reference too, at the place that an alignment by edit
+A confidence is a probability. For a sentence: its translation is no error, so its chrF is at least
+`level`. For a word or a token: it stands in the reference too, at the place that an alignment by edit
 distance gives it. Each is a logistic regression (Platt, 1999, "Probabilistic Outputs for Support Vector
 Machines") of a few features of the token probabilities, which every search has anyway. The mean over the
 sentence is what carries over to other text: there each single probability is too high. Fomicheva et al.

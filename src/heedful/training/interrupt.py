@@ -82,7 +82,7 @@ _REMEDY = "torchrun --max-restarts, or --resume, continues from the last checkpo
 class Heartbeat:
     """Publishes each second how far this rank is, and notices ranks that die or hang.
 
-    Rank 0 watches all ranks, and each of the others watches rank 0. Time is counted in beats of the watching
+    Rank 0 watches all ranks, and the others watch rank 0. Time is counted in beats of the watching
     process, so a job that is stopped as a whole and continued loses no rank. A main thread that waits in a
     collective operation cannot raise an exception; after a few seconds its process is ended.
 

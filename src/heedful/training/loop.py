@@ -1,4 +1,4 @@
-"""The training loop: steps, and after each of them the validations and checkpoints that are due.
+"""The training loop: steps, and after a step the validations and checkpoints that are due.
 
 `Trainer.fit` recovers from divergence around the loop, which is `Trainer._train`.
 """

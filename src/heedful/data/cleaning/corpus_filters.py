@@ -120,8 +120,8 @@ def other_language(survey: Survey) -> Callable[[Pair], bool] | None:
 def swapped_languages(survey: Survey) -> Callable[[Pair], bool] | None:
     """The source is in the language of the target, and the target in that of the source.
 
-    The product of both probabilities is over 0.1, and a hundred times that of the right direction. One of
-    both has at least 20 letters.
+    The product of both probabilities is over 0.1, and a hundred times the product for the right direction.
+    One of both has at least 20 letters.
     """
     (src, tgt), identifier = survey.languages, survey.identifier
     if identifier is None or src is None or tgt is None or alike(src, tgt):

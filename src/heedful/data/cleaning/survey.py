@@ -24,7 +24,7 @@ from heedful.data.cleaning.pair import (
 )
 from heedful.data.files import Row
 
-_SAMPLE = 2000  # pairs whose languages are identified
+_SAMPLE = 2000  # pairs, to identify the languages
 _MAX_WORDS = 2_000_000  # distinct words counted; beyond them, words that occurred once are dropped
 
 Keys = npt.NDArray[np.int64]

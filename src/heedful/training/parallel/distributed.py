@@ -269,7 +269,7 @@ class _Replicated:
     """A copy of the model, in DistributedDataParallel."""
 
     def __init__(self, rank: Rank, setup: RankSetup, state: _State | None) -> None:
-        """Wrap the model of a rank; `state` is that of rank 0."""
+        """Wrap the model of a rank; only rank 0 has a `state`."""
         self.rank = rank
         self.average = None if state is None else state.average
         self.optimizer = _new_optimizer(rank) if state is None else state.optimizer

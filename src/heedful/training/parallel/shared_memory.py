@@ -2,7 +2,7 @@
 
 A step has three messages from rank 0 to its workers: each rank computes the gradients of its rows, sums those
 of its own shard of the weights over all ranks, and updates that shard. Only gradients are copied: a rank
-writes those of the others' weights into shared buffers as soon as the backward pass has them.
+writes gradients of weights that others update into shared buffers as soon as the backward pass has them.
 """
 
 import atexit
@@ -201,7 +201,7 @@ def _answered(pipe: "Connection[Any, Any]", answer: object) -> bool:
 
 
 class Shard:
-    """A rank of a shared-memory group: computes gradients of all weights, updates those of its shard."""
+    """A rank of a shared-memory group: computes gradients of all weights, and updates its shard."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class Shard:
         self._hooks = [weight.register_post_accumulate_grad_hook(self._send) for weight in hooked]
 
     def accumulate(self, plan: StepPlan) -> LossSums:
-        """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
+        """Compute the gradients of this rank's rows; for other ranks' weights they go to shared memory."""
         self._discard_gradients()
         return self.rank.accumulate(plan, discard=self._discard_gradients)
 
@@ -313,7 +313,7 @@ def partition_weights(
 
 
 def names_sent_by(sender: int, shards: Sequence[Mapping[str, Tensor]]) -> list[str]:
-    """Return the weights whose gradients a rank sends: those that other ranks update."""
+    """Return the weights that other ranks than the sender update: it sends their gradients."""
     return [name for rank, shard in enumerate(shards) if rank != sender for name in shard]
 
 
