@@ -90,12 +90,8 @@ def _layer(stack: str, number: int, config: ModelConfig) -> dict[str, Shape]:
 
 def _attention(name: str, config: ModelConfig) -> dict[str, Shape]:
     """Return the projections of 3.2.2."""
-    num_kv_heads, d_model, bias = (
-        config.num_kv_heads or config.num_heads,
-        config.d_model,
-        config.attention_bias,
-    )
-    keys, values = config.head_key_size, config.head_value_size
+    num_kv_heads, bias = config.num_kv_heads or config.num_heads, config.attention_bias
+    d_model, keys, values = config.d_model, config.head_key_size, config.head_value_size
     return {
         **_linear(f"{name}.query", d_model, config.num_heads * keys, bias=bias),
         **_linear(f"{name}.key", d_model, num_kv_heads * keys, bias=bias),
