@@ -347,7 +347,6 @@ def _rows_of_ray(job: ShardJob, names: Sequence[str], *, cpus: int, gpus: int) -
     """Yield the answer of a worker for each shard; an error of Ray, such as a lost cluster, is one line."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        import ray
         import ray.data
     except ImportError:
         raise MissingExtraError(f"--on ray: {install_hint('ray')}") from None

@@ -240,18 +240,16 @@ class BundleContents:
         if not self.changed_parts:
             return StoredModel(file, config)
         if config.plugged or "heedful.model" in sys.modules:  # otherwise, nothing here can have changed it
-            from heedful.ops.changes import changes_by_code
-            from heedful.storage.torch_weights import meta_model
+            from heedful.storage.torch_weights import changes_and_shapes
 
             try:
-                found = changes_by_code(config)
+                found, shapes = changes_and_shapes(config)
             except ConfigError as error:
                 raise BundleError(f"{self.path}: {error}") from error
             if found == self.changed_parts:
                 if change := changed_plugins(config.plugged.values(), self.config.train.plugin_versions):
                     _log.warning("%s: %s", self.path, change)
-                weights = meta_model(config).named_parameters()
-                return StoredModel(file, config, {each: tuple(weight.shape) for each, weight in weights})
+                return StoredModel(file, config, shapes)
         name, value = next(iter(self.changed_parts.items()))
         raise BundleError(
             f"{self.path}: its model has a part that is not heedful's own ({shown(name)}: {shown(value)}), "

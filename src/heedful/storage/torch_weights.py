@@ -18,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 from heedful.errors import BundleError, OptionError
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
-from heedful.ops.changes import changed_parts
+from heedful.ops.changes import changed_parts, changes_by_code
 from heedful.runtime.threads import apply_threads
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
-from heedful.storage.weights_file import check_fits, readable
+from heedful.storage.weights_file import Shape, check_fits, readable
 
 HALF = (torch.float16, torch.bfloat16)
 _TYPES = (torch.float32, torch.float64, *HALF, torch.int64, torch.int32, torch.uint8, torch.bool)
@@ -97,6 +97,12 @@ def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.fl
     assign_weights(model, {name: torch.from_numpy(weight(name)) for name, _ in model.named_parameters()})
     use_fused_ops(model, kernels=False)  # training asks for them
     return model.eval()
+
+
+def changes_and_shapes(config: ModelConfig) -> tuple[dict[str, str], dict[str, Shape]]:
+    """Return what differs from heedful's own in a model that is built here, and the shapes of its weights."""
+    weights = meta_model(config).named_parameters()
+    return changes_by_code(config), {name: tuple(weight.shape) for name, weight in weights}
 
 
 class _NoInitialisation(TorchFunctionMode):
