@@ -97,6 +97,12 @@ def test_whatever_is_there_is_refused_in_the_same_words(tmp_path: Path) -> None:
         pytest.fail("the directory was given")
 
 
+def test_a_new_directory_that_cannot_be_written_is_the_same_error_for_every_command(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="out: cannot be written"), new_directory(tmp_path / "file" / "out"):
+        pytest.fail("the directory was given")
+
+
 def test_a_directory_that_cannot_be_locked_is_refused(run: RunDirectory) -> None:
     (run.path / ".lock").mkdir()
     with pytest.raises(RunError, match=r"\.lock: cannot be locked"):
