@@ -117,7 +117,7 @@ def check_resumable(before: Config, now: Config) -> None:
         )
 
 
-def _text_files(data: DataConfig) -> dict[str, str | None]:
+def text_files(data: DataConfig) -> dict[str, str | None]:
     """Return the names of all text files, by their keys."""
     of_corpora = {
         f"corpora.{number}.{key}": getattr(corpus, key)
@@ -132,19 +132,14 @@ def check_files_are_there(run: Path, now: Config) -> None:
 
     Files named on the command line are checked when they are read.
     """
-    before = _text_files(load_config(run / CONFIG).data)
-    for key, name in _text_files(now.data).items():
+    before = text_files(load_config(run / CONFIG).data)
+    for key, name in text_files(now.data).items():
         if name is not None and name == before.get(key) and not Path(name).exists():
             relative = "" if Path(name).is_absolute() else f", relative to the directory {Path.cwd()}"
             option = "--" + key.replace("_", "-") if key in _TEXTS else "--set data.corpora"
             raise CorpusError(
                 f"{name}: no such file; {run / CONFIG} names it (data.{key}){relative}; set it with {option}"
             )
-
-
-def check_texts_are_outside(run: Path, now: Config) -> None:
-    """Check that no text of a new run is in the directory that `--overwrite` renames."""
-    check_are_outside(run, _text_files(now.data).values())
 
 
 def check_are_outside(run: Path, paths: Iterable[str | Path | None]) -> None:

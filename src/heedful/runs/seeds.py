@@ -15,7 +15,8 @@ from heedful.runs.directory import (
     RESOLVED,
     RunDirectory,
     changed_settings,
-    check_texts_are_outside,
+    check_are_outside,
+    text_files,
 )
 from heedful.runs.loading import local_bundle
 from heedful.runs.notices import Listener
@@ -135,7 +136,7 @@ def _check(config: Config, output: Path, runs: Sequence[Path], *, resume: bool, 
     if resume and not any((run / CONFIG).exists() for run in runs):
         RunDirectory(runs[0]).check(resume=True, overwrite=False)
     if overwrite:
-        check_texts_are_outside(output, config)
+        check_are_outside(output, text_files(config.data).values())
         if config.train.init is not None:
             check_apart(resolve_bundle(local_bundle(Path(config.train.init))), output)
     if not resume:

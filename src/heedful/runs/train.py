@@ -31,10 +31,11 @@ from heedful.runs.directory import (
     DirectoryGuard,
     RunDirectory,
     SkippedReport,
+    check_are_outside,
     check_files_are_there,
     check_resumable,
-    check_texts_are_outside,
     settings_in,
+    text_files,
 )
 from heedful.runs.notices import Listener, Notices
 from heedful.runs.setup import PreparedRun, set_up_training
@@ -141,7 +142,7 @@ def train(
     if resume:
         check_files_are_there(run.path, config)
     elif overwrite:
-        check_texts_are_outside(run.path, config)
+        check_are_outside(run.path, text_files(config.data).values())
     notices = Notices(callbacks)
     before = load_config(run.config_file) if resume else config
     if change := changed_plugins((name for _, name in config.plugged), before.train.plugin_versions):
