@@ -10,7 +10,6 @@ import typer
 
 from heedful.cli.streams import bar
 from heedful.settings.options import AsJson, Filtering, HeldOutText, Option
-from heedful.settings.parsing import is_whole, shown
 
 if TYPE_CHECKING:
     from heedful.runs.inspection import BundleSummary, Inspection, MachineSummary, RunSummary
@@ -120,6 +119,8 @@ def _run_text(run: "RunSummary") -> Iterator[str]:
 
 
 def _bundle_text(bundle: "BundleSummary") -> Iterator[str]:
+    from heedful.settings.parsing import is_whole, shown
+
     kind = bundle.no_tokenizer or ("joint" if bundle.joint else "separate")
     parts = ", ".join(f"{part} {count:,}" for part, count in bundle.parameters.items())
     yield f"bundle      {bundle.path}"
