@@ -37,7 +37,6 @@ def server(
     file = tmp_path_factory.mktemp("glossaries") / "glossaries.json"
     arguments = (f"en-de,de-nl={bundle}", "--glossaries", file, "--workers", request.param)
     with translation_server(*arguments) as running:
-        running.wait_until_it_listens()
         yield running
 
 

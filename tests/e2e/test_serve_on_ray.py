@@ -153,7 +153,7 @@ def test_health_metrics_and_explanations_are_answered(server: TranslationServer)
     assert server.ask("GET", "/health").json == {"status": "ok"}
     ask(server, PAIRS[0][0])
     metrics = server.ask("GET", "/metrics").body.decode()
-    assert 'heedful_characters_total{replica="' in metrics
+    assert 'heedful_characters_total{pair="en-de",replica="' in metrics
     fields = {"q": PAIRS[0][0], "source": "en", "target": "de"}
     explained = server.post("/explain", fields).json["sentences"][0]
     assert explained["hypotheses"][0]["text"] == PAIRS[0][1]

@@ -36,7 +36,6 @@ def started(server: TranslationServer) -> list[int]:
 
 
 def wait_for_processes(server: TranslationServer, count: int) -> None:
-    server.wait_until_it_listens()
     while len(started(server)) < count:
         assert server.process.poll() is None
         time.sleep(0.01)
@@ -116,7 +115,6 @@ def test_servers_with_one_redis_share_keys_rates_and_usage(bundle: Path, tmp_pat
         arguments = (f"en-de={bundle}", "--keys", keys, "--shared", url)
         with translation_server(*arguments) as one, translation_server(*arguments) as other:
             for server in (one, other):
-                server.wait_until_it_listens()
                 assert server.post("/v2/translate", content).status == 403
                 records.delete(*records.keys("heedful:rate:*"), "none")
                 reply = server.post("/v2/translate", content, **header)

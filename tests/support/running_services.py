@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import uvicorn
 from small_services import RuleTranslator, rule_model
 
-from heedful.serving.access import ApiKey
+from heedful.serving.access import ApiKey, KeyRing
 from heedful.serving.app import application
 from heedful.serving.gateway import Gateway
 from heedful.serving.limits import Limits
@@ -26,7 +26,7 @@ class Running:
         self.translator = RuleTranslator(str.upper)
         limits = Limits(body_seconds=1.0, cached_characters=0)
         service = TranslationService([rule_model("m", self.translator)], limits, Metrics())
-        app = application(Gateway(service, ClientRecords(keys)))
+        app = application(Gateway(service, ClientRecords(keys and KeyRing(keys))))
         config = uvicorn.Config(
             app,
             http=HeaderTimeoutProtocol,

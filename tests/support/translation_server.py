@@ -8,9 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,15 +62,6 @@ class TranslationServer:
     def _read_log(self) -> None:
         assert self.process.stderr is not None
         self.log += self.process.stderr
-
-    def wait_until_it_listens(self) -> None:
-        """Wait for the first of several processes."""
-        while True:
-            assert self.process.poll() is None
-            with suppress(ConnectionRefusedError):
-                socket.create_connection((self.host, self.port)).close()
-                return
-            time.sleep(0.01)
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None

@@ -3,18 +3,21 @@
 import hashlib
 import hmac
 import json
+import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+import filelock
 from pydantic import BaseModel, Field
 
 from heedful.errors import InputError
-from heedful.runtime.durable import write_atomically
+from heedful.runtime.durable import atomic_output
 from heedful.settings.parsing import parse_json, read_limited
 
 ANY = "*"
@@ -52,7 +55,9 @@ def _usual_form(text: str) -> str | None:
     return f"{url.scheme}://{name}" + ("" if port in (None, _DEFAULT_PORTS.get(url.scheme)) else f":{port}")
 
 
-_PREFIX = "hf-"
+_PREFIX = "heedful-"
+_LOCK_SECONDS = 5.0  # that a change waits for another process
+_log = logging.getLogger("heedful.serving")
 
 
 @dataclass(frozen=True)
@@ -75,20 +80,44 @@ class _KeyFile(BaseModel):
 
 
 class KeyRing:
-    """The keys that a server accepts."""
+    """The keys that a server accepts: those of a file, read again when it changes, or a fixed list."""
 
-    def __init__(self, keys: Sequence[ApiKey]) -> None:
-        """Take the keys."""
-        self._keys = tuple(keys)
+    def __init__(self, keys: Sequence[ApiKey] = (), *, path: Path | None = None) -> None:
+        """Take keys, or the file that has them.
+
+        Raises:
+            InputError: the file cannot be read, or is not a file of keys.
+        """
+        self._path, self._stamp = path, _stamp(path)
+        self.keys = tuple(keys) if path is None else tuple(load_keys(path))
 
     def find(self, key: str) -> ApiKey | None:
         """Return the key, in a time that does not depend on which it is; None for an unknown one."""
+        if (stamp := _stamp(self._path)) != self._stamp:
+            self._stamp = stamp
+            self._read_again()
         digest = fingerprint(key)
         match = None
-        for each in self._keys:
+        for each in self.keys:
             if hmac.compare_digest(each.sha256, digest):
                 match = each
         return match
+
+    def _read_again(self) -> None:
+        assert self._path is not None
+        try:
+            self.keys = tuple(load_keys(self._path))
+        except InputError as error:  # the keys that were read before stay valid
+            _log.error("the keys cannot be read again: %s", error)
+
+
+def _stamp(path: Path | None) -> tuple[int, ...] | None:
+    """Return what changes when a file is replaced; None: there is no file."""
+    try:
+        status = None if path is None else path.stat()
+    except OSError:
+        return None
+    return status and (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def load_keys(path: Path) -> list[ApiKey]:
@@ -107,22 +136,75 @@ def load_keys(path: Path) -> list[ApiKey]:
 
 
 def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
-    """Return a new key, and add its hash to a file, which only its owner can read.
+    """Return a new key, and add its hash to a file that only its owner can read.
 
     Raises:
-        InputError: the file holds something else, or has a key of that name, or it is no name.
+        InputError: the file is not a file of keys, is locked, or has a key with this name, or the name cannot
+            be printed.
     """
     if not name.strip() or not name.isprintable():
         raise InputError(f"{name!r}: not a name for a key; use printable characters only")
-    keys = load_keys(path) if path.exists() else []
-    if name in (key.name for key in keys):
-        raise InputError(f"{path}: there is a key for {name!r}; take another name, or remove that one")
     key = _PREFIX + secrets.token_urlsafe(32)
-    keys.append(ApiKey(name, fingerprint(key), requests_per_minute))
-    path.touch(mode=0o600)
-    write_atomically(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
-    path.chmod(0o600)
+
+    def add(keys: list[ApiKey]) -> None:
+        if name in (each.name for each in keys):
+            raise InputError(f"{path}: there is a key for {name!r}; take another name, or --revoke-key it")
+        keys.append(ApiKey(name, fingerprint(key), requests_per_minute))
+
+    _change_keys(path, add)
     return key
+
+
+def revoke_key(path: Path, name: str) -> None:
+    """Remove the key with this name from a file.
+
+    Raises:
+        InputError: the file is not a file of keys, is locked, or has no such key.
+    """
+
+    def remove(keys: list[ApiKey]) -> None:
+        kept = [each for each in keys if each.name != name]
+        if len(kept) == len(keys):
+            raise InputError(f"{path}: there is no key for {name!r}; --list-keys shows the names")
+        keys[:] = kept
+
+    _change_keys(path, remove)
+
+
+def _change_keys(path: Path, work: Callable[[list[ApiKey]], None]) -> None:
+    try:
+        with locked(path):
+            keys = load_keys(path) if path.exists() else []
+            work(keys)
+            put_private_file(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
+    except filelock.Timeout:
+        raise InputError(f"{path}: another process is changing it; try again") from None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let no other process change a file until the end of the block.
+
+    Raises:
+        Timeout: another process has it locked for too long.
+        OSError: the lock beside the file cannot be written.
+    """
+    path = path.resolve()
+    with filelock.FileLock(path.with_name(f"{path.name}.lock"), timeout=_LOCK_SECONDS):
+        yield
+
+
+def put_private_file(path: Path, text: str) -> None:
+    """Write a file whole: a new one is its owner's alone, an existing one keeps its mode and its links.
+
+    Raises:
+        OSError: it fails; an existing file is unchanged.
+    """
+    path = path.resolve()
+    temporary = path.with_name(f".{path.name}.heedful-writing")
+    temporary.touch(mode=0o600)
+    with atomic_output(path, temporary=temporary) as file:
+        file.write(text.encode())
 
 
 def fingerprint(key: str) -> str:

@@ -29,6 +29,7 @@ from heedful.serving import libretranslate
 from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.gateway import (
     AUTO,
+    FACTS,
     Gateway,
     NonEmptyText,
     described_body,
@@ -108,7 +109,14 @@ class MetricsMiddleware:
             route = scope.get("route")
             endpoint = getattr(route, "path", "other")
             self._metrics.seconds.labels(endpoint, str(status)).observe(seconds)
-            _access_log.info("%s %s %d %.0f ms", method, endpoint, status, 1000 * seconds)
+            self._log(scope, method, endpoint, status, seconds)
+
+    def _log(self, scope: Scope, method: str, endpoint: str, status: int, seconds: float) -> None:
+        facts = {name: value for name, value in scope.get(FACTS, {}).items() if value}
+        words = " ".join(f"{name}={value}" for name, value in facts.items())
+        line = f"{method} {endpoint} {status} {1000 * seconds:.0f} ms {words}".rstrip()
+        fields = {"method": method, "endpoint": endpoint, "status": status, "ms": round(1000 * seconds)}
+        _access_log.info("%s", line, extra={"facts": fields | facts})
 
 
 def add_error_answers(app: FastAPI) -> None:

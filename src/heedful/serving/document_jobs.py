@@ -500,7 +500,7 @@ class _Run:
         job = Job(route, Turn(), service.terms(route, request.glossary), progress=self._add_characters)
         self._started = time.monotonic()
         self._write(document, job, loop)
-        service.metrics.characters.inc(characters)
+        service.metrics.characters.labels(str(Pair(source, request.target))).inc(characters)
 
     def _watch(self, characters: int, marks: int) -> None:
         """Count what is read, and stop where it is too much, or the server stops.

@@ -53,6 +53,7 @@ _NO_OBJECT = "Invalid JSON format: must be an object"
 _SCHEMES = ("deepl-auth-key", "bearer")
 _log = logging.getLogger("heedful.serving")
 
+FACTS = "heedful.facts"  # in the scope of a request
 AUTO = "auto"  # in place of the source language: identify it
 NonEmptyText = Annotated[str, Field(min_length=1)]
 Fields = dict[str, Any]
@@ -113,7 +114,8 @@ class Gateway:
         if per_minute and is_counted:
             counted = sender_of(request, client=api_key.name if api_key else "")
             await self.records.count_request(counted, per_minute)
-        return api_key.name if api_key else ""
+        facts_of(request)["key"] = name = api_key.name if api_key else ""
+        return name
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
         """Return the answers, unless the client goes away before.
@@ -124,15 +126,26 @@ class Gateway:
         if self._log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
         answers = await unless_gone(request, self.service.translate(asked))
-        await self.count_characters(client, sum(map(len, asked.texts)))
+        characters = sum(map(len, asked.texts))
+        sources = ",".join(sorted({each.source for each in answers}))
+        facts_of(request).update(pair=f"{sources}-{asked.target}", characters=characters)
+        await self.count_characters(client, characters)
         return answers
 
     async def count_characters(self, client: str, characters: int) -> None:
         """Count characters that a client had translated; an answer is not lost because that fails."""
+        if client:
+            self.service.metrics.key_characters.labels(client).inc(characters)
         try:
             await self.records.add_characters(client, characters)
         except UnavailableError as error:
             _log.warning("usage is not counted: %s", error)
+
+
+def facts_of(request: Request) -> dict[str, Any]:
+    """Return what the log says of a request besides path, status and time; it never has a text."""
+    facts: dict[str, Any] = request.scope.setdefault(FACTS, {})
+    return facts
 
 
 def sender_of(request: Request, *, client: str = "") -> str:

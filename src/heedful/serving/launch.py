@@ -1,6 +1,5 @@
 """Start the service: in this process, in several of this machine, or on Ray."""
 
-import json
 import logging
 import multiprocessing
 import os
@@ -8,32 +7,33 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from socket import socket
 from uuid import uuid4
 
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 
 from heedful.errors import HeedfulError, InputError
 from heedful.runs.loading import load_translator, local_bundle
 from heedful.serving import on_ray
-from heedful.serving.access import ApiKey, check_origin, load_keys
+from heedful.serving.access import ApiKey, KeyRing, check_origin
 from heedful.serving.app import application
 from heedful.serving.document_jobs import DocumentJobs, documents_directory
 from heedful.serving.gateway import Gateway
 from heedful.serving.glossaries import GlossaryStore
-from heedful.serving.limits import Limits, Replicas
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.models import OpenedModel, load_models, open_here, parse_argument
 from heedful.serving.on_ray import RemoteModel
-from heedful.serving.options import Access, Logging, ServiceOptions
+from heedful.serving.options import ServiceOptions
 from heedful.serving.records import ClientRecords, SharedRecords, share_keys
-from heedful.serving.server import ServerOptions, check_address, check_proxy, log_config
+from heedful.serving.server import ServerOptions, bound_sockets, check_proxy, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
-from heedful.settings.options import Languages, Runtime
+from heedful.settings.options import Languages
 from heedful.settings.plugins import load_again, loaded_plugins
 from heedful.storage.bundle import load_bundle
 from heedful.text.languages import Pair
@@ -41,6 +41,18 @@ from heedful.text.languages import Pair
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can
 _LOGGER = logging.getLogger("heedful.serving")
+
+
+@dataclass(frozen=True)
+class _Service:
+    """What a process of several serves."""
+
+    options: ServiceOptions
+    documents: Path
+    plugins: tuple[str, ...]
+
+
+_SERVICES = TypeAdapter(_Service)
 
 
 def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: None) -> None:
@@ -62,28 +74,40 @@ def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: 
     trusted = tuple(options.access.trust_proxy or ())
     for address in trusted:
         check_proxy(address)
-    check_address(options.host, options.port)
     listening = ServerOptions(
         host=options.host,
         port=options.port,
         workers=options.workers,
         drain_seconds=options.limits.seconds + 5,
         log_requests=options.logging.log_requests or options.logging.log_text,
+        log_json=options.logging.log_json,
         trusted_proxies=trusted,
     )
-    keys = _shared_keys(options, notify)
-    if options.on == "ray":
-        _serve_on_ray(_for_other_machines(options), keys, listening, notify)
-        return
+    with bound_sockets(options.host, options.port) as sockets:
+        keys = _shared_keys(options, notify)
+        if options.on == "here":
+            _serve_here(options, keys, sockets, listening, notify)
+            return
+    _serve_on_ray(_for_other_machines(options), keys and keys.keys, listening, notify)
+
+
+def _serve_here(
+    options: ServiceOptions,
+    keys: KeyRing | None,
+    sockets: Sequence[socket],
+    listening: ServerOptions,
+    notify: Callable[[str], None],
+) -> None:
     models = _load_here(options, notify)  # mistakes are reported once, and before the processes start
+    listening = replace(listening, lines=tuple(map(str, models)))
     with documents_directory() as documents:
         if options.workers == 1:
-            run_server(_application(options, models, keys, documents=documents), listening)
-        else:
-            del models
-            service = [asdict(options), documents, loaded_plugins()]
-            os.environ[_VARIABLE] = json.dumps(service, default=str)  # of paths
-            run_server("heedful.serving.launch:application_of_worker", listening)
+            run_server(_application(options, models, keys, documents=documents), sockets, listening)
+            return
+        del models
+        service = _Service(options, documents, loaded_plugins())
+        os.environ[_VARIABLE] = _SERVICES.dump_json(service).decode()
+        run_server("heedful.serving.launch:application_of_worker", sockets, listening)
 
 
 def application_of_worker() -> FastAPI:
@@ -94,13 +118,11 @@ def application_of_worker() -> FastAPI:
             parent starts another process then, and the others go on.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    settings, documents, plugins = json.loads(os.environ[_VARIABLE])
-    groups = {"access": Access, "limits": Limits, "logging": Logging, "ray": Replicas, "runtime": Runtime}
-    options = ServiceOptions(**settings | {name: group(**settings[name]) for name, group in groups.items()})
+    service = _SERVICES.validate_json(os.environ[_VARIABLE])
     try:
-        load_again(plugins)
-        models = _load_here(options, lambda _: None)
-        return _application(options, models, _keys(options), documents=Path(documents))
+        load_again(service.plugins)
+        models = _load_here(service.options, lambda _: None)
+        return _application(service.options, models, _keys(service.options), documents=service.documents)
     except (HeedfulError, OSError) as error:
         _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
         time.sleep(_SECONDS_BEFORE_ANOTHER)
@@ -171,7 +193,7 @@ def application_on_ray(
         )
 
     models = _load(options, remote, lambda _: None)
-    return _application(options, models, keys, replica=uuid4().hex[:8])
+    return _application(options, models, None if keys is None else KeyRing(keys), replica=uuid4().hex[:8])
 
 
 def _lines_of_models(options: ServiceOptions) -> list[str]:
@@ -200,7 +222,7 @@ def _for_other_machines(options: ServiceOptions) -> ServiceOptions:
 def _application(
     options: ServiceOptions,
     models: Sequence[ServedModel],
-    keys: Sequence[ApiKey] | None,
+    keys: KeyRing | None,
     *,
     replica: str | None = None,
     documents: Path | None = None,
@@ -217,15 +239,15 @@ def _application(
     return application(gateway, origins=tuple(options.access.cors or ()))
 
 
-def _keys(options: ServiceOptions) -> Sequence[ApiKey] | None:
-    return None if options.access.keys is None else load_keys(Path(options.access.keys))
+def _keys(options: ServiceOptions) -> KeyRing | None:
+    return None if options.access.keys is None else KeyRing(path=options.access.keys)
 
 
-def _shared_keys(options: ServiceOptions, notify: Callable[[str], None]) -> Sequence[ApiKey] | None:
+def _shared_keys(options: ServiceOptions, notify: Callable[[str], None]) -> KeyRing | None:
     """Return the keys, which other servers know too where there is something to share them by."""
     keys = _keys(options)
     if options.access.shared is not None:
-        share_keys(options.access.shared, keys)
+        share_keys(options.access.shared, keys and keys.keys)
     elif options.workers > 1:
         notify("--rate and usage are counted by each process for itself; --shared redis://... shares them")
     return keys

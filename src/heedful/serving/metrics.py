@@ -1,4 +1,4 @@
-"""Numbers of the service, in Prometheus' form; none of them is about a client or a text."""
+"""Numbers of the service, in Prometheus' form; none of them is about a text."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -16,12 +16,17 @@ class Metrics:
         self._replica = replica
         self.registry = CollectorRegistry()
 
-        def counter(name: str, text: str) -> Counter:
-            return Counter(f"heedful_{name}", text, registry=self.registry)
+        def counter(name: str, text: str, label: str) -> Counter:
+            return Counter(f"heedful_{name}", text, (label,), registry=self.registry)
 
-        self.characters = counter("characters", "Characters of texts that were let in.")
-        self.sentences = counter("sentences", "Sentences that were asked of models.")
-        self.cached_sentences = counter("cached_sentences", "Sentences whose translation was remembered.")
+        self.characters = counter("characters", "Characters of texts to translate, by languages.", "pair")
+        self.key_characters = counter("key_characters", "Translated characters, by API key.", "key")
+        self.sentences = counter(
+            "sentences", "Sentences to translate, by the languages of the model.", "pair"
+        )
+        self.cached_sentences = counter(
+            "cached_sentences", "Sentences whose translation was in the cache.", "pair"
+        )
         self.batch_sentences = Histogram(
             "heedful_batch_sentences", "Sentences of a batch.", buckets=_SIZES, registry=self.registry
         )
@@ -37,10 +42,10 @@ class Metrics:
         )
 
     def watch(self, waiting_sentences: Callable[[], int], admitted_characters: Callable[[], int]) -> None:
-        """Read two numbers whenever somebody asks for all."""
+        """Read two numbers at each request for all of them."""
         for name, text, read in (
             ("waiting_sentences", "Sentences in the queues.", waiting_sentences),
-            ("admitted_characters", "Characters of requests that are worked on.", admitted_characters),
+            ("admitted_characters", "Characters of unanswered requests.", admitted_characters),
         ):
             Gauge(f"heedful_{name}", text, registry=self.registry).set_function(read)
 

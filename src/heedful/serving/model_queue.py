@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from heedful.storage.bundle import Bundle
     from heedful.text.tokenizer import Tokenizer
 
+_MOST_NAMED = 3  # pairs, in a line
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
 
 
@@ -87,6 +88,7 @@ class ServedModel:
         max_tokens: int | None = None,
         threads: int = 1,
         max_open: int = 4,
+        description: str = "",
     ) -> None:
         """Take a model.
 
@@ -98,16 +100,24 @@ class ServedModel:
             max_tokens: of a text that the translators do not split; None: no limit.
             threads: that may compute; each can translate sentences of its own.
             max_open: how many translators are kept.
+            description: engine and precision, for the log.
         """
         self.name = name
         self.pairs = pairs
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self.threads = threads
+        self._description = description
         self._open_pair = open_pair
         self._open: LRUCache[Pair, ServedPair] = LRUCache(max_open)
         self._lock = Lock()  # of the pairs
         self._free = _Shares(threads)
+
+    def __str__(self) -> str:
+        named, num_more = sorted(map(str, self.pairs))[:_MOST_NAMED], len(self.pairs) - _MOST_NAMED
+        pairs = ", ".join(named) + (f" and {num_more:,} more pairs" if num_more > 0 else "")
+        threads = f"{self.threads} thread" + "s" * (self.threads > 1)
+        return f"{pairs}: {self.name} ({', '.join(filter(None, [self._description, threads]))})"
 
     def translate(
         self,

@@ -33,12 +33,14 @@ class OpenedModel:
         bundle: of the model.
         translator: returns its translator; the arguments are the tags of languages, where it has many.
         threads: that can translate sentences of their own.
+        description: engine and precision, for the log.
         backend: of its translators; None: it is in another process.
     """
 
     bundle: Bundle
     translator: Callable[[str | None, str | None], PairTranslator]
     threads: int
+    description: str = ""
     backend: Backend | None = None
 
 
@@ -49,6 +51,7 @@ def open_here(path: str, runtime: Runtime | None = None) -> OpenedModel:
         translator.bundle,
         lambda src, tgt: translator.for_languages(src_lang=src, tgt_lang=tgt),
         translator.generator.backend.parallel_batches,
+        f"{translator.engine_in_use} engine, {translator.precision_in_use}",
         translator.generator.backend,
     )
 
@@ -153,6 +156,7 @@ def load_served(
         tokenizer=tokenizers.src,
         max_tokens=codec.max_tokens(codec.resolved(options(1))),
         threads=opened.threads,
+        description=opened.description,
     )
 
 

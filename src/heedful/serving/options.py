@@ -34,6 +34,12 @@ class Access:
         str | None,
         Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME", is_common=True),
     ] = None
+    revoke_key: Annotated[
+        str | None, Option("Remove the key with this name from --keys.", _ACCESS, metavar="NAME")
+    ] = None
+    list_keys: Annotated[
+        bool, Option("Print name and rate of each key of --keys, with --shared also its characters.", _ACCESS)
+    ] = False
     cors: Annotated[
         list[str] | None,
         Option(
@@ -65,8 +71,11 @@ class Access:
 class Logging:
     """Lines in the log beside those of how the server does."""
 
-    log_requests: Annotated[bool, Option("Log a line for each request, without texts.", _LOG)] = False
+    log_requests: Annotated[
+        bool, Option("Log a line for each request: status, time, key, languages, characters.", _LOG)
+    ] = False
     log_text: Annotated[bool, Option("Log a line for each request, with its texts.", _LOG)] = False
+    log_json: Annotated[bool, Option("Write each line of the log as a JSON object.", _LOG)] = False
 
 
 @dataclass(frozen=True, kw_only=True)

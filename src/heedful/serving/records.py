@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cachetools import LRUCache
 
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.serving.access import ApiKey, KeyRing, fingerprint, load_keys, make_key
+from heedful.serving.access import ApiKey, KeyRing, fingerprint, load_keys, make_key, revoke_key
 from heedful.serving.refusals import TooManyRequestsError, UnavailableError
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class _Bucket:
 class ClientRecords:
     """The records of one process; for one event loop."""
 
-    def __init__(self, keys: Sequence[ApiKey] | None) -> None:
-        """Take the keys; None: everybody may ask."""
+    def __init__(self, keys: KeyRing | None) -> None:
+        """Take the keys; None: requests need no key."""
         self.key_required = keys is not None
-        self._keys = KeyRing(keys or ())
+        self._keys = keys or KeyRing()
         self._buckets: LRUCache[str, _Bucket] = LRUCache(_REMEMBERED)
         self._characters: Counter[str] = Counter()
 
@@ -99,7 +99,7 @@ class SharedRecords(ClientRecords):
 
     def __init__(self, url: str, *, key_required: bool) -> None:
         """Take the URL of the server, and whether each request needs a key."""
-        super().__init__(() if key_required else None)
+        super().__init__(KeyRing() if key_required else None)
         from redis import asyncio
         from redis.exceptions import RedisError
 
@@ -184,8 +184,64 @@ def new_key(file: Path, name: str, *, shared: str | None = None, requests_per_mi
     return key
 
 
+def remove_key(file: Path, name: str, *, shared: str | None = None) -> None:
+    """Remove a key from a file, and from a Redis server that shares the keys.
+
+    Raises:
+        InputError: the file has no such key or is not usable, or the server does not answer.
+        MissingExtraError: redis is not installed.
+    """
+    revoke_key(file, name)
+    if shared is not None:
+        share_keys(shared, load_keys(file))
+
+
+def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
+    """Return a line for each key: its name, its rate, and with a Redis server the characters translated.
+
+    Raises:
+        InputError: the file is not usable, or the server does not answer.
+        MissingExtraError: redis is not installed.
+    """
+    usage = {} if shared is None else _shared_usage(shared)
+    lines = []
+    for key in load_keys(file):
+        rate = (
+            f"{key.requests_per_minute} requests per minute" if key.requests_per_minute else "rate of --rate"
+        )
+        characters = "" if shared is None else f"\t{int(usage.get(key.name, 0)):,} characters"
+        lines.append(f"{key.name}\t{rate}{characters}")
+    return lines
+
+
+def _shared_usage(url: str) -> dict[str, str]:
+    with _redis(url) as redis:
+        return dict(redis.hgetall(_USAGE))
+
+
 def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
     """Make these the keys of all servers with the same Redis; None: only see that it answers.
+
+    Raises:
+        InputError: it does not answer, or the URL is none of Redis.
+        MissingExtraError: redis is not installed.
+    """
+    values = {
+        each.sha256: json.dumps({name: value for name, value in asdict(each).items() if name != "sha256"})
+        for each in keys or ()
+    }
+    with _redis(url) as redis, redis.pipeline() as batch:
+        batch.ping()
+        if keys is not None:
+            batch.delete(_KEYS)
+        if values:
+            batch.hset(_KEYS, mapping=values)
+        batch.execute()
+
+
+@contextmanager
+def _redis(url: str) -> Iterator[Any]:
+    """Yield a client of a Redis server; its errors name the option and the URL.
 
     Raises:
         InputError: it does not answer, or the URL is none of Redis.
@@ -196,21 +252,10 @@ def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
         from redis.exceptions import RedisError
     except ImportError:
         raise MissingExtraError(f"--shared needs redis: {install_hint('redis')}") from None
-    values = {
-        each.sha256: json.dumps({name: value for name, value in asdict(each).items() if name != "sha256"})
-        for each in keys or ()
-    }
+    seconds = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
     try:
-        with (
-            Redis.from_url(url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS) as redis,
-            redis.pipeline() as batch,
-        ):
-            batch.ping()
-            if keys is not None:
-                batch.delete(_KEYS)
-            if values:
-                batch.hset(_KEYS, mapping=values)
-            batch.execute()
+        with Redis.from_url(url, decode_responses=True, **seconds) as redis:
+            yield redis
     except (RedisError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"--shared {without_password(url)}: {reason}; write redis://HOST:6379/0") from None

@@ -13,19 +13,23 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
 from ipaddress import ip_network
 from typing import Any, Literal, cast
 
 import h11
 import psutil
-import uvicorn
 from fastapi import FastAPI
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
-from uvicorn.server import ServerState
+from uvicorn.server import Server, ServerState
+from uvicorn.supervisors.multiprocess import Multiprocess
 
 from heedful.errors import InputError
 
@@ -351,6 +355,8 @@ def report_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
 
 
 _MAX_HEAD_BYTES = 32_768
+_START_SECONDS = 600  # for a process to load its models, before it is given up
+_POLL_SECONDS = 0.05
 _KEEP_ALIVE_SECONDS = 15
 _MAX_CONNECTIONS = 10_000
 _MAX_BACKLOG = 2048
@@ -369,7 +375,9 @@ class ServerOptions:
         workers: processes.
         drain_seconds: how long to go on for those who wait when the server is stopped.
         log_requests: whether each request has a line in the log.
+        log_json: whether lines of the log are objects in JSON.
         trusted_proxies: addresses and networks that say in X-Forwarded-For for whom they ask.
+        lines: are logged when the server answers.
     """
 
     host: str
@@ -377,24 +385,36 @@ class ServerOptions:
     workers: int
     drain_seconds: float
     log_requests: bool
+    log_json: bool = False
     trusted_proxies: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
-def check_address(host: str, port: int) -> None:
-    """Check that this machine can listen there, before models are loaded.
+@contextmanager
+def bound_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """Reserve the port on each address of a host; nobody can connect before the server listens.
 
     Raises:
-        InputError: it cannot, such as where another program listens.
+        InputError: the port is in use, or this machine does not have the address.
     """
-    try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind, protocol) as probe:
-                if os.name == "posix":  # as the server does: connections that have ended hold no port
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot listen on {host}, port {port}: {reason}; see --host and --port") from None
+    with ExitStack() as opened:
+        sockets: list[socket.socket] = []
+        try:
+            for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                bound = opened.enter_context(socket.socket(family, kind, protocol))
+                if os.name == "posix":  # connections that have ended hold no port
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                chosen = sockets[0].getsockname()[1] if sockets else port  # port 0: all have the first's
+                bound.bind((address[0], chosen, *address[2:]))
+                sockets.append(bound)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError(
+                f"cannot listen on {host}, port {port}: {reason}; see --host and --port"
+            ) from None
+        yield sockets
 
 
 def connection_limits(max_files: int, open_files: int) -> tuple[int, int]:
@@ -441,13 +461,14 @@ def check_proxy(address: str) -> None:
         ) from None
 
 
-def run(app: FastAPI | str, options: ServerOptions) -> None:
+def run(app: FastAPI | str, sockets: Sequence[socket.socket], options: ServerOptions) -> None:
     """Answer requests until SIGTERM, SIGINT or, in one process, SIGHUP, then those that came before.
 
-    Several processes are started anew by SIGHUP.
+    Several processes are started anew by SIGHUP, one after the other: each one ends when the new one answers.
 
     Args:
         app: the application; for several processes the name of a function that makes one in each.
+        sockets: are bound to the addresses.
         options: how to listen.
     """
     signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has shut down
@@ -455,36 +476,61 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
     if hang_up is not None and signal.getsignal(hang_up) == signal.SIG_DFL:
         signal.signal(hang_up, lambda *_: signal.raise_signal(signal.SIGTERM))
     max_connections, backlog = connection_limits(*_files())
-    uvicorn.run(
+    config = Config(
         app,
-        host=options.host,
-        port=options.port,
         factory=isinstance(app, str),
         workers=options.workers,
         http=HeaderTimeoutProtocol,
         loop="asyncio",  # with uvloop, where it is installed, no more requests are answered
         ws="none",
         lifespan="on",
-        log_config=log_config(requests=options.log_requests),
+        log_config=log_config(requests=options.log_requests, as_json=options.log_json),
         access_log=False,  # it would show query strings, and so texts
         server_header=False,
         proxy_headers=bool(options.trusted_proxies),  # by default, uvicorn trusts all of this machine
         forwarded_allow_ips=list(options.trusted_proxies),
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(options.drain_seconds),
+        timeout_worker_healthcheck=_START_SECONDS,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         limit_concurrency=max_connections,
         backlog=backlog,
     )
+    host, port = sockets[0].getsockname()[:2]
+    threading.Thread(target=_announce, args=(host, port, options.lines), daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        if options.workers == 1:
+            Server(config).run(list(sockets))
+        else:
+            Multiprocess(config, list(sockets)).run()
 
 
-def log_config(*, requests: bool) -> dict[str, Any]:
+def _announce(host: str, port: int, lines: Sequence[str]) -> None:
+    """Log what is served, and the address, as soon as the server answers there."""
+    address = f"[{host}]" if ":" in host else host
+    while True:
+        connection = HTTPConnection({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            connection.getresponse()
+            break
+        except (OSError, HTTPException):
+            time.sleep(_POLL_SECONDS)
+        finally:
+            connection.close()
+    for line in lines:
+        _log.info("%s", line)
+    _log.info("heedful is running on http://%s:%d (SIGTERM or Ctrl-C ends it)", address, port)
+
+
+def log_config(*, requests: bool, as_json: bool = False) -> dict[str, Any]:
     """Return what is logged, to stderr: how the server does, and requests where that is asked for."""
     on_stderr = {"level": "INFO", "handlers": ["stderr"], "propagate": False}
+    of_json = {"()": "heedful.serving.server.JsonFormatter"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": {"format": "%(asctime)s %(message)s"}},
+        "formatters": {"line": of_json if as_json else {"format": "%(asctime)s %(message)s"}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
         },
@@ -495,6 +541,22 @@ def log_config(*, requests: bool) -> dict[str, Any]:
             "heedful.serving.access": {"level": "INFO" if requests else "WARNING"},
         },
     }
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as an object in JSON: time, level, message, and the facts of a request."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        known = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "message": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            known["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(known, ensure_ascii=False)
 
 
 def _nothing(*_: object) -> None:

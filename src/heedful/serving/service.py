@@ -188,12 +188,9 @@ class TranslationService:
         fixed, target = self.languages(request.source, request.target)
         turn = Turn()
         async with self.load.admitted(characters):
-            try:
-                return await gathered(
-                    [self._translate_text(text, fixed, target, request, turn) for text in request.texts]
-                )
-            finally:
-                self.metrics.characters.inc(characters)
+            return await gathered(
+                [self._translate_text(text, fixed, target, request, turn) for text in request.texts]
+            )
 
     def languages(self, source: str | None, target: str) -> tuple[str | None, str]:
         """Return the codes of the languages that a client means; the source may be None, or the target.
@@ -248,6 +245,7 @@ class TranslationService:
             read = " ".join(sentence.text for sentence in segments.sentences)
             detected = self.detector.source(read, self.catalogue.sources_of(target), target)
             source, probability = detected.language, detected.probability
+        self.metrics.characters.labels(str(Pair(source, target))).inc(len(text))
         if source == target:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
@@ -351,8 +349,8 @@ class TranslationService:
             aligned={text for text, is_aligned in asked if is_aligned},
             glossary=job.glossary,
         )
-        self.metrics.sentences.inc(len(futures))
-        self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
+        self.metrics.sentences.labels(str(leg)).inc(len(futures))
+        self.metrics.cached_sentences.labels(str(leg)).inc(sum(future.done() for future in futures))
         waiting = [asyncio.wrap_future(future) for future in futures]
         if job.progress is not None and is_last:
             for (text, _), each in zip(asked, waiting, strict=True):

@@ -29,15 +29,10 @@ class Serve(ServiceOptions):
 
 
 def command(task: Serve) -> None:
-    """Serve, or make a key and print it."""
+    """Serve, or make, list or remove keys."""
     access = task.access
-    if access.make_key is not None:
-        from heedful.serving.records import new_key
-
-        rate = task.limits.requests_per_minute
-        if access.keys is None:
-            raise typer.BadParameter("--make-key needs --keys FILE, the file that stores the key's hash")
-        print(new_key(access.keys, access.make_key, shared=access.shared, requests_per_minute=rate))
+    if access.make_key is not None or access.revoke_key is not None or access.list_keys:
+        _change_keys(task)
         return
     problem = "" if task.on in ("here", "ray") else f"--on {task.on}: must be here or ray"
     if problem or not task.models:
@@ -46,3 +41,20 @@ def command(task: Serve) -> None:
     from heedful.serving.launch import serve
 
     serve(task, notify=partial(print, file=sys.stderr))
+
+
+def _change_keys(task: Serve) -> None:
+    from heedful.serving.records import lines_of_keys, new_key, remove_key
+
+    access = task.access
+    if access.keys is None:
+        raise typer.BadParameter(
+            "--make-key, --revoke-key and --list-keys need --keys FILE, the file with the hashes"
+        )
+    if access.revoke_key is not None:
+        remove_key(access.keys, access.revoke_key, shared=access.shared)
+    if access.make_key is not None:
+        rate = task.limits.requests_per_minute
+        print(new_key(access.keys, access.make_key, shared=access.shared, requests_per_minute=rate))
+    if access.list_keys:
+        print(*lines_of_keys(access.keys, shared=access.shared), sep="\n")

@@ -4,7 +4,11 @@ import asyncio
 import json
 import os
 import stat
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,17 +17,18 @@ from fastapi import Request
 
 from heedful.errors import InputError
 from heedful.serving import records
-from heedful.serving.access import ApiKey, KeyRing, load_keys, make_key
+from heedful.serving.access import ApiKey, KeyRing, load_keys, make_key, revoke_key
 from heedful.serving.gateway import Gateway
 from heedful.serving.limits import Limits
-from heedful.serving.records import ClientRecords
+from heedful.serving.records import ClientRecords, lines_of_keys
 from heedful.serving.refusals import TooManyRequestsError, UnauthorizedError
 from heedful.serving.service import LoadLimiter
 
 
 def gateway(keys: list[ApiKey] | None = None, **limits: int) -> Gateway:
     """Return a gateway to a service that has nothing but limits."""
-    return Gateway(SimpleNamespace(limits=Limits(**limits)), ClientRecords(keys))  # type: ignore[arg-type]
+    service = SimpleNamespace(limits=Limits(**limits))
+    return Gateway(service, ClientRecords(None if keys is None else KeyRing(keys)))  # type: ignore[arg-type]
 
 
 def authorize(gateway: Gateway, key: str, address: str) -> str:
@@ -56,6 +61,60 @@ def test_a_key_is_known_by_its_hash_alone(tmp_path: Path) -> None:
 def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
     make_key(tmp_path / "keys.json", "ann")
     assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_a_changed_file_keeps_its_links_and_its_mode(tmp_path: Path) -> None:
+    real, link = tmp_path / "etc" / "keys.json", tmp_path / "keys.json"
+    real.parent.mkdir()
+    make_key(real, "ann")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    make_key(link, "bob")
+    assert link.is_symlink()
+    assert [key.name for key in load_keys(real)] == ["ann", "bob"]
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+
+
+def test_keys_that_are_made_at_once_are_all_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    context = get_context("fork" if sys.platform == "linux" else "spawn")
+    with ProcessPoolExecutor(4, mp_context=context) as pool:
+        made = list(pool.map(partial(make_key, path), map(str, range(24))))
+    ring = KeyRing(path=path)
+    assert all(ring.find(key) for key in made)
+
+
+def test_a_server_knows_new_keys_and_forgets_revoked_ones(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    first = make_key(path, "ann")
+    ring = KeyRing(path=path)
+    second = make_key(path, "bob")
+    assert (ring.find(first), ring.find(second)) != (None, None)
+    revoke_key(path, "ann")
+    assert ring.find(first) is None
+    assert ring.find(second) is not None
+    path.write_text("not a file of keys")
+    assert ring.find(second) is not None  # what was read before counts
+    with pytest.raises(InputError):
+        KeyRing(path=path)
+
+
+def test_a_key_that_is_not_there_cannot_be_revoked(tmp_path: Path) -> None:
+    make_key(tmp_path / "keys.json", "ann")
+    with pytest.raises(InputError, match="'bob'"):
+        revoke_key(tmp_path / "keys.json", "bob")
+
+
+def test_the_lines_of_keys_have_names_and_rates(tmp_path: Path) -> None:
+    made = [
+        make_key(tmp_path / "keys.json", "ann"),
+        make_key(tmp_path / "keys.json", "bob", requests_per_minute=5),
+    ]
+    lines = lines_of_keys(tmp_path / "keys.json")
+    assert [line.split("\t")[0] for line in lines] == ["ann", "bob"]
+    assert "5" in lines[1]
+    assert not any(key in "".join(lines) for key in made)
 
 
 def test_a_name_has_one_key(tmp_path: Path) -> None:
