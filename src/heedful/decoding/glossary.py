@@ -29,7 +29,7 @@ _LONGEST_STEM_WORD = 64  # characters
 _MOST_ENDINGS = 64  # tokens that begin with a stem
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TermText:
     """A term as it is written, in one of its two languages.
 
@@ -45,7 +45,7 @@ class TermText:
         return self.text + "*" * self.any_ending
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A term of a glossary.
 
@@ -139,7 +139,7 @@ class Glossary:
 
     def prepared(self) -> Self:
         """Return the glossary, indexed: otherwise the first lookup in a large one takes seconds."""
-        _ = self._digest, self._by_first_word
+        _ = self._digest, self._index
         return self
 
     @cached_property
@@ -156,28 +156,15 @@ class Glossary:
         folded = [word.casefold() for word in words]
         applying: dict[Entry, None] = {}
         while at < len(words):
-            matches = [each for each in self._starting_with(folded[at]) if each.stands_at(words, folded, at)]
-            longest = max(matches, key=lambda each: each.rank, default=None)
+            longest = self._index.longest(words, folded, at)
             if longest is not None:
                 applying[longest.entry] = None
             at += 1 if longest is None else len(longest.words)
         return list(applying)
 
     @cached_property
-    def _by_first_word(self) -> "dict[tuple[bool, str], list[_SourceTerm]]":
-        """The terms by their first word, and whether it is only the beginning of a word."""
-        index: dict[tuple[bool, str], list[_SourceTerm]] = {}
-        for entry in self.entries:
-            term = _SourceTerm(entry)
-            is_stem = entry.source.any_ending and len(term.words) == 1
-            index.setdefault((is_stem, term.folded[0]), []).append(term)
-        return index
-
-    def _starting_with(self, word: str) -> "Iterable[_SourceTerm]":
-        index = self._by_first_word
-        yield from index.get((False, word), ())
-        for end in range(1, min(len(word), _LONGEST_STEM_WORD) + 1):
-            yield from index.get((True, word[:end]), ())
+    def _index(self) -> "_TermIndex":
+        return _TermIndex(self.entries)
 
 
 def merged(glossaries: Sequence[Glossary]) -> Glossary:
@@ -193,19 +180,63 @@ def merged(glossaries: Sequence[Glossary]) -> Glossary:
 class _SourceTerm:
     """The source of an entry, prepared for the search in texts."""
 
+    __slots__ = ("entry", "is_exact", "rank", "words")  # there may be 100,000
+
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
-        self.words = words_of(entry.source.text)
-        self.folded = [word.casefold() for word in self.words]
         is_acronym = entry.source.text.isupper() and sum(map(str.isalpha, entry.source.text)) > 1
-        self._is_exact = entry.match_case or is_acronym
-        self.rank = len(self.words), len(entry.source.text), self._is_exact
+        self.is_exact = entry.match_case or is_acronym
+        own = words_of(entry.source.text)
+        self.words = tuple(own if self.is_exact else map(str.casefold, own))
+        self.rank = len(entry.source.text), self.is_exact
 
-    def stands_at(self, words: Sequence[str], folded: Sequence[str], at: int) -> bool:
-        """Return whether a text has the term at a word."""
-        if self._is_exact:
-            return _stands_at(words, at, self.words, self.entry.source)
-        return _stands_at(folded, at, self.folded, self.entry.source)
+
+class _TermIndex:
+    """The source terms by all of their words: a lookup costs the same however many terms there are.
+
+    There are four kinds: the case of a term counts or not, and its last word may have any ending or not.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._terms: dict[tuple[bool, bool], dict[tuple[str, ...], _SourceTerm]] = {
+            (is_exact, any_ending): {} for any_ending in (False, True) for is_exact in (False, True)
+        }
+        lengths: dict[str, set[int]] = {}  # of terms of several words, in words, by their first word
+        for entry in entries:
+            term = _SourceTerm(entry)
+            best = self._terms[term.is_exact, entry.source.any_ending].setdefault(term.words, term)
+            if term.rank > best.rank:
+                self._terms[term.is_exact, entry.source.any_ending][term.words] = term
+            if len(term.words) > 1:
+                lengths.setdefault(term.words[0].casefold(), set()).add(len(term.words))
+        self._lengths = {word: sorted(each, reverse=True) for word, each in lengths.items()}
+
+    def longest(self, words: Sequence[str], folded: Sequence[str], at: int) -> _SourceTerm | None:
+        """Return the term with most words that begins at a word of a text; None: no term does."""
+        for length in (*self._lengths.get(folded[at], ()), 1):
+            if at + length > len(words):
+                continue
+            found = [
+                term
+                for (is_exact, any_ending), terms in self._terms.items()
+                if terms
+                for own in _forms(
+                    tuple((words if is_exact else folded)[at : at + length]), any_ending=any_ending
+                )
+                if (term := terms.get(own)) is not None
+            ]
+            if found:
+                return max(found, key=lambda each: each.rank)
+        return None
+
+
+def _forms(words: tuple[str, ...], *, any_ending: bool) -> Iterator[tuple[str, ...]]:
+    """Yield the words; if their last may have any ending, with each beginning of the last."""
+    if not any_ending:
+        yield words
+        return
+    for end in range(1, min(len(words[-1]), _LONGEST_STEM_WORD) + 1):
+        yield (*words[:-1], words[-1][:end])
 
 
 def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm, ...]:
@@ -216,18 +247,30 @@ def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm
     if not entries:
         return ()
     words, spans = words_of(translation), _word_spans(translation)
-    return tuple(_placed(each, words, spans) for each in entries)
+    places: dict[str, list[int]] = {}
+    for at, word in enumerate(words):
+        places.setdefault(word, []).append(at)
+    return tuple(_placed(each, words, spans, places) for each in entries)
 
 
-def _placed(entry: Entry, words: Sequence[str], spans: Sequence[tuple[int, int]]) -> PlacedTerm:
+def _placed(
+    entry: Entry, words: Sequence[str], spans: Sequence[tuple[int, int]], places: Mapping[str, Sequence[int]]
+) -> PlacedTerm:
     target, matches = None, set[tuple[int, int]]()
     for form in entry.targets:
         own = words_of(form.text)
         capital = [_with_capital(own[0]), *own[1:]]
-        for at in range(len(words) - len(own) + 1):
-            if _stands_at(words, at, own, form) or (at == 0 and _stands_at(words, 0, capital, form)):
-                target = target or str(form)
-                matches.add((spans[at][0], spans[at + len(own) - 1][1]))
+        is_stem = form.any_ending and len(own) == 1
+        found = [
+            at
+            for at in (range(len(words)) if is_stem else places.get(own[0], ()))
+            if _stands_at(words, at, own, form)
+        ]
+        if found[:1] != [0] and _stands_at(words, 0, capital, form):
+            found.append(0)
+        if found:
+            target = target or str(form)
+            matches.update((spans[at][0], spans[at + len(own) - 1][1]) for at in found)
     return PlacedTerm(str(entry.source), target, tuple(sorted(matches)))
 
 
@@ -319,7 +362,7 @@ def _with_capital(word: str) -> str:
     return word[:1].upper() + word[1:]
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)  # an entry may have many long forms
 def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
     """Return a term as ids; None if the tokenizer has no tokens for it.
 

@@ -88,7 +88,7 @@ def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: 
         if options.on == "here":
             _serve_here(options, keys, sockets, listening, notify)
             return
-    _serve_on_ray(_for_other_machines(options), keys and keys.keys, listening, notify)
+    _serve_on_ray(_for_other_machines(options), None if keys is None else keys.keys, listening, notify)
 
 
 def _serve_here(
@@ -247,7 +247,7 @@ def _shared_keys(options: ServiceOptions, notify: Callable[[str], None]) -> KeyR
     """Return the keys, which other servers know too where there is something to share them by."""
     keys = _keys(options)
     if options.access.shared is not None:
-        share_keys(options.access.shared, keys and keys.keys)
+        share_keys(options.access.shared, None if keys is None else keys.keys)
     elif options.workers > 1:
         notify("--rate and usage are counted by each process for itself; --shared redis://... shares them")
     return keys

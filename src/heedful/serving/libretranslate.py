@@ -204,7 +204,7 @@ def _glossary_of(
     """Return what gives the terms of a request, its own or those of a stored glossary; None: it has none.
 
     Raises:
-        InvalidError: a term or a form has no word.
+        InvalidError: a term or a form has no word, or a term has too many forms.
         NoSuchGlossaryError: no glossaries are stored.
     """
     if not parameters.glossary:
@@ -213,6 +213,12 @@ def _glossary_of(
         if gateway.glossaries is None:
             raise NoSuchGlossaryError("Glossary not found")
         return partial(gateway.glossaries.terms, client, parameters.glossary)
+    for term, forms in parameters.glossary.items():
+        if isinstance(forms, list) and len(forms) > _MOST_FORMS:
+            raise InvalidError(
+                f"Invalid request: glossary parameter: {term[:20]!r} has {len(forms):,} forms, "
+                f"above {_MOST_FORMS}"
+            )
     try:
         glossary = Glossary.of(parameters.glossary)
     except InputError as error:
@@ -226,6 +232,7 @@ class _DetectFields(BaseModel):
 
 
 _DIGITS = 4
+_MOST_FORMS = 64  # of a term: each one is looked for at each step of the search
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": LibreError, "description": "Invalid request"},

@@ -30,7 +30,7 @@ from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
     from heedful.decoding.backends.protocol import Backend
-    from heedful.decoding.glossary import Glossary
+    from heedful.decoding.glossary import Entry, Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.documents.memory import TranslationMemory
@@ -231,14 +231,14 @@ _NUMBER = 32  # for a probability
 
 
 class SentenceKey(NamedTuple):
-    """Everything that a translation depends on."""
+    """Everything that a translation depends on; of a glossary, the terms that apply to the sentence."""
 
     model: str
     pair: Pair
     alternatives: int
     aligned: bool
     text: str
-    glossary: "Glossary | None" = None
+    terms: "tuple[Entry, ...]" = ()
 
 
 class SentenceCache:
@@ -267,6 +267,8 @@ class SentenceCache:
         numbers = sum(len(each.words) + len(each.tokens) for each in known)
         size = len(key.text) + sum(len(each.text) for each in outputs) + _OVERHEAD
         size += _LINK * links + _NUMBER * numbers
+        forms = [form for entry in key.terms for form in (entry.source, *entry.targets)]
+        size += sum(_OVERHEAD + len(form.text) for form in forms)
         with self._lock, suppress(ValueError):  # larger than the whole cache
             self._entries[key] = size, outputs
 
@@ -296,6 +298,7 @@ class _Waiting:
     due: float
     number: int
     key: SentenceKey = field(compare=False)
+    glossary: "Glossary | None" = field(compare=False)
     tokens: int = field(compare=False)
     turn: Turn = field(compare=False)
     future: "Future[Outputs]" = field(compare=False)
@@ -362,7 +365,7 @@ class ModelQueue:
         for text in texts:
             future: Future[Outputs] = Future()
             futures.append(future)
-            terms = glossary if glossary is not None and glossary.applicable(text) else None
+            terms = () if glossary is None else tuple(glossary.applicable(text))
             key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text, terms)
             cached = self._cache.get(key)
             if cached is not None:
@@ -377,7 +380,8 @@ class ModelQueue:
                 for key, tokens, future in waiting:
                     due = max(self._clock, turn.due.get(self, 0.0)) + tokens + _STEP
                     turn.due[self] = due
-                    each = _Waiting(due, next(self._numbers), key, tokens, turn, future)
+                    used = glossary if key.terms else None
+                    each = _Waiting(due, next(self._numbers), key, used, tokens, turn, future)
                     heapq.heappush(self._waiting, each)
                 self._changed.notify_all()
         return futures
@@ -461,7 +465,7 @@ class ModelQueue:
                 aligned=first.aligned,
                 threads=threads,
                 cancelled=lambda: all(each.future.cancelled() for each in batch),
-                glossary=first.glossary,
+                glossary=batch[0].glossary,
             )
         except SearchCancelledError:
             return
@@ -478,9 +482,8 @@ class ModelQueue:
                 _finish(each, error)
             return
         results = dict(zip(texts, outputs, strict=True))
-        for text, output in results.items():
-            self._cache.put(first._replace(text=text), output)
         for each in batch:
+            self._cache.put(each.key, results[each.key.text])
             _finish(each, results[each.key.text])
 
 
@@ -495,7 +498,9 @@ def _finish(waiting: _Waiting, result: Outputs | BaseException) -> None:
 
 
 def _fit_a_batch(first: _Waiting, other: _Waiting) -> bool:
-    if first.key._replace(text="") != other.key._replace(text=""):
+    if first.glossary is not other.glossary:
+        return False
+    if first.key._replace(text="", terms=()) != other.key._replace(text="", terms=()):
         return False
     short, long = sorted((first.tokens, other.tokens))
     return long <= max(_LONGER * short, short + _MORE)

@@ -4,10 +4,11 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, compress, pairwise
 from typing import TypeVar
 
 from heedful.decoding.confidence import Confidence
@@ -25,6 +26,7 @@ from heedful.text.languages import Pair
 from heedful.text.sentences import Sentence, joint, split_text
 
 T = TypeVar("T")
+Submitted = tuple[list[list[Sentence]], list[Future[Outputs]]]  # the parts of texts, and their translations
 
 
 async def gathered(awaitables: Sequence[Awaitable[T]]) -> list[T]:
@@ -311,49 +313,46 @@ class TranslationService:
         Args:
             texts: one sentence each.
             aligned: whether each has the links of its words.
-            job: of which they are a part.
+            job: the text or document with the sentences.
         """
         outputs: list[Outputs] = [(Output(text),) for text in texts]
         for leg in job.route.legs:
-            read = [best for best, *_ in outputs]
-            done = await self._translate_by_model(leg, [each.text for each in read], aligned, job)
+            done = await self._translate_leg(leg, [best.text for best, *_ in outputs], aligned, job)
             is_first = leg == job.route.legs[0]
             outputs = [
-                written if is_first else tuple(_composed(source, each) for each in written)
-                for source, written in zip(read, done, strict=True)
+                written if is_first else tuple(_composed(before[0], each) for each in written)
+                for before, written in zip(outputs, done, strict=True)
             ]
         return outputs
 
-    async def _translate_by_model(
+    async def _translate_leg(
         self, leg: Pair, texts: Sequence[str], aligned: Sequence[bool], job: Job
     ) -> list[Outputs]:
         """Return the translations of sentences by one model; of those with too many tokens part by part."""
         queue, is_last = self._queue_of[leg], leg == job.route.legs[-1]
 
-        def split() -> list[list[Sentence]]:
+        def submit() -> Submitted:
             most = min(self.limits.sentence_tokens, queue.model.max_tokens or self.limits.sentence_tokens)
-            return [split_text(text, queue.model.tokenizer, most) for text in texts]
+            parts = [split_text(text, queue.model.tokenizer, most) for text in texts]
+            lettered = [[each.text for each in of_text if has_letters(each.text)] for of_text in parts]
+            futures = queue.submit(
+                leg,
+                list(chain.from_iterable(lettered)),
+                alternatives=job.alternatives if is_last else 0,
+                turn=job.turn,
+                aligned=set(chain.from_iterable(compress(lettered, aligned))),
+                glossary=job.glossary,
+            )
+            return parts, futures
 
-        parts = await asyncio.to_thread(split) if sum(map(len, texts)) > _SHORT else split()
-        asked = [
-            (each.text, is_aligned)
-            for of_text, is_aligned in zip(parts, aligned, strict=True)
-            for each in of_text
-            if has_letters(each.text)
-        ]
-        futures = queue.submit(
-            leg,
-            [text for text, _ in asked],
-            alternatives=job.alternatives if is_last else 0,
-            turn=job.turn,
-            aligned={text for text, is_aligned in asked if is_aligned},
-            glossary=job.glossary,
-        )
+        is_long = job.glossary is not None or sum(map(len, texts)) > _SHORT
+        parts, futures = await _in_thread(submit) if is_long else submit()
         self.metrics.sentences.labels(str(leg)).inc(len(futures))
         self.metrics.cached_sentences.labels(str(leg)).inc(sum(future.done() for future in futures))
         waiting = [asyncio.wrap_future(future) for future in futures]
         if job.progress is not None and is_last:
-            for (text, _), each in zip(asked, waiting, strict=True):
+            asked = [each.text for of_text in parts for each in of_text if has_letters(each.text)]
+            for text, each in zip(asked, waiting, strict=True):
                 each.add_done_callback(partial(_report, job.progress, len(text)))
         done = iter(await gathered(waiting))
         return [
@@ -363,6 +362,22 @@ class TranslationService:
             )
             for of_text in parts
         ]
+
+
+async def _in_thread(submit: Callable[[], Submitted]) -> Submitted:
+    """Return what a function returns that runs in a thread; cancelled, the futures are cancelled too."""
+    work = asyncio.ensure_future(asyncio.to_thread(submit))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        work.add_done_callback(_cancel_submitted)
+        raise
+
+
+def _cancel_submitted(work: "asyncio.Future[Submitted]") -> None:
+    if not work.cancelled() and work.exception() is None:
+        for future in work.result()[1]:
+            future.cancel()
 
 
 def _terms_of(

@@ -106,6 +106,48 @@ def test_the_longest_whole_words_apply(tmp_path: Path, text: str, expected: list
     assert [str(entry.source) for entry in glossary.applicable(text)] == expected
 
 
+def naively_applicable(glossary: Glossary, text: str) -> list[Entry]:
+    """Compare each term with the words at each place of a text."""
+    words, at, found = words_of(text), 0, list[Entry]()
+    while at < len(words):
+        here: list[tuple[int, int, bool, Entry]] = []
+        for entry in glossary.entries:
+            own, source = words_of(entry.source.text), entry.source
+            there = words[at : at + len(own)]
+            is_exact = entry.match_case or (source.text.isupper() and len(source.text) > 1)
+            if not is_exact:
+                own, there = [each.casefold() for each in own], [each.casefold() for each in there]
+            if source.any_ending and len(there) == len(own):
+                there[-1] = there[-1][: len(own[-1])]
+            if there == own:
+                here.append((len(own), len(source.text), is_exact, entry))
+        longest = max(here, key=lambda each: each[:3], default=None)
+        found += [] if longest is None or longest[3] in found else [longest[3]]
+        at += 1 if longest is None else longest[0]
+    return found
+
+
+TERMS = st.lists(st.sampled_from(["a", "A", "ab", "AB", "abc", "b", "B"]), min_size=1, max_size=3).map(
+    " ".join
+)
+
+
+@given(
+    st.lists(
+        st.tuples(TERMS, st.booleans(), st.booleans()), max_size=12, unique_by=lambda each: each[0].lower()
+    ),
+    st.lists(st.sampled_from(["a", "A", "ab", "aB", "AB", "abc", "abcd", "b", "."]), max_size=12),
+)
+def test_an_index_finds_what_a_search_through_all_terms_finds(
+    terms: list[tuple[str, bool, bool]], words: list[str]
+) -> None:
+    entries = [Entry(TermText(text, stem), (TermText("x"),), match_case=case) for text, stem, case in terms]
+    # Terms of equally many words and letters that stand at one place differ in case or ending alone.
+    by_form = {(each.source.text.casefold(), len(each.source.text)): each for each in entries}
+    glossary, text = Glossary(tuple(by_form.values())), " ".join(words)
+    assert glossary.applicable(text) == naively_applicable(glossary, text)
+
+
 @pytest.mark.parametrize(
     ("translation", "form"),
     [

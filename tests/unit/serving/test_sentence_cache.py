@@ -1,3 +1,4 @@
+from heedful.decoding.glossary import Glossary
 from heedful.documents.projection import Output
 from heedful.serving.model_queue import SentenceCache, SentenceKey
 from heedful.text.languages import Pair
@@ -36,6 +37,16 @@ def test_its_size_is_bounded_whatever_is_put_there() -> None:
     assert len(cache) > 20
     cache.put(key("long"), (Output("x", [(0, 0)] * 200),))  # links count, too
     assert cache.get(key("long")) is None
+
+
+def test_a_key_is_as_large_as_the_terms_in_it() -> None:
+    cache = SentenceCache(10_000)
+    few, many = Glossary.of({"a": "b"}).entries, Glossary.of({"a": [str(n) for n in range(100)]}).entries
+    cache.put(key("a")._replace(terms=few), (Output("b"),))
+    cache.put(key("a")._replace(terms=many), (Output("b"),))
+    assert cache.get(key("a")._replace(terms=few)) == (Output("b"),)
+    assert cache.get(key("a")) is None
+    assert len(cache) == 1
 
 
 def test_a_cache_of_nothing_remembers_nothing() -> None:

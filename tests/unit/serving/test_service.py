@@ -1,6 +1,7 @@
 """From a request to its answers, over models that translate by a rule."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from small_services import RuleTranslator, rule_model, rule_service
 
 from heedful.decoding.confidence import Confidence
-from heedful.decoding.glossary import Glossary
+from heedful.decoding.glossary import Entry, Glossary
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.documents.markup import TagRules, html_rules
@@ -359,3 +360,37 @@ def test_markup_is_kept_where_a_sentence_is_translated_in_parts() -> None:
     service = rule_service(str.upper, sentence_tokens=10)
     (answer,) = ask(service, "a dog sees <b>a cat</b> and a bird", rules=html_rules())
     assert answer.text == "A DOG SEES <b>A CAT</b> AND A BIRD"
+
+
+def test_glossaries_with_the_same_terms_of_a_sentence_share_its_translation() -> None:
+    translator = RuleTranslator(str.upper)
+    service = TranslationService([rule_model("m", translator)], Limits(), Metrics())
+    for number in range(5):
+        ask(service, "A dog.", **asked_with({"dog": "Hund", f"other{number}": "x"}))
+        ask(service, "A cat.", **asked_with({f"other{number}": "x"}))
+    ask(service, "A cat.")
+    ask(service, "A dog.")
+    assert [sorted(batch) for batch in translator.batches] == [["A dog."], ["A cat."], ["A dog."]]
+
+
+def test_a_glossary_is_searched_beside_the_event_loop() -> None:
+    searching, answered = threading.Event(), threading.Event()
+
+    class SlowGlossary(Glossary):
+        def applicable(self, text: str) -> list[Entry]:
+            searching.set()
+            assert answered.wait(60)  # which nothing would set if this held the loop
+            return super().applicable(text)
+
+    async def ask_two() -> list[str]:
+        service = rule_service(str.upper)
+        slow = TranslationRequest(
+            texts=("A dog.",), source="en", target="de", glossary=lambda _: SlowGlossary.of({"dog": "Hund"})
+        )
+        first = asyncio.ensure_future(service.translate(slow))
+        await asyncio.to_thread(searching.wait, 60)
+        second = await service.translate(TranslationRequest(texts=("A cat.",), source="en", target="de"))
+        answered.set()
+        return texts([*second, *await first])
+
+    assert asyncio.run(ask_two()) == ["A CAT.", "A DOG."]
