@@ -11,13 +11,15 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -49,11 +51,11 @@ from heedful.text.languages import Pair
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"
 _STATE, _RESULT, _SOURCE, _TAKEN = "state.json", "result", "source", ".taken"
-_YOUNG = 60.0  # seconds in which a new directory may have no lock yet
 _UNPACKED = 8  # times the size of a file: so much text and markup may be in it
 _DETECTED = 2_000  # characters whose language is that of a document
 _SECONDS = 1.0  # between two states of a document that is being translated
 _SWEEP_SECONDS = 30.0
+_CLOSING_SECONDS = 10.0
 _BUSY_SECONDS = 10  # after which a refused client may come back
 _INTERNAL = "Internal error; its reason is in the server's log"
 _NOT_FOUND = "Document not found"
@@ -125,18 +127,15 @@ def documents_directory() -> Iterator[Path]:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a directory whose server is dead.
+    """Remove a directory of a server that is dead: one with its lock, which nobody holds.
 
     Raises:
         Timeout: the server lives.
     """
-    status = path.lstat()
-    is_own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-    is_new = not (path / _LOCK).exists() and time.time() - status.st_mtime < _YOUNG
-    if path.is_symlink() or not path.is_dir() or not is_own or is_new:
-        return
-    with filelock.FileLock(path / _LOCK, timeout=0):
-        shutil.rmtree(path, ignore_errors=True)
+    is_own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
+    if is_own and not path.is_symlink() and (path / _LOCK).is_file():
+        with filelock.FileLock(path / _LOCK, timeout=0):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class DocumentStore:
@@ -146,13 +145,11 @@ class DocumentStore:
         """Take the directory."""
         self._path = path
 
-    def __len__(self) -> int:
-        return sum(each.is_dir() for each in self._path.iterdir())
-
-    def num_of(self, sender: str) -> int:
-        """Return the number of documents of a key or address."""
-        states = (self._read(each) for each in self._path.iterdir() if each.is_dir())
-        return sum(each is not None and each.sender == sender for each in states)
+    def states(self) -> list[DocumentState]:
+        """Return the states of all documents that are not being downloaded, the oldest first."""
+        folders = (each for each in self._path.iterdir() if each.is_dir() and each.suffix != _TAKEN)
+        states = (self._read(each) for each in folders)
+        return sorted((each for each in states if each is not None), key=lambda each: each.changed)
 
     def add(self, state: DocumentState, file: BinaryIO) -> None:
         """Store a document."""
@@ -161,6 +158,11 @@ class DocumentStore:
         with self.source(state).open("wb") as copy:
             shutil.copyfileobj(file, copy)
         self.write(state)
+
+    def remove_files(self, state: DocumentState) -> None:
+        """Remove the file of the client, and a translation that is not whole."""
+        self.source(state).unlink(missing_ok=True)
+        self.result(state).with_suffix(".new").unlink(missing_ok=True)
 
     def write(self, state: DocumentState) -> None:
         """Replace the state of a document; one that was removed stays so."""
@@ -201,10 +203,10 @@ class DocumentStore:
         return state
 
     def claim(self, state: DocumentState) -> Path:
-        """Return the folder of a document, which nobody else can ask for any more.
+        """Return the folder of a document that nobody can ask for any more, unless it is given back.
 
         Raises:
-            NoSuchDocumentError: somebody else has taken it.
+            NoSuchDocumentError: it is being downloaded already.
         """
         taken = self._path / f"{state.id}{_TAKEN}"
         try:
@@ -212,9 +214,21 @@ class DocumentStore:
         except OSError:
             raise NoSuchDocumentError(_NOT_FOUND) from None
 
+    def give_back(self, state: DocumentState) -> None:
+        """Let its client ask for a document again that was claimed."""
+        with suppress(OSError):  # it was removed, because it was too old
+            (self._path / f"{state.id}{_TAKEN}").rename(self._path / state.id)
+
     def remove(self, state: DocumentState) -> None:
         """Remove a document with all its files."""
-        shutil.rmtree(self._path / state.id, ignore_errors=True)
+        for each in (state.id, f"{state.id}{_TAKEN}"):
+            shutil.rmtree(self._path / each, ignore_errors=True)
+
+    def forget_failed(self, most: int) -> None:
+        """Remove the oldest documents that could not be translated, if there are more than `most`."""
+        failed = [each for each in self.states() if each.status == "error"]
+        for each in failed[: max(0, len(failed) - most)]:
+            self.remove(each)
 
     def sweep(self, seconds: float) -> None:
         """Remove all finished or abandoned documents that are older than this many seconds."""
@@ -300,16 +314,20 @@ class DocumentJobs:
         tasks = [*self._tasks.values(), *([self._sweeper] if self._sweeper else [])]
         for each in tasks:
             each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:  # a thread that reads a document may not hear of it, and ends with the process
+            await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
+
+    async def _kept(self) -> list[DocumentState]:
+        return [each for each in await asyncio.to_thread(self.store.states) if each.status != "error"]
 
     @property
     def _share(self) -> int:
         """The number of documents that one client may have: half of all, rounded up."""
         return -(-self._limits.documents // 2)
 
-    @contextmanager
-    def admitted(self, address: str) -> Iterator[None]:
-        """Reserve a slot for an upload.
+    @asynccontextmanager
+    async def admitted(self, address: str) -> AsyncIterator[None]:
+        """Reserve a slot for an upload; documents that could not be translated count no more.
 
         Args:
             address: of the sender; the key is in the body, so it is not known yet.
@@ -317,7 +335,7 @@ class DocumentJobs:
         Raises:
             TooManyRequestsError: the server is full, or this address sends too many at the same time.
         """
-        if len(self.store) + self._uploads.total() >= self._limits.documents:
+        if len(await self._kept()) + self._uploads.total() >= self._limits.documents:
             message = (
                 "the server has too many documents (--max-documents); download yours, or try again later"
             )
@@ -369,7 +387,7 @@ class DocumentJobs:
         )
         try:
             async with self._admission:
-                number = await asyncio.to_thread(self.store.num_of, request.sender)
+                number = sum(each.sender == request.sender for each in await self._kept())
                 self._check_share(
                     number,
                     what="you have {} documents on the server",
@@ -405,9 +423,11 @@ class DocumentJobs:
             _log.error("a document could not be translated: %s\n%s", type(error).__name__, where)
             done = replace(run.state, status="error", error=_INTERNAL)
         done = replace(done, seconds_remaining=None)
-        self.store.source(state).unlink(missing_ok=True)
+        self.store.remove_files(state)
         try:
             self.store.write(done)
+            if done.status == "error":
+                await asyncio.to_thread(self.store.forget_failed, self._limits.documents)
         except OSError as error:  # its client would ask for ever
             self.store.remove(state)
             done = replace(done, status="error", error=str(not_stored(error)))
@@ -420,6 +440,23 @@ class DocumentJobs:
                 await asyncio.to_thread(self.store.sweep, self._limits.document_seconds)
             except OSError as error:
                 _log.error("old documents cannot be removed: %s", error.strerror)
+
+
+def _in_daemon_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
+    """Run a function in a thread that a process does not wait for when it ends."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=run, name="heedful document", daemon=True).start()
+    return asyncio.wrap_future(future)
 
 
 _STOPPED = "the server stopped; send the document again"
@@ -446,7 +483,7 @@ class _Run:
         """
         loop = asyncio.get_running_loop()
         self._write_state()
-        work = asyncio.ensure_future(asyncio.to_thread(self._translate, request, loop))
+        work = _in_daemon_thread(partial(self._translate, request, loop))
         try:
             while not (await asyncio.wait((work,), timeout=_SECONDS))[0]:
                 self._write_state()
@@ -457,6 +494,7 @@ class _Run:
             if self._asked is not None:
                 self._asked.cancel()
             await asyncio.wait((work,))
+            work.exception()  # which the state says, or which follows from the cancellation
 
     def _write_state(self) -> None:
         """Write how far the document is."""
@@ -473,6 +511,7 @@ class _Run:
 
     def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
         limits, service, state = self._limits, self._service, self.state
+        self._started = time.monotonic()
         is_markdown = format_of(self._store.source(state).name) == MARKDOWN
         if is_markdown and self._store.source(state).stat().st_size > 2 * limits.document_characters:
             most = 2 * limits.document_characters  # it is parsed as a whole, and a line may take kilobytes
@@ -510,6 +549,8 @@ class _Run:
         """
         if self._is_stopped:
             raise UnavailableError(_STOPPED)
+        if time.monotonic() - self._started > (seconds := self._limits.seconds):
+            raise TextTooLongError(f"the document was not read within {seconds:g} seconds; split it")
         self._characters_read += characters
         self._marks_read += marks
         most = self._limits.document_characters

@@ -1,17 +1,17 @@
 """Documents in both dialects: LibreTranslate's /translate_file, and DeepL's /v2/document."""
 
 import asyncio
+import os
 import secrets
-import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from fastapi.responses import FileResponse
+from fastapi.responses import Response, StreamingResponse
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.background import BackgroundTask
@@ -22,7 +22,14 @@ from heedful.documents.formats import SUPPORTED, format_of
 from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError
 from heedful.serving import deepl, libretranslate
-from heedful.serving.document_jobs import COLUMNS_FIELD, DocumentJobs, DocumentRequest, DocumentState, Status
+from heedful.serving.document_jobs import (
+    COLUMNS_FIELD,
+    DocumentJobs,
+    DocumentRequest,
+    DocumentState,
+    DocumentStore,
+    Status,
+)
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
@@ -38,12 +45,15 @@ from heedful.serving.gateway import (
     validated,
 )
 from heedful.serving.refusals import InvalidError, NoSuchDocumentError, UnauthorizedError, UnavailableError
-from heedful.serving.server import WITHOUT_BODY
+from heedful.serving.server import DELIVERED, WITHOUT_BODY
 
 _LONGEST_NAME = 150  # characters of a file's name
 _NOT_READY = "Document not ready: its translation is not done yet"
 _NOT_HERE = "Documents are not translated by this server"
+_NOT_FOUND = "Document not found"
+_CHUNK = 2**16
 _POLL_SECONDS = 2
+_REMOVALS: set[asyncio.Future[None]] = set()
 _REPEATED = ("columns",)
 _BINARY: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
@@ -209,21 +219,23 @@ def _add_translate_file(routes: APIRouter, gateway: Gateway) -> None:
     async def translate_file(request: Request) -> TranslatedFile:
         """Translate a document, and return where it can be downloaded."""
         jobs = _jobs(gateway)
-        with jobs.admitted(sender_of(request)):
-            async with read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file):
-                client = await gateway.authorize(request, str(fields.get("api_key", "")))
-                parameters = validated(_FileFields, fields)
-                source = "" if parameters.source == AUTO else parameters.source
-                document = await _document(
-                    gateway,
-                    request,
-                    client,
-                    file,
-                    name=_name(file),
-                    languages=(source, parameters.target),
-                    columns=parameters.columns,
-                )
-                _, last_state = await jobs.submit(document)
+        async with (
+            jobs.admitted(sender_of(request)),
+            read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file),
+        ):
+            client = await gateway.authorize(request, str(fields.get("api_key", "")))
+            parameters = validated(_FileFields, fields)
+            source = "" if parameters.source == AUTO else parameters.source
+            document = await _document(
+                gateway,
+                request,
+                client,
+                file,
+                name=_name(file),
+                languages=(source, parameters.target),
+                columns=parameters.columns,
+            )
+            _, last_state = await jobs.submit(document)
         state = await unless_gone(request, last_state)
         if state.status == "error":
             jobs.store.remove(state)
@@ -238,18 +250,38 @@ def _add_download_file(routes: APIRouter, gateway: Gateway) -> None:
     }
 
     @routes.get("/download_file/{name}", responses=_BINARY | not_found)
-    async def download_file(name: str) -> FileResponse:
+    async def download_file(name: str) -> Response:
         """Return a translated document, until it is removed."""
         document_id, _, own_name = name.partition(".")
         jobs = _jobs(gateway)
         state = jobs.store.get(document_id, owner=None, key="")
         if state.status != "done":
-            raise NoSuchDocumentError("Document not found")
+            raise NoSuchDocumentError(_NOT_FOUND)
         return _file(jobs.store.result(state), own_name)
 
 
-def _file(path: Path, name: str, *, then: BackgroundTask | None = None) -> FileResponse:
-    return FileResponse(path, media_type="application/octet-stream", filename=name, background=then)
+def _file(path: Path, name: str, *, then: BackgroundTask | None = None) -> Response:
+    """Return a file as a download; it is opened first, for it may be removed while it is sent.
+
+    Raises:
+        NoSuchDocumentError: it was removed.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise NoSuchDocumentError(_NOT_FOUND) from None
+    headers = {
+        "Content-Length": str(os.fstat(file.fileno()).st_size),
+        "Content-Disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}",
+    }
+    return StreamingResponse(
+        _chunks(file), media_type="application/octet-stream", headers=headers, background=then
+    )
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        yield from iter(partial(file.read, _CHUNK), b"")
 
 
 def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
@@ -265,29 +297,31 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
     async def upload(request: Request) -> DocumentHandle:
         """Send a document, which is translated when it is its turn."""
         jobs = _jobs(gateway)
-        with jobs.admitted(sender_of(request)):
-            async with read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file):
-                client = await gateway.authorize(request, str(fields.get("auth_key", "")))
-                parameters = validated(_DocumentFields, fields)
-                parameters.check_supported()
-                name = _name(file, other=parameters.filename)
-                if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
-                    raise InvalidError("'output_format' must be that of the document.")
-                document = await _document(
-                    gateway,
-                    request,
-                    client,
-                    file,
-                    name=name,
-                    languages=(parameters.source_lang, parameters.target_lang),
-                    columns=parameters.columns,
-                )
-                glossary = deepl.glossary_of(parameters, gateway, client)
-                if glossary is not None and document.source not in (None, document.target):
-                    route = catalogue.required_route(document.source, document.target)
-                    await asyncio.to_thread(gateway.service.terms, route, glossary)
-                key = secrets.token_hex(32).upper()
-                state, _ = await jobs.submit(replace(document, glossary=glossary, key=key))
+        async with (
+            jobs.admitted(sender_of(request)),
+            read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file),
+        ):
+            client = await gateway.authorize(request, str(fields.get("auth_key", "")))
+            parameters = validated(_DocumentFields, fields)
+            parameters.check_supported()
+            name = _name(file, other=parameters.filename)
+            if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
+                raise InvalidError("'output_format' must be that of the document.")
+            document = await _document(
+                gateway,
+                request,
+                client,
+                file,
+                name=name,
+                languages=(parameters.source_lang, parameters.target_lang),
+                columns=parameters.columns,
+            )
+            glossary = deepl.glossary_of(parameters, gateway, client)
+            if glossary is not None and document.source not in (None, document.target):
+                route = catalogue.required_route(document.source, document.target)
+                await asyncio.to_thread(gateway.service.terms, route, glossary)
+            key = secrets.token_hex(32).upper()
+            state, _ = await jobs.submit(replace(document, glossary=glossary, key=key))
         return DocumentHandle(document_id=state.id, document_key=key)
 
 
@@ -317,18 +351,31 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
 
     @routes.post("/v2/document/{document_id}/result", openapi_extra=described_body(schema), responses=_BINARY)
     @routes.get("/v2/document/{document_id}/result", openapi_extra=described_query(schema), responses=_BINARY)
-    async def result(request: Request, document_id: str) -> FileResponse:
-        """Return a translated document, once; then it is removed."""
+    async def result(request: Request, document_id: str) -> Response:
+        """Return a translated document; it is removed when the client has all of it."""
         state = await state_of(request, document_id)
+        store = _jobs(gateway).store
         if state.status == "error":
+            store.remove(state)
             raise NoSuchDocumentError(f"Document not translated: {state.error}")
         if state.status != "done":
             raise UnavailableError(_NOT_READY, retry_after=_POLL_SECONDS)
-        store = _jobs(gateway).store
         if request.scope.get(WITHOUT_BODY):  # HEAD changes nothing (RFC 9110, 9.2.1)
             return _file(store.result(state), state.name)
-        # A document that can be had once is given whole, whatever part is asked for.
-        request.scope["headers"] = [each for each in request.scope["headers"] if each[0] != b"range"]
-        folder = store.claim(state)
-        removal = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
-        return _file(folder / store.result(state).name, state.name, then=removal)
+        path = store.claim(state) / store.result(state).name
+        return _file(path, state.name, then=BackgroundTask(_removed_soon, request, store, state))
+
+
+def _removed_soon(request: Request, store: DocumentStore, state: DocumentState) -> None:
+    """Remove a document, unless the client turns out not to have got all of it."""
+    delivered: Callable[[], Awaitable[bool]] | None = getattr(request.state, DELIVERED, None)
+
+    async def remove() -> None:
+        if delivered is None or await delivered():
+            await asyncio.to_thread(store.remove, state)
+        else:
+            store.give_back(state)
+
+    removal = asyncio.ensure_future(remove())
+    _REMOVALS.add(removal)  # asyncio itself forgets tasks
+    removal.add_done_callback(_REMOVALS.discard)

@@ -34,9 +34,11 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from heedful.errors import InputError
 
 CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last
+DELIVERED = "delivered"  # in the state of a request: says whether its client got the answer
 WITHOUT_BODY = "heedful.without_body"  # in the scope of a HEAD request
 _VERSION = b"HTTP/1.1 "  # with which every answer begins, to clients of HTTP/1.0 too
 _GONE_SECONDS = 0.2  # between two looks at whether a client that sends no more is still there
+_BREAKING_SECONDS = 2.0  # in which a client that did not read all of an answer closes the connection
 _LINGERING_BYTES = 2**26  # that are read of a request that is refused
 _SECONDS_BETWEEN_LINES = 60.0  # about connections that cannot be accepted
 _REFUSED = {
@@ -69,7 +71,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         *,
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, {**app_state, DELIVERED: self.delivered}, _loop)
         self.conn: _Connection = _Connection(self.config.h11_max_incomplete_event_size)
         self._awaited: Literal["head", "body"] | None = None
         self._clocks: dict[str, asyncio.TimerHandle] = {}
@@ -79,6 +81,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._sent_version = False  # before the rest of the answer
         self._ending = False  # the server is
         self._waiting_since = 0.0  # for the client
+        self._is_broken: bool | None = None  # None: the connection is there
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock, and see that there are not too many connections."""
@@ -96,7 +99,21 @@ class HeaderTimeoutProtocol(H11Protocol):
         """Stop the clocks."""
         for name in list(self._clocks):
             self._stop(name)
+        self._is_broken = exc is not None
         super().connection_lost(exc)
+
+    async def delivered(self) -> bool:
+        """Return whether the client got all of the answer: it has what was sent, and does not break off."""
+        now = self.loop.time()
+        sure, given_up = now + _BREAKING_SECONDS, now + self.write_seconds
+        while self.loop.time() < given_up:
+            if self._is_broken is not None:
+                return not self._is_broken
+            num_unsent = self._socket.get_write_buffer_size() + _unsent_by_system(self._socket)
+            if not num_unsent and self.loop.time() >= sure:
+                return True
+            await asyncio.sleep(_GONE_SECONDS)
+        return False
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client; after a refusal, drop them."""
@@ -267,6 +284,16 @@ class HeaderTimeoutProtocol(H11Protocol):
     def _stop(self, name: str) -> None:
         if (clock := self._clocks.pop(name, None)) is not None:
             clock.cancel()
+
+
+def _unsent_by_system(transport: asyncio.Transport) -> int:
+    """Return how many bytes the system has of those that the client has not confirmed; 0: it does not say."""
+    with suppress(ImportError, OSError, ValueError):
+        from fcntl import ioctl
+        from termios import TIOCOUTQ
+
+        return int.from_bytes(ioctl(transport.get_extra_info("socket"), TIOCOUTQ, bytes(4)), sys.byteorder)
+    return 0
 
 
 class _LingeringTransport:

@@ -20,7 +20,13 @@ from small_services import RuleTranslator, rule_model
 
 from heedful.documents.document_file import DocumentFile
 from heedful.serving import document_jobs
-from heedful.serving.document_jobs import DocumentJobs, DocumentRequest, DocumentState, documents_directory
+from heedful.serving.document_jobs import (
+    DocumentJobs,
+    DocumentRequest,
+    DocumentState,
+    DocumentStore,
+    documents_directory,
+)
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import NoSuchDocumentError, TooManyRequestsError
@@ -80,6 +86,10 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+def num_folders(store: DocumentStore) -> int:
+    return sum(each.is_dir() for each in store._path.iterdir())
 
 
 def lines(number: int) -> str:
@@ -291,26 +301,26 @@ def test_there_are_not_more_documents_than_allowed_and_old_ones_go(tmp_path: Pat
     async def work() -> None:
         world.translator.gate.clear()
 
-        def refused(reason: str, address: str) -> None:
-            with pytest.raises(TooManyRequestsError, match=reason) as raised, world.jobs.admitted(address):
-                pass
+        async def refused(reason: str, address: str) -> None:
+            with pytest.raises(TooManyRequestsError, match=reason) as raised:
+                await world.jobs.admitted(address).__aenter__()
             assert raised.value.retry_after
 
         first, first_task = await world.jobs.submit(world.request(lines(3)))
-        with world.jobs.admitted("address 1"):
-            refused("the server has too many", "address 2")
+        async with world.jobs.admitted("address 1"):
+            await refused("the server has too many", "address 2")
         second, second_task = await world.jobs.submit(world.request(lines(3), sender="ben"))
-        refused("the server has too many", "address 1")
+        await refused("the server has too many", "address 1")
         world.jobs.store.sweep(0.0)
-        assert len(world.jobs.store) == 2  # nothing is removed that is translated, or waits
+        assert num_folders(world.jobs.store) == 2  # nothing is removed that is translated, or waits
         world.translator.gate.set()
         await asyncio.gather(first_task, second_task)
         world.jobs.store.sweep(3600.0)
-        assert len(world.jobs.store) == 2
+        assert num_folders(world.jobs.store) == 2
         world.jobs.store.claim(first)
         time.sleep(0.01)
         world.jobs.store.sweep(0.001)
-        assert len(world.jobs.store) == 0
+        assert num_folders(world.jobs.store) == 0
         with pytest.raises(NoSuchDocumentError):
             world.state(second)
 
@@ -325,7 +335,7 @@ def test_a_client_may_have_half_of_the_documents(most: int, share: int, tmp_path
         asked = [world.jobs.submit(world.request(lines(1))) for _ in range(most + 1)]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         refused = [each for each in outcomes if isinstance(each, BaseException)]
-        assert len(world.jobs.store) == len(outcomes) - len(refused) == share
+        assert num_folders(world.jobs.store) == len(outcomes) - len(refused) == share
         for each in refused:
             assert isinstance(each, TooManyRequestsError)
             assert f"you have {share} documents on the server" in each.message
@@ -342,13 +352,14 @@ def test_an_address_sends_half_of_the_documents_at_once(tmp_path: Path) -> None:
     admitted = world.jobs.admitted
 
     async def work() -> None:
-        with admitted("one"), admitted("one"), admitted("other"):
+        async with admitted("one"), admitted("one"), admitted("other"):
             reason = r"you are sending 2 documents at the same time, .*half of --max-documents\); try"
-            with pytest.raises(TooManyRequestsError, match=reason), admitted("one"):
-                pass
-            with admitted("other"), pytest.raises(TooManyRequestsError, match="the server"), admitted("3"):
-                pass
-        with admitted("one"):
+            with pytest.raises(TooManyRequestsError, match=reason):
+                await admitted("one").__aenter__()
+            async with admitted("other"):
+                with pytest.raises(TooManyRequestsError, match="the server"):
+                    await admitted("3").__aenter__()
+        async with admitted("one"):
             pass
 
     world.run(work)
@@ -362,7 +373,7 @@ def test_a_document_of_a_process_that_died_is_an_error_and_goes(world: World) ->
     async def work() -> None:
         for process in (other, (os.getpid(), 1.0)):
             state = DocumentState(
-                id=f"{len(store)}",
+                id=f"{num_folders(store)}",
                 fingerprint="",
                 owner="ann",
                 sender="key ann",
@@ -375,7 +386,7 @@ def test_a_document_of_a_process_that_died_is_an_error_and_goes(world: World) ->
             )
         time.sleep(0.01)
         store.sweep(0.001)
-        assert len(store) == 0
+        assert num_folders(store) == 0
 
     world.run(work)
 
@@ -391,14 +402,91 @@ def test_directories_of_servers_that_live_and_of_others_stay(
     (left / "AB").mkdir(parents=True)
     (left / "lock").touch()
     (tmp_path / "heedful-documents-link").symlink_to(tmp_path / "outside")
-    old = tmp_path / "heedful-documents-old"
-    old.mkdir()
-    os.utime(old, (0, 0))
+    own = tmp_path / "heedful-documents-archive" / "contract.txt"
+    own.parent.mkdir()
+    own.touch()
+    os.utime(own.parent, (0, 0))
     with documents_directory() as first, documents_directory() as second:
         assert first != second
         assert (first.exists(), second.exists()) == (True, True)
-        assert (left.exists(), old.exists()) == (False, False)
+        assert (left.exists(), own.exists()) == (False, True)
         assert all(each.exists() for each in others)
         if os.name == "posix":
             assert first.stat().st_mode & 0o77 == 0
     assert (first.exists(), second.exists()) == (False, False)
+
+
+def test_documents_that_failed_hold_no_place_and_are_not_kept_without_end(tmp_path: Path) -> None:
+    world = World(tmp_path, documents=4)
+
+    async def work() -> None:
+        for _ in range(7):
+            _, task = await world.jobs.submit(world.request(b"\xff"))
+            assert (await task).status == "error"
+        assert num_folders(world.jobs.store) == 4
+        _, task = await world.jobs.submit(world.request(lines(1)))
+        assert (await task).status == "done"
+
+    world.run(work)
+
+
+def test_a_document_whose_download_broke_off_can_be_asked_for_again(world: World) -> None:
+    async def work() -> None:
+        state, task = await world.jobs.submit(world.request(lines(3)))
+        await task
+        world.jobs.store.claim(state)
+        world.jobs.store.give_back(state)
+        assert world.state(state).status == "done"
+        assert world.jobs.store.result(state).read_text() == lines(3).upper()
+
+    world.run(work)
+
+
+def test_what_was_written_before_a_disk_was_full_is_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: DocumentFile, __: list[str], stream: io.BytesIO) -> None:
+        stream.write(b"a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(DocumentFile, "write", full)
+
+    async def work() -> None:
+        state, task = await world.jobs.submit(world.request(lines(3)))
+        assert (await task).status == "error"
+        assert [each.name for each in world.jobs.store.result(state).parent.iterdir()] == ["state.json"]
+
+    world.run(work)
+
+
+def test_a_service_closes_though_a_thread_still_reads_a_document(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, may_end = threading.Event(), threading.Event()
+
+    def endless(*_: object, **__: object) -> None:
+        reading.set()
+        may_end.wait(60)
+        raise AssertionError
+
+    monkeypatch.setattr(document_jobs, "read_document", endless)
+    monkeypatch.setattr(document_jobs, "_CLOSING_SECONDS", 0.01)
+
+    async def work() -> None:
+        await world.jobs.submit(world.request(lines(3)))
+        await asyncio.to_thread(reading.wait, 60)
+        await world.jobs.close()
+        assert not may_end.is_set()
+        may_end.set()
+
+    world.run(work)
+
+
+def test_reading_has_a_time(tmp_path: Path) -> None:
+    world = World(tmp_path, seconds=1e-9)
+
+    async def work() -> None:
+        _, task = await world.jobs.submit(world.request(lines(3)))
+        assert "not read within" in (await task).error
+
+    world.run(work)
