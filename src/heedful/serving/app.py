@@ -4,7 +4,7 @@ import asyncio
 import logging
 import mimetypes
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from html import escape
 from importlib import import_module
@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful import serving
 from heedful.analysis import AttentionKind
-from heedful.serving import libretranslate
+from heedful.serving import libretranslate, microsoft
 from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.gateway import (
     AUTO,
@@ -33,10 +33,8 @@ from heedful.serving.gateway import (
     Gateway,
     NonEmptyText,
     described_body,
-    read_object,
     schema_of,
     unless_gone,
-    validated,
 )
 from heedful.serving.libretranslate import REFUSALS, LibreError
 from heedful.serving.metrics import Metrics
@@ -120,7 +118,7 @@ class MetricsMiddleware:
 
 
 def add_error_answers(app: FastAPI) -> None:
-    """Tell every mistake in the form of its dialect: {"error"}, or {"message"} for DeepL's."""
+    """Answer refused and failed requests in the form of their dialect."""
 
     @app.exception_handler(RefusedError)
     async def refused(request: Request, error: RefusedError) -> Response:
@@ -160,8 +158,10 @@ def _is_deepl(request: Request) -> bool:
 
 
 def _error(request: Request, status: int, message: str, headers: dict[str, str]) -> Response:
-    key = "message" if _is_deepl(request) else "error"
-    return JSONResponse({key: message}, status_code=status, headers=headers)
+    content: dict[str, Any] = {"message" if _is_deepl(request) else "error": message}
+    if not _is_deepl(request) and microsoft.is_asked(request):
+        content = microsoft.error(status, message, request)
+    return JSONResponse(content, status_code=status, headers=headers)
 
 
 def page_router() -> APIRouter:
@@ -251,9 +251,7 @@ def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     @routes.post("/explain", openapi_extra=described_body(schema))
     async def explain(request: Request) -> Response:
         """Translate a text, and return its tokens, their probabilities, the n-best list and the attention."""
-        fields = await read_object(request, limits)
-        client = await gateway.authorize(request, str(fields.get("api_key", "")))
-        parameters = validated(_ExplainFields, fields)
+        client, parameters = await gateway.parameters(request, _ExplainFields)
         answer = await unless_gone(
             request,
             explainer.explain(
@@ -272,13 +270,8 @@ def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     return routes
 
 
-def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
-    """Return the ASGI application; when it shuts down, what is waiting is translated first.
-
-    Args:
-        gateway: what answers.
-        origins: of pages that may ask from a browser; "*": all.
-    """
+def application(gateway: Gateway) -> FastAPI:
+    """Return the ASGI application; when it shuts down, what is waiting is translated first."""
     explainer = Explainer(gateway.service)
 
     @asynccontextmanager
@@ -306,9 +299,12 @@ def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
             app.include_router(module.router(gateway))
     app.include_router(explanations_router(gateway, explainer))
     app.include_router(page_router())
-    if origins:
+    if gateway.origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+            CORSMiddleware,
+            allow_origins=list(gateway.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
         )
     app.add_middleware(MetricsMiddleware, metrics=gateway.service.metrics)
     return app

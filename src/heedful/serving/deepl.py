@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -10,14 +11,14 @@ from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.glossary import Glossary, merged
 from heedful.documents.markup import TagRules, html_rules, xml_rules
+from heedful.documents.tokens import Kind, tokenize
 from heedful.serving.gateway import (
     Gateway,
     described_body,
     described_query,
-    read_fields,
+    read_object,
     schema_of,
     schema_of_texts,
-    validated,
 )
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import TranslationRequest
@@ -73,8 +74,11 @@ def _listed(value: object) -> object:
 _Names = Annotated[list[str], BeforeValidator(_listed), Field(json_schema_extra={"maxItems": 100})]
 
 
-class SharedFields(BaseModel):
-    """The parameters of texts and documents; what changes nothing, or is refused, is not in the schema."""
+class SharedFields(BaseModel, extra="forbid"):
+    """The parameters of texts and documents; what changes nothing, or is refused, is not in the schema.
+
+    What is not here is refused by its name.
+    """
 
     target_lang: str = Field(min_length=1)
     source_lang: str = ""
@@ -94,8 +98,9 @@ class SharedFields(BaseModel):
         """
         if self.formality in ("more", "less"):
             raise InvalidError("'formality' is not supported for given 'target_lang'.")
-        if self.style_id:
-            raise InvalidError("'style_id' is not supported by this server.")
+        for name in ("style_id", "translation_memory_id", "custom_instructions"):
+            if getattr(self, name, None):
+                raise InvalidError(f"'{name}' is not supported by this server.")
 
 
 class _Fields(SharedFields):
@@ -111,6 +116,12 @@ class _Fields(SharedFields):
         Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"]
     ] = ""
     custom_instructions: SkipJsonSchema[_Names] = []
+    context: SkipJsonSchema[str] = ""
+    preserve_formatting: SkipJsonSchema[str | bool] = False
+    show_billed_characters: SkipJsonSchema[str | bool] = True
+    translation_memory_id: SkipJsonSchema[str] = ""
+    tag_handling_version: SkipJsonSchema[Literal["", "v1", "v2"]] = ""
+    outline_detection: bool = True
     tag_handling: Literal["", "html", "xml"] = ""
     splitting_tags: _Names = []
     non_splitting_tags: _Names = []
@@ -146,14 +157,8 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get("/v2/translate", openapi_extra=described_query(schema), **options)
     async def translate(request: Request) -> DeepLTranslations:
         """Translate texts."""
-        fields = await read_fields(request, limits, repeated=_LISTS)
-        if isinstance(fields, list):
-            raise InvalidError("Bad request. Reason: the body must be an object")
-        client = await gateway.authorize(request, str(fields.get("auth_key", "")))
-        parameters = validated(_Fields, fields)
+        client, parameters = await gateway.parameters(request, _Fields, repeated=_LISTS)
         parameters.check_supported()
-        if parameters.custom_instructions:
-            raise InvalidError("'custom_instructions' is not supported by this server.")
         texts = parameters.text
         if parameters.split_sentences == "nonewlines" and not parameters.tag_handling:
             texts = [_LINE_ENDS.sub(" ", text) for text in texts]
@@ -164,7 +169,7 @@ def router(gateway: Gateway) -> APIRouter:
                 texts=tuple(texts),
                 source=parameters.source_lang or None,
                 target=parameters.target_lang,
-                rules=_rules(parameters),
+                rules=partial(_rules, parameters) if parameters.tag_handling else None,
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
             ),
@@ -203,8 +208,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     )
     async def languages(request: Request) -> list[DeepLLanguage]:
         """Return the languages to translate from (`type=source`, the default) or into (`type=target`)."""
-        fields = await read_fields(request, limits)
-        which = fields.get("type", "source") if isinstance(fields, dict) else ""
+        which = (await read_object(request, limits)).get("type", "source")
         if which not in ("source", "target"):
             raise InvalidError("Value for 'type' not supported.")
         if which == "target":
@@ -267,13 +271,53 @@ def _source_code(code: str) -> str:
     return code.split("-")[0].upper()
 
 
-def _rules(parameters: _Fields) -> TagRules | None:
+def _rules(parameters: _Fields, text: str) -> TagRules:
     if parameters.tag_handling == "html":
         return html_rules(
             splitting=parameters.splitting_tags,
             not_splitting=parameters.non_splitting_tags,
             ignored=parameters.ignore_tags,
         )
-    if parameters.tag_handling == "xml":
-        return xml_rules(splitting=parameters.splitting_tags, ignored=parameters.ignore_tags)
-    return None
+    splitting = set(parameters.splitting_tags)
+    if parameters.outline_detection:
+        splitting |= outline(text) - set(parameters.non_splitting_tags)
+    return xml_rules(splitting=sorted(splitting), ignored=parameters.ignore_tags)
+
+
+def outline(text: str) -> set[str]:
+    """Return the names of XML elements that separate sentences: they have siblings, and no text beside them.
+
+    An element that somewhere has text beside it, such as a bold word, separates none.
+
+    >>> sorted(outline("<row><cell>The <b>house</b></cell><cell>The dog</cell></row>"))
+    ['cell']
+    """
+    separate, inline = set[str](), set[str]()
+    children: list[list[str]] = [[]]  # of the elements that are open, the text itself first
+    names, has_text = [""], [False]
+
+    def close() -> None:
+        siblings = children.pop()
+        if has_text.pop():
+            inline.update(siblings)
+        elif len(siblings) > 1:
+            separate.update(siblings)
+        names.pop()
+
+    for token in tokenize(text, xml=True):
+        if token.kind is Kind.TEXT:
+            has_text[-1] |= any(map(str.isalnum, token.text))
+        elif token.kind is Kind.POINT and token.name:
+            children[-1].append(token.name)
+        elif token.kind is Kind.OPEN:
+            children[-1].append(token.name)
+            names.append(token.name)
+            children.append([])
+            has_text.append(False)
+        elif token.kind is Kind.CLOSE and token.name in names:
+            while names[-1] != token.name:
+                close()
+            close()
+    while names:
+        close()
+    return separate - inline

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from heedful.serving.deepl import REFUSALS
-from heedful.serving.gateway import Gateway, NonEmptyText, described_body, read_fields, validated
+from heedful.serving.gateway import Gateway, NonEmptyText, described_body, read_object, validated
 from heedful.serving.glossaries import (
     Dictionary,
     GlossaryStore,
@@ -34,7 +35,13 @@ _TSV = "text/tab-separated-values"
 _NEEDS_FILE = "glossaries are stored in a file; start the server with --glossaries FILE"
 
 
-class _DictionaryFields(BaseModel):
+class _Strict(BaseModel, extra="forbid"):
+    """Parameters of which none is passed over."""
+
+    auth_key: SkipJsonSchema[str] = ""
+
+
+class _DictionaryFields(_Strict):
     source_lang: NonEmptyText
     target_lang: NonEmptyText
     entries: NonEmptyText
@@ -45,12 +52,12 @@ class _GlossaryFields(_DictionaryFields):
     name: NonEmptyText
 
 
-class _MultilingualFields(BaseModel):
+class _MultilingualFields(_Strict):
     name: NonEmptyText
     dictionaries: Annotated[list[_DictionaryFields], Field(min_length=1)]
 
 
-class _ChangeFields(BaseModel):
+class _ChangeFields(_Strict):
     name: str = ""
     dictionaries: list[_DictionaryFields] = []
 
@@ -93,9 +100,9 @@ class _Endpoints:
 
     async def fields(self, request: Request) -> tuple[str, dict[str, Any]]:
         """Return the client and the parameters of a request."""
-        fields = await read_fields(request, self._limits)
-        if isinstance(fields, list):
-            raise InvalidError("Bad request. Reason: the body must be an object")
+        if request.method != "GET":
+            self._gateway.check_origin(request)
+        fields = await read_object(request, self._limits)
         return await self._gateway.authorize(request, str(fields.get("auth_key", ""))), fields
 
     @property

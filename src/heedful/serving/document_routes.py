@@ -37,12 +37,10 @@ from heedful.serving.gateway import (
     Schema,
     described_body,
     described_query,
-    read_object,
     read_upload,
     schema_of,
     sender_of,
     unless_gone,
-    validated,
 )
 from heedful.serving.refusals import InvalidError, NoSuchDocumentError, UnauthorizedError, UnavailableError
 from heedful.serving.server import DELIVERED, WITHOUT_BODY
@@ -143,7 +141,7 @@ def _name(file: UploadFile, *, other: str = "") -> str:
     name = "".join(each for each in PurePath(written).name if each.isprintable())
     stem, suffix = PurePath(name).stem, PurePath(name).suffix
     if format_of(name) is None:
-        raise InvalidError(f"Invalid request: the file cannot be read as a document; {SUPPORTED}")
+        raise InvalidError(f"Invalid file: this file extension is not that of a document; {SUPPORTED}")
     return stem[: _LONGEST_NAME - len(suffix)] + suffix
 
 
@@ -219,12 +217,12 @@ def _add_translate_file(routes: APIRouter, gateway: Gateway) -> None:
     async def translate_file(request: Request) -> TranslatedFile:
         """Translate a document, and return where it can be downloaded."""
         jobs = _jobs(gateway)
+        gateway.check_origin(request)
         async with (
             jobs.admitted(sender_of(request)),
             read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file),
         ):
-            client = await gateway.authorize(request, str(fields.get("api_key", "")))
-            parameters = validated(_FileFields, fields)
+            client, parameters = await gateway.checked(request, fields, _FileFields)
             source = "" if parameters.source == AUTO else parameters.source
             document = await _document(
                 gateway,
@@ -297,12 +295,12 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
     async def upload(request: Request) -> DocumentHandle:
         """Send a document, which is translated when it is its turn."""
         jobs = _jobs(gateway)
+        gateway.check_origin(request)
         async with (
             jobs.admitted(sender_of(request)),
             read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file),
         ):
-            client = await gateway.authorize(request, str(fields.get("auth_key", "")))
-            parameters = validated(_DocumentFields, fields)
+            client, parameters = await gateway.checked(request, fields, _DocumentFields)
             parameters.check_supported()
             name = _name(file, other=parameters.filename)
             if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
@@ -329,9 +327,7 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
     schema = schema_of(_HandleFields)
 
     async def state_of(request: Request, document_id: str) -> DocumentState:
-        fields = await read_object(request, gateway.service.limits)
-        client = await gateway.authorize(request, str(fields.get("auth_key", "")), is_counted=False)
-        parameters = validated(_HandleFields, fields)
+        client, parameters = await gateway.parameters(request, _HandleFields, is_counted=False)
         return _jobs(gateway).store.get(document_id, owner=client, key=parameters.document_key)
 
     options: dict[str, Any] = {"response_model": DocumentStatus, "response_model_exclude_none": True}
@@ -366,7 +362,7 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
         return _file(path, state.name, then=BackgroundTask(_removed_soon, request, store, state))
 
 
-def _removed_soon(request: Request, store: DocumentStore, state: DocumentState) -> None:
+async def _removed_soon(request: Request, store: DocumentStore, state: DocumentState) -> None:
     """Remove a document, unless the client turns out not to have got all of it."""
     delivered: Callable[[], Awaitable[bool]] | None = getattr(request.state, DELIVERED, None)
 

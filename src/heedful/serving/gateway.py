@@ -7,12 +7,12 @@ the OpenAPI description is derived from them.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.types import Message
 
-from heedful.serving.access import ApiKey
+from heedful.serving.access import ANY, ApiKey
 from heedful.serving.limits import Limits
 from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import (
@@ -39,6 +39,8 @@ from heedful.serving.service import Answer, TranslationRequest, TranslationServi
 from heedful.settings.parsing import parse_json
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from heedful.serving.document_jobs import DocumentJobs
     from heedful.serving.glossaries import GlossaryStore
 
@@ -48,6 +50,7 @@ _BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_ITEM = re.compile(r"(?P<list>\w+)\[(?P<number>\d{1,4})\]\.(?P<name>\w+)")
 _EMPTY = ("missing", "string_too_short", "too_short")  # types of pydantic's errors
 _NO_OBJECT = "Invalid JSON format: must be an object"
 _SCHEMES = ("deepl-auth-key", "bearer")
@@ -80,9 +83,14 @@ class Gateway:
         log_text: bool = False,
         glossaries: "GlossaryStore | None" = None,
         documents: "DocumentJobs | None" = None,
+        origins: Sequence[str] = (),
     ) -> None:
-        """Take the service, the records, the glossaries, the documents, and whether texts are logged."""
+        """Take the service and the records, whether texts are logged, glossaries, documents, and origins.
+
+        Pages of these origins may ask from a browser; "*" stands for all.
+        """
         self.service = service
+        self.origins = origins
         self.records = records
         self.glossaries, self.documents = glossaries, documents
         self._log_text = log_text
@@ -116,6 +124,43 @@ class Gateway:
             await self.records.count_request(counted, per_minute)
         facts_of(request)["key"] = name = api_key.name if api_key else ""
         return name
+
+    def check_origin(self, request: Request) -> None:
+        """Check that no page of another site asks: one could store things here, though it reads no answer.
+
+        Raises:
+            UnauthorizedError: the page is of another host, which --cors does not name.
+        """
+        origin = request.headers.get("origin")
+        if origin is None or ANY in self.origins or origin in self.origins:
+            return
+        if urlsplit(origin).hostname != request.url.hostname:
+            raise UnauthorizedError("Pages of this origin may not change anything here (--cors)")
+
+    async def parameters(
+        self, request: Request, model: type[M], *, repeated: Iterable[str] = (), is_counted: bool = True
+    ) -> tuple[str, M]:
+        """Return the name of a client who may ask now (see `authorize`), and the parameters of its request.
+
+        Args:
+            request: has them in its body or its query string, among them perhaps the key.
+            model: of the parameters.
+            repeated: names that may come more than once; their values are then a list.
+            is_counted: whether the request counts for the client's rate.
+
+        Raises:
+            RefusedError: as `read_object`, `authorize` and `validated`.
+        """
+        fields = await read_object(request, self.service.limits, repeated=repeated)
+        return await self.checked(request, fields, model, is_counted=is_counted)
+
+    async def checked(
+        self, request: Request, fields: Fields, model: type[M], *, is_counted: bool = True
+    ) -> tuple[str, M]:
+        """Return what `parameters` returns, from fields that were read."""
+        key = fields.get("api_key") or fields.get("auth_key") or ""
+        client = await self.authorize(request, str(key), is_counted=is_counted)
+        return client, validated(model, fields)
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
         """Return the answers, unless the client goes away before.
@@ -231,13 +276,13 @@ async def read_fields(
     raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
 
 
-async def read_object(request: Request, limits: Limits) -> Fields:
+async def read_object(request: Request, limits: Limits, *, repeated: Iterable[str] = ()) -> Fields:
     """Return the parameters of a request by their names, as `read_fields` does.
 
     Raises:
         InvalidError: the body is a JSON array, or see `read_fields`.
     """
-    fields = await read_fields(request, limits)
+    fields = await read_fields(request, limits, repeated=repeated)
     if isinstance(fields, list):
         raise InvalidError(_NO_OBJECT)
     return fields
@@ -257,9 +302,19 @@ def validated(model: type[M], fields: Fields) -> M:
         # A text or a list of them has an error for each of the two.
         if any(each["type"] in _EMPTY and each["loc"][:1] == first["loc"][:1] for each in (first, *others)):
             raise InvalidError(f"Invalid request: missing {name} parameter") from None
+        if first["type"] == "extra_forbidden":
+            raise InvalidError(f"Invalid request: {_path(first)} is not supported by this server") from None
         if first["type"].startswith("int_"):
             raise InvalidError(f"Invalid request: {name} parameter is not a number") from None
+        if len(first["loc"]) > 2:  # in an object in a list
+            name = _path(first)
         raise InvalidError(f"Invalid request: {name} parameter: {first['msg']}") from None
+
+
+def _path(error: "ErrorDetails") -> str:
+    """Return the parameter of an error, such as dictionaries[0].name."""
+    name, *rest = error["loc"]
+    return str(name) + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in rest)
 
 
 @asynccontextmanager
@@ -380,16 +435,20 @@ async def _form(
 
 
 def _collected(items: Iterable[tuple[str, str]], repeated: frozenset[str]) -> Fields:
+    """Return the fields of a form by their names; `a[0].b` is field `b` of the first element of list `a`."""
     values: Fields = {}
+    lists: dict[str, dict[int, Fields]] = {}
     for name, value in items:
         name = name.removesuffix("[]")
         _check_text(value)
-        if name in repeated and name in values:
+        if (item := _ITEM.fullmatch(name)) is not None:
+            lists.setdefault(item["list"], {}).setdefault(int(item["number"]), {})[item["name"]] = value
+        elif name in repeated and name in values:
             before = values[name]
             values[name] = [*before, value] if isinstance(before, list) else [before, value]
         else:
             values[name] = value
-    return values
+    return values | {name: [of_list[number] for number in sorted(of_list)] for name, of_list in lists.items()}
 
 
 def _check_text(value: str) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,13 +13,14 @@ from pydantic import BaseModel
 
 from heedful.decoding.glossary import Glossary
 from heedful.errors import InputError
-from heedful.runtime.durable import why_not_written, write_atomically
+from heedful.runtime.durable import why_not_written
+from heedful.serving.access import locked, put_private_file
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
 from heedful.settings.parsing import parse_json
 from heedful.text.languages import Pair
 
 T = TypeVar("T")
-_LOCK_SECONDS = 5.0  # that a change waits for another process
+_LINE_END = re.compile(r"\r?\n|\r")  # U+2028 and others are part of a term
 
 
 class Dictionary(BaseModel):
@@ -81,7 +83,6 @@ class GlossaryStore:
         self._terms: dict[tuple[str, str, str], tuple[dict[str, str], Glossary]] = {}  # by id and pair
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
-        self._lock = filelock.FileLock(path.with_name(f"{path.name}.lock"), timeout=_LOCK_SECONDS)
         try:
             self._read()
         except (OSError, ValueError) as error:
@@ -127,14 +128,14 @@ class GlossaryStore:
             UnavailableError: the file cannot be read or written, or another process does not unlock it.
         """
         try:
-            with self._lock:  # other clients may read meanwhile
+            with locked(self._path):  # other clients may read meanwhile
                 with self._changing:
                     self._refresh()
                     before = self._glossaries
                 changed = {name: each.model_copy(deep=True) for name, each in before.items()}
                 result = work(changed)
                 file = _GlossaryFile(format_version=1, glossaries=list(changed.values()))
-                write_atomically(self._path, file.model_dump_json(indent=1) + "\n")
+                put_private_file(self._path, file.model_dump_json(indent=1) + "\n")
                 with self._changing:
                     self._refresh()
                 return result
@@ -197,7 +198,7 @@ def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str])
     Raises:
         InvalidError: naming the first bad line.
     """
-    rows: Sequence[Sequence[str]] = [line.split("\t") for line in text.splitlines()]
+    rows: Sequence[Sequence[str]] = [line.split("\t") for line in _LINE_END.split(text)]
     if form == "csv":
         try:
             rows = list(csv.reader(io.StringIO(text), strict=True))

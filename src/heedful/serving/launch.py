@@ -234,9 +234,14 @@ def _application(
     glossaries = None if options.glossaries is None else GlossaryStore(Path(options.glossaries))
     jobs = None if documents is None else DocumentJobs(service, documents)
     gateway = Gateway(
-        service, records, log_text=options.logging.log_text, glossaries=glossaries, documents=jobs
+        service,
+        records,
+        log_text=options.logging.log_text,
+        glossaries=glossaries,
+        documents=jobs,
+        origins=tuple(options.access.cors or ()),
     )
-    return application(gateway, origins=tuple(options.access.cors or ()))
+    return application(gateway)
 
 
 def _keys(options: ServiceOptions) -> KeyRing | None:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.alignment import split_words
@@ -14,6 +14,7 @@ from heedful.decoding.glossary import Glossary
 from heedful.documents.formats import suffixes
 from heedful.documents.markup import html_rules
 from heedful.errors import InputError
+from heedful.serving import microsoft
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
@@ -21,82 +22,13 @@ from heedful.serving.gateway import (
     described_body,
     described_query,
     read_fields,
-    read_object,
     schema_of,
     schema_of_texts,
-    validated,
 )
+from heedful.serving.microsoft import MicrosoftAnswer, MicrosoftDetected, MicrosoftTranslations
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import Answer, TranslationRequest
 from heedful.text.languages import Pair, closest_code, language_name
-
-
-class Translation(BaseModel):
-    """A text in one of the languages that were asked for."""
-
-    text: str
-    to: str
-
-
-class Detected(BaseModel):
-    """The language of a text, and how sure that is, from 0 to 1."""
-
-    language: str
-    score: float
-
-
-class Translations(BaseModel):
-    """The translations of one text."""
-
-    translations: list[Translation]
-    detected: Annotated[Detected | None, Field(serialization_alias="detectedLanguage")] = None
-
-
-class _Item(BaseModel):
-    text: Annotated[str, Field(validation_alias=AliasChoices("text", "Text"))]
-
-
-async def translate_list(request: Request, gateway: Gateway, items: list[Any]) -> list[Translations]:
-    """Return the translations of a list of `{"text": ...}`.
-
-    The query string says the languages, `from` and `to`. Without both, texts are translated as the only pair
-    says where there is one; else the language of each is identified, and `to` must be there.
-    """
-    client = await gateway.authorize(request, request.query_params.get("subscription-key", ""))
-    if not items:
-        raise InvalidError("Invalid request: the list of texts is empty")
-    texts = [_text(item) for item in items]
-    source = request.query_params.get("from") or request.query_params.get("source")
-    targets = [each for value in request.query_params.getlist("to") for each in value.split(",") if each]
-    targets = targets[:10] or [request.query_params.get("target", "")]
-    if not (source or targets[0]) and len(pairs := gateway.service.catalogue.pairs) == 1:
-        (only,) = pairs
-        source, targets = only.src, [only.tgt]
-    if not targets[0]:
-        raise InvalidError("Invalid request: missing to parameter")
-    rules = html_rules() if request.query_params.get("textType") == "html" else None
-    of_targets: list[list[Answer]] = []
-    for target in targets:
-        asked = TranslationRequest(texts=tuple(texts), source=source, target=target, rules=rules)
-        of_targets.append(await gateway.translate(request, client, asked))
-    return [
-        Translations(
-            translations=[
-                Translation(text=answer.text, to=target)
-                for target, answer in zip(targets, answers, strict=True)
-            ],
-            detected=None
-            if source
-            else Detected(language=answers[0].source, score=round(answers[0].probability, 3)),
-        )
-        for answers in zip(*of_targets, strict=True)
-    ]
-
-
-def _text(item: object) -> str:
-    if not isinstance(item, dict):
-        raise InvalidError('Invalid request: each text must be an object, as {"text": "..."}')
-    return validated(_Item, item).text
 
 
 class LibreError(BaseModel):
@@ -256,25 +188,24 @@ def router(gateway: Gateway) -> APIRouter:
         target={"enum": [*catalogue.targets]},
         alternatives={"minimum": 0, "maximum": limits.alternatives},
     )
-    item = schema_of(_Item, text={"minLength": 1, "maxLength": limits.characters // limits.texts})
+    item = schema_of(microsoft.Item, text={"minLength": 1, "maxLength": limits.characters // limits.texts})
     as_body = described_body(
         schema, {"type": "array", "items": item, "minItems": 1, "maxItems": limits.texts}
     )
     to = {"name": "to", "in": "query", "schema": schema["properties"]["target"]}
     options: dict[str, Any] = {
-        "response_model": Translated | list[Translations],
+        "response_model": Translated | list[MicrosoftTranslations] | MicrosoftAnswer,
         "response_model_exclude_none": True,
     }
 
     @routes.post("/translate", openapi_extra=as_body | {"parameters": [to]}, **options)
     @routes.get("/translate", openapi_extra=described_query(schema), **options)
-    async def translate(request: Request) -> Translated | list[Translations]:
-        """Translate a text or a list of texts; a JSON array is Microsoft's dialect."""
+    async def translate(request: Request) -> Translated | list[MicrosoftTranslations] | MicrosoftAnswer:
+        """Translate texts; a JSON array, or an object with `inputs`, is in Microsoft's dialect."""
         fields = await read_fields(request, limits, repeated=("q",))
-        if isinstance(fields, list):
-            return await translate_list(request, gateway, fields)
-        client = await gateway.authorize(request, str(fields.get("api_key", "")))
-        parameters = validated(_TranslateFields, fields)
+        if isinstance(fields, list) or microsoft.is_asked(request, fields):
+            return await microsoft.translate(request, gateway, fields)
+        client, parameters = await gateway.checked(request, fields, _TranslateFields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         answers = await gateway.translate(
             request,
@@ -283,7 +214,7 @@ def router(gateway: Gateway) -> APIRouter:
                 texts=tuple(texts),
                 source=None if parameters.source == AUTO else parameters.source,
                 target=parameters.target,
-                rules=html_rules() if parameters.format == "html" else None,
+                rules=(lambda _: html_rules()) if parameters.format == "html" else None,
                 alternatives=parameters.alternatives,
                 glossary=_glossary_of(parameters, gateway, client),
                 with_terms=parameters.terms,
@@ -293,19 +224,24 @@ def router(gateway: Gateway) -> APIRouter:
 
     to_detect = schema_of(_DetectFields, q={"maxLength": limits.characters})
 
-    @routes.post("/detect", response_model=list[DetectedLanguage], openapi_extra=described_body(to_detect))
-    async def detect(request: Request) -> list[DetectedLanguage]:
+    @routes.post(
+        "/detect",
+        response_model=list[DetectedLanguage] | list[MicrosoftDetected],
+        openapi_extra=described_body(to_detect),
+    )
+    async def detect(request: Request) -> list[DetectedLanguage] | list[MicrosoftDetected]:
         """Return the languages that a text may be in, the most probable first."""
-        fields = await read_object(request, limits)
-        await gateway.authorize(request, str(fields.get("api_key", "")))
-        text = validated(_DetectFields, fields).q
+        fields = await read_fields(request, limits)
+        if isinstance(fields, list) or microsoft.is_asked(request, fields):
+            return await microsoft.detect(request, gateway, fields)
+        _, parameters = await gateway.checked(request, fields, _DetectFields)
         known = {*catalogue.sources, *catalogue.targets}
         languages = [
             DetectedLanguage(
                 confidence=round(100 * each.probability, 1),
                 language=closest_code(each.language, known) or each.language,
             )
-            for each in gateway.service.detector.ranked(text)
+            for each in gateway.service.detector.ranked(parameters.q)
         ]
         return languages or [DetectedLanguage(confidence=0.0, language=catalogue.sources[0])]
 
@@ -316,10 +252,12 @@ def router(gateway: Gateway) -> APIRouter:
 def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     catalogue, limits = gateway.service.catalogue, gateway.service.limits
 
-    @routes.get("/languages", response_model=list[Language])
-    @routes.post("/languages", response_model=list[Language])
-    async def languages() -> list[Language]:
-        """Return the languages, and what each can be translated into."""
+    @routes.get("/languages", response_model=list[Language] | dict[str, Any])
+    @routes.post("/languages", response_model=list[Language] | dict[str, Any])
+    async def languages(request: Request) -> list[Language] | dict[str, Any]:
+        """Return the languages and their targets; with `api-version`, in Microsoft's form."""
+        if microsoft.is_asked(request):
+            return microsoft.languages(request, catalogue)
         codes = sorted({*catalogue.sources, *catalogue.targets})
         return [
             Language(code=code, name=language_name(code), targets=catalogue.targets_of(code))

@@ -88,7 +88,7 @@ class TranslationRequest:
         texts: any number.
         target: language.
         source: language; None: identified for each text.
-        rules: of the markup; None: plain text.
+        rules: returns the rules of the markup of a text, or None for plain text; None: all texts are plain.
         alternatives: how many other translations of each text.
         split: whether lines are split into sentences.
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
@@ -98,7 +98,7 @@ class TranslationRequest:
     texts: tuple[str, ...]
     target: str
     source: str | None = None
-    rules: TagRules | None = None
+    rules: Callable[[str], TagRules | None] | None = None
     alternatives: int = 0
     split: bool = True
     glossary: Callable[[Pair], Glossary] | None = None
@@ -238,10 +238,11 @@ class TranslationService:
     async def _translate_text(
         self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn
     ) -> Answer:
+        rules = None if request.rules is None else request.rules(text)
         if len(text) > _SHORT:
-            segments = await asyncio.to_thread(segment, text, request.rules, split=request.split)
+            segments = await asyncio.to_thread(segment, text, rules, split=request.split)
         else:
-            segments = segment(text, request.rules, split=request.split)
+            segments = segment(text, rules, split=request.split)
         probability = 1.0
         if source is None:
             read = " ".join(sentence.text for sentence in segments.sentences)
@@ -263,7 +264,7 @@ class TranslationService:
         terms: tuple[PlacedTerm, ...] = ()
         if request.with_terms and job.glossary is not None:
             written = [each[0] for each in outputs]
-            terms = await asyncio.to_thread(_terms_of, job.glossary, segments, written, request.rules)
+            terms = await asyncio.to_thread(_terms_of, job.glossary, segments, written, rules)
         return Answer(
             text=best,
             source=source,

@@ -10,7 +10,7 @@ import filelock
 import pytest
 
 from heedful.errors import InputError
-from heedful.serving import glossaries
+from heedful.serving import access
 from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, parse_entries
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
 from heedful.text.languages import Pair
@@ -154,7 +154,7 @@ def test_a_file_that_is_damaged_meanwhile_stays_and_is_no_crash(tmp_path: Path) 
 def test_a_lock_that_another_process_keeps_stops_changes_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(glossaries, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(access, "_LOCK_SECONDS", 0.1)
     store = GlossaryStore(tmp_path / "glossaries.json")
     add(store, stored("1", dog="Hund"))
     with filelock.FileLock(tmp_path / "glossaries.json.lock"):

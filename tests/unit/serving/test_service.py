@@ -28,7 +28,9 @@ from heedful.serving.service import Answer, TranslationRequest, TranslationServi
 
 
 def ask(service: TranslationService, *texts: str, **request: object) -> list[Answer]:
+    rules = request.get("rules")
     wanted = {"texts": texts, "source": "en", "target": "de", **request}
+    wanted["rules"] = None if rules is None else lambda _: rules
     return asyncio.run(service.translate(TranslationRequest(**wanted)))  # type: ignore[arg-type]
 
 
