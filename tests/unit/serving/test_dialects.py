@@ -1,0 +1,268 @@
+"""Requests as the clients of other services send them, to the application in this process."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from unittest import TestCase
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from small_services import RuleTranslator, rule_model
+
+from heedful.serving.app import application
+from heedful.serving.deepl import outline
+from heedful.serving.gateway import Gateway
+from heedful.serving.glossaries import GlossaryStore
+from heedful.serving.limits import Limits
+from heedful.serving.metrics import Metrics
+from heedful.serving.records import ClientRecords
+from heedful.serving.server import JsonFormatter
+from heedful.serving.service import TranslationService
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+V3, LATER = "api-version=3.0", "api-version=2026-06-06"
+
+
+class Served:
+    """An application that writes capitals, and the sentences that its model has read."""
+
+    def __init__(self, path: Path, *, origins: tuple[str, ...] = ()) -> None:
+        self.translator = RuleTranslator(str.upper)
+        models = [rule_model("m", self.translator, [("en", "de"), ("en", "ar")])]
+        service = TranslationService(models, Limits(cached_characters=0), Metrics())
+        glossaries = GlossaryStore(path / "glossaries.json")
+        self.app = application(Gateway(service, ClientRecords(None), glossaries=glossaries, origins=origins))
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    def sentences(self) -> list[str]:
+        return [text for batch in self.translator.batches for text in batch]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    return Served(tmp_path)
+
+
+@pytest.mark.parametrize("text_type", ["html", "Html", "HTML"])
+def test_microsofts_list_keeps_what_is_not_to_be_translated(served: Served, text_type: str) -> None:
+    body = [{"Text": '<p>The <b translate="no">house</b> is small.</p>'}, {"text": "A dog."}]
+    query = f"{V3}&from=en&to=de&to=ar&textType={text_type}"
+    assert served.ask("POST", f"/translate?{query}", json=body).json() == [
+        {
+            "translations": [
+                {"text": '<p>THE <b translate="no">house</b> IS SMALL.</p>', "to": to} for to in ("de", "ar")
+            ]
+        },
+        {"translations": [{"text": "A DOG.", "to": to} for to in ("de", "ar")]},
+    ]
+
+
+def test_microsofts_later_inputs_have_languages_and_types_of_their_own(served: Served) -> None:
+    html, plain = "<b>A dog.</b>", "1 < 2 dogs &amp;"
+    inputs = [
+        {"text": html, "language": "en", "textType": "Html", "targets": [{"language": "de"}]},
+        {"text": plain, "targets": [{"language": "ar"}, {"language": "de"}]},
+    ]
+    first, second = served.ask("POST", f"/translate?{LATER}", json={"inputs": inputs}).json()["value"]
+    assert first == {"translations": [{"text": "<b>A DOG.</b>", "language": "de"}]}
+    assert [(each["language"], each["text"]) for each in second["translations"]] == [
+        ("ar", "1 < 2 DOGS &amp;"),
+        ("de", "1 < 2 DOGS &amp;"),
+    ]
+    assert second["detectedLanguage"]["language"] == "en"
+    assert 0 <= second["detectedLanguage"]["score"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "text_type", "expected"),
+    [
+        ("A {} & a dog.", "plain", "A Wordomatic & A DOG."),
+        ("<b>A {} &amp; a dog.</b>", "html", "<b>A Wordomatic &amp; A DOG.</b>"),
+    ],
+)
+def test_a_dictionary_tag_gives_the_translation(
+    served: Served, text: str, text_type: str, expected: str
+) -> None:
+    tag = '<mstrans:dictionary translation="Wordomatic">cat</mstrans:dictionary>'
+    query = f"{V3}&from=en&to=de&textType={text_type}"
+    reply = served.ask("POST", f"/translate?{query}", json=[{"text": text.format(tag)}])
+    assert reply.json()[0]["translations"][0]["text"] == expected
+
+
+def test_microsofts_languages_and_detection_have_its_form(served: Served) -> None:
+    languages = served.ask("GET", f"/languages?{V3}&scope=translation").json()
+    assert (
+        languages["translation"]["ar"].items()
+        >= {"name": "Arabic", "nativeName": "العربية", "dir": "rtl"}.items()
+    )
+    assert list(languages) == ["translation"]
+    for path in ("/detect", f"/detect?{V3}"):
+        first, second = served.ask(
+            "POST", path, json=[{"Text": "The dog sleeps in the house."}, {"text": "1"}]
+        ).json()
+        assert first["language"] == "en"
+        assert 0 <= second["score"] <= first["score"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "named"),
+    [
+        (f"{V3}&from=en&to=xx", [{"text": "a"}], "xx"),
+        (f"{V3}&from=en&to=de&includeAlignment=true", [{"text": "a"}], "includeAlignment"),
+        (f"{V3}&from=en&to=de&profanityAction=Marked", [{"text": "a"}], "profanityAction"),
+        (f"{V3}&from=en&to=de&toScript=Latn", [{"text": "a"}], "toScript"),
+        (f"{V3}&from=en&to=" + ",".join(["de"] * 11), [{"text": "a"}], "to parameter"),
+        (V3, {"q": "a"}, "inputs"),
+        (
+            LATER,
+            {"inputs": [{"text": "a", "targets": [{"language": "de", "tone": "formal"}]}]},
+            "inputs[0].targets[0].tone",
+        ),
+        (
+            LATER,
+            {"inputs": [{"text": "a", "targets": [{"language": "de", "adaptiveDatasetId": "1"}]}]},
+            "inputs[0].targets[0].adaptiveDatasetId",
+        ),
+    ],
+)
+def test_microsofts_clients_are_told_what_is_not_supported(
+    served: Served, query: str, body: object, named: str
+) -> None:
+    reply = served.ask("POST", f"/translate?{query}", json=body)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert error["code"] == (400000 if query.startswith(V3) else "400000")
+    assert named in error["message"]
+
+
+def test_other_paths_of_microsoft_are_errors_in_its_form(served: Served) -> None:
+    reply = served.ask("POST", f"/breaksentence?{V3}", json=[{"text": "a"}])
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, 404000)
+
+
+def dictionaries(**entries: str) -> str:
+    fields = {
+        f"dictionaries[{n}].{name}": value
+        for n, (target, text) in enumerate(entries.items())
+        for name, value in (
+            ("source_lang", "en"),
+            ("target_lang", target),
+            ("entries", text),
+            ("entries_format", "tsv"),
+        )
+    }
+    return urlencode({"name": "g", **fields})
+
+
+def test_deepls_forms_with_numbered_dictionaries_lose_no_entry(served: Served) -> None:
+    made = served.ask(
+        "POST", "/v3/glossaries", content=dictionaries(de="house\tHaus", ar="dog\tx"), headers=FORM
+    )
+    assert made.status_code == 201
+    path = f"/v3/glossaries/{made.json()['glossary_id']}"
+    changed = served.ask("PATCH", path, content=dictionaries(de="dog\tHund"), headers=FORM)
+    assert {each["target_lang"]: each["entry_count"] for each in changed.json()["dictionaries"]} == {
+        "de": 2,
+        "ar": 1,
+    }
+    entries = served.ask("GET", f"{path}/entries?source_lang=en&target_lang=de").json()
+    assert entries["dictionaries"][0]["entries"] == "house\tHaus\ndog\tHund"
+    refused = served.ask("PATCH", path, content=urlencode({"entries": "a\tb"}), headers=FORM)
+    assert (refused.status_code, "entries" in refused.json()["message"]) == (400, True)
+
+
+def test_an_entry_may_have_the_line_ends_of_other_systems_in_it(served: Served) -> None:
+    fields = {"name": "g", "source_lang": "en", "target_lang": "de", "entries": "a\u2028b\tc\u0085d\r\ne\tf"}
+    refused = served.ask("POST", "/v2/glossaries", json=fields)
+    assert (refused.status_code, "line 1" in refused.json()["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"translation_memory_id": "x"}, {"custom_instructions": ["x"]}, {"style_id": "x"}, {"nonsense": 1}],
+)
+def test_deepls_clients_are_told_what_is_not_supported(served: Served, field: dict[str, object]) -> None:
+    reply = served.ask("POST", "/v2/translate", json={"text": ["a"], "target_lang": "DE", **field})
+    assert reply.status_code == 400
+    assert next(iter(field)) in reply.json()["message"]
+    others = {"context": "x", "preserve_formatting": True, "show_billed_characters": True}
+    assert served.ask("POST", "/v2/translate", json={"text": ["a"], "target_lang": "DE", **others}).is_success
+
+
+ROW = "<row><cell>The house</cell><cell>The dog</cell></row>"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "sentences"),
+    [
+        (ROW, {}, ["The house", "The dog"]),
+        (f"\n {ROW.replace('><', '>  <')} ", {}, ["The house", "The dog"]),
+        (ROW, {"outline_detection": "0", "splitting_tags": "cell"}, ["The house", "The dog"]),
+        (ROW, {"non_splitting_tags": "cell"}, ["The houseThe dog"]),
+        (ROW, {"outline_detection": "0"}, ["The houseThe dog"]),
+        ("<p>The <b>house</b> is small</p><p>The <b>dog</b></p>", {}, ["The house is small", "The dog"]),
+        ("<t>The house</t><p>It is <i>very</i> small</p>", {}, ["The house", "It is very small"]),
+    ],
+)
+def test_sibling_elements_of_xml_are_sentences_of_their_own(
+    served: Served, text: str, options: dict[str, str], sentences: list[str]
+) -> None:
+    fields = {"text": text, "source_lang": "EN", "target_lang": "DE", "tag_handling": "xml", **options}
+    reply = served.ask("POST", "/v2/translate", content=urlencode(fields), headers=FORM)
+    assert reply.is_success
+    assert served.sentences() == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("plain", set()),
+        ("<a>one</a>", set()),
+        ("<a>one</a> and <b>two</b>", set()),
+        ("<a><b>one</b><c>two <b>three</b></c></a>", {"c"}),  # b has text beside it, too
+        ("<a><b/><c>one</c></a><d>", {"a", "b", "c", "d"}),
+        ("</x><a>one</a><a>two", {"a"}),
+    ],
+)
+def test_the_outline_of_xml(text: str, names: set[str]) -> None:
+    assert outline(text) == names
+
+
+def test_a_page_of_another_site_may_translate_and_store_nothing(tmp_path: Path) -> None:
+    fields = {"name": "g", "source_lang": "en", "target_lang": "de", "entries": "a\tb"}
+    served = Served(tmp_path, origins=("https://friend.example",))
+    for origin, status in (
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("https://friend.example", 201),
+        ("http://here:8080", 201),
+        (None, 201),
+    ):
+        headers = FORM | ({} if origin is None else {"Origin": origin})
+        assert (
+            served.ask("POST", "/v2/glossaries", content=urlencode(fields), headers=headers).status_code
+            == status
+        )
+        assert served.ask("GET", "/translate?q=a&source=en&target=de", headers=headers).is_success
+    upload = {"files": {"file": ("a.txt", b"a")}, "headers": {"Origin": "https://evil.example"}}
+    assert served.ask("POST", "/v2/document", data={"target_lang": "DE"}, **upload).status_code == 403
+
+
+def test_a_line_of_the_log_has_languages_and_characters_and_no_text(served: Served) -> None:
+    with TestCase().assertLogs("heedful.serving.access", "INFO") as logs:
+        served.ask("POST", "/translate", json={"q": "secret", "source": "en", "target": "de"})
+    [record] = logs.records
+    line = json.loads(JsonFormatter().format(record))
+    assert line.items() >= {"endpoint": "/translate", "status": 200, "pair": "en-de", "characters": 6}.items()
+    assert "secret" not in record.getMessage()
+    metrics = served.ask("GET", "/metrics").text
+    assert 'heedful_characters_total{pair="en-de"} 6.0' in metrics
