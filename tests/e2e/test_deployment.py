@@ -1,19 +1,25 @@
 """The files of deploy/: their commands are heedful's, and their limits fit those of the service."""
 
+import getpass
 import json
 import re
 import shlex
+import shutil
+import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 import typer
 from running_services import Running
+from tiny_bundle import PAIRS, save_memorised
+from translation_server import translation_server
 
 from heedful.cli.main import program
 from heedful.serving import server
@@ -43,10 +49,15 @@ def options_of(command: list[str]) -> dict[str, Any]:
         return values
 
 
+def options_named(text: str, name: str) -> list[str]:
+    """The values of a name in a file of settings, without their units."""
+    return re.findall(rf"^\s*{name}[ =](\d+)", text, re.MULTILINE)
+
+
 def option(text: str, name: str) -> str:
     """The only value of a name in a file of settings, without its unit."""
-    [value] = re.findall(rf"^\s*{name}[ =](\d+)", text, re.MULTILINE)
-    return str(value)
+    [value] = options_named(text, name)
+    return value
 
 
 def docker_command(text: str) -> list[str]:
@@ -135,19 +146,77 @@ def test_the_image_is_built_from_all_that_a_build_needs() -> None:
 
 def test_the_limits_of_proxies_and_unit_are_above_those_of_the_service() -> None:
     seconds, idle = Limits().seconds, server._KEEP_ALIVE_SECONDS
-    for timeout in (option(NGINX, "proxy_read_timeout"), option(CADDY, "response_header_timeout")):
+    for timeout in (
+        *options_named(NGINX, "proxy_read_timeout"),
+        *options_named(CADDY, "response_header_timeout"),
+    ):
         assert float(timeout) > seconds
     assert float(option(UNIT, "TimeoutStopSec")) > seconds + 5
-    for closed in (option(NGINX, "keepalive_timeout"), option(CADDY, "keepalive")):
+    for closed in (option(NGINX, "keepalive_timeout"), *options_named(CADDY, "keepalive")):
         assert 0 < float(closed) < idle
-    assert "client_max_body_size 1m;" in NGINX
-    assert Limits().body_bytes < 2**20
+    assert int(option(NGINX, "client_max_body_size")) * 2**20 > Limits().document_bytes + 2**20
     [files] = re.findall(r"^LimitNOFILE=(\d+)", UNIT, re.MULTILINE)
     assert int(files) > 10_000  # as many connections as the service takes
 
 
 def test_proxies_ask_where_the_service_listens_and_say_for_whom() -> None:
-    assert re.findall(r"[\d.]+:5\d+", NGINX + CADDY) == ["127.0.0.1:5000"] * 2
+    assert set(re.findall(r"[\d.]+:5\d+", NGINX + CADDY)) == {"127.0.0.1:5000"}
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in NGINX  # which Caddy does by itself
     assert re.search(r"location = /metrics \{\s*deny all;", NGINX)
     assert "respond /metrics 403" in CADDY
+
+
+def of_nginx(directory: Path, port: int, upstream: str) -> tuple[str, list[str]]:
+    """The shipped file without TLS and on other ports, and the command that runs it."""
+    site = NGINX.replace("listen 443 ssl", f"listen 127.0.0.1:{port}").replace("127.0.0.1:5000", upstream)
+    site = re.sub(r"^ *(listen \[::\]|ssl_).*\n", "", site, flags=re.MULTILINE)
+    paths = "".join(
+        f"{each}_temp_path {directory}/{each};"
+        for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    text = (
+        f"daemon off; user {getpass.getuser()}; pid {directory}/pid; error_log {directory}/log; events {{}}\n"
+        f"http {{ access_log off; {paths}\n{site} }}"
+    )
+    (directory / "nginx.conf").write_text(text)
+    return "nginx", ["-p", str(directory), "-e", f"{directory}/log", "-c", f"{directory}/nginx.conf"]
+
+
+def of_caddy(directory: Path, port: int, upstream: str) -> tuple[str, list[str]]:
+    """The shipped file without TLS and on other ports, and the command that runs it."""
+    site = CADDY.replace("translate.example.org", f"http://127.0.0.1:{port}").replace(
+        "127.0.0.1:5000", upstream
+    )
+    (directory / "Caddyfile").write_text("{\n\tadmin off\n}\n" + site)
+    return "caddy", ["run", "--adapter", "caddyfile", "--config", f"{directory}/Caddyfile"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proxy", [of_nginx, of_caddy])
+def test_documents_of_two_megabytes_pass_the_proxies(
+    proxy: Callable[[Path, int, str], tuple[str, list[str]]], tmp_path: Path
+) -> None:
+    bundle = save_memorised(tmp_path / "bundle")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with translation_server(f"en-de={bundle}", "--trust-proxy", "127.0.0.1") as server:
+        name, arguments = proxy(tmp_path, port, f"127.0.0.1:{server.port}")
+        program = shutil.which(name)
+        if program is None:
+            pytest.skip(f"{name} is not installed")
+        with subprocess.Popen([program, *arguments], stderr=subprocess.DEVNULL) as process:
+            try:
+                text = f"<p>{PAIRS[0][0]}</p><!-- {'x' * 2**21} -->"
+                transport = httpx.HTTPTransport(retries=10)
+                with httpx.Client(
+                    base_url=f"http://127.0.0.1:{port}", transport=transport, timeout=60
+                ) as client:
+                    data, files = {"source": "en", "target": "de"}, {"file": ("a.html", text.encode())}
+                    reply = client.post("/translate_file", data=data, files=files)
+                    assert reply.status_code == 200, reply.text
+                    result = client.get(urlsplit(reply.json()["translatedFileUrl"]).path)
+                    assert result.text == text.replace(PAIRS[0][0], PAIRS[0][1])
+                    assert client.get("/metrics").status_code == 403
+            finally:
+                process.terminate()
