@@ -99,7 +99,7 @@ def trace_request(bundle: Path) -> Names:
     applications: list[Any] = []
     with (
         traced() as functions,  # before the thread of the model is started
-        mock.patch("heedful.serving.server.run", lambda application, _: applications.append(application)),
+        mock.patch("heedful.serving.server.run", lambda application, *_: applications.append(application)),
     ):
         run("serve", f"en-de={bundle}", "--port", "0", "--device", "cpu")
         gc.collect()  # what only ends when it is collected would be counted below
