@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -14,7 +14,14 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from heedful.serving.deepl import REFUSALS
-from heedful.serving.gateway import Gateway, NonEmptyText, described_body, read_object, validated
+from heedful.serving.gateway import (
+    Gateway,
+    NonEmptyText,
+    described_body,
+    described_query,
+    read_object,
+    schema_of,
+)
 from heedful.serving.glossaries import (
     Dictionary,
     GlossaryStore,
@@ -28,6 +35,7 @@ from heedful.serving.glossaries import (
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.text.languages import language_code
 
+M = TypeVar("M", bound=BaseModel)
 _BODY_BYTES = 10 * 2**20  # of a glossary, as DeepL's
 _MOST = 1000  # glossaries of a client
 _MOST_ENTRIES = 100_000  # of all of them; to read so many takes a second
@@ -41,9 +49,12 @@ class _Strict(BaseModel, extra="forbid"):
     auth_key: SkipJsonSchema[str] = ""
 
 
-class _DictionaryFields(_Strict):
+class _PairFields(_Strict):
     source_lang: NonEmptyText
     target_lang: NonEmptyText
+
+
+class _DictionaryFields(_PairFields):
     entries: NonEmptyText
     entries_format: Literal["tsv", "csv"] = "tsv"
 
@@ -98,12 +109,12 @@ class _Endpoints:
         self._gateway = gateway
         self._limits = replace(gateway.service.limits, body_bytes=_BODY_BYTES)
 
-    async def fields(self, request: Request) -> tuple[str, dict[str, Any]]:
+    async def asked(self, request: Request, model: type[M]) -> tuple[str, M]:
         """Return the client and the parameters of a request."""
         if request.method != "GET":
             self._gateway.check_origin(request)
         fields = await read_object(request, self._limits)
-        return await self._gateway.authorize(request, str(fields.get("auth_key", ""))), fields
+        return await self._gateway.checked(request, fields, model)
 
     @property
     def store(self) -> GlossaryStore:
@@ -221,8 +232,7 @@ def _add_v2(routes: APIRouter, endpoints: _Endpoints) -> None:
     )
     async def create(request: Request) -> dict[str, Any]:
         """Store a glossary of one pair of languages."""
-        owner, fields = await endpoints.fields(request)
-        asked = validated(_GlossaryFields, fields)
+        owner, asked = await endpoints.asked(request, _GlossaryFields)
         return _described_of_v2(
             await endpoints.create(owner, asked.name, [await endpoints.dictionary(asked)])
         )
@@ -230,27 +240,27 @@ def _add_v2(routes: APIRouter, endpoints: _Endpoints) -> None:
     @routes.get("/v2/glossaries")
     async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
         """Return the glossaries of one pair of languages."""
-        owner, _ = await endpoints.fields(request)
+        owner, _ = await endpoints.asked(request, _Strict)
         stored = [each for each in endpoints.store.of(owner) if len(each.dictionaries) == 1]
         return {"glossaries": [_described_of_v2(each) for each in stored]}
 
     @routes.get("/v2/glossaries/{glossary_id}")
     async def described(request: Request, glossary_id: str) -> dict[str, Any]:
         """Return what a glossary is, without its entries."""
-        owner, _ = await endpoints.fields(request)
+        owner, _ = await endpoints.asked(request, _Strict)
         return _described_of_v2(endpoints.of_one_pair(owner, glossary_id))
 
     @routes.get("/v2/glossaries/{glossary_id}/entries", responses={200: {"content": {_TSV: {}}}})
     async def entries(request: Request, glossary_id: str) -> Response:
         """Return the entries as lines of source, tab and target."""
-        owner, _ = await endpoints.fields(request)
+        owner, _ = await endpoints.asked(request, _Strict)
         [dictionary] = endpoints.of_one_pair(owner, glossary_id).dictionaries
         return Response(tsv_of(dictionary.entries), media_type=_TSV)
 
     @routes.delete("/v2/glossaries/{glossary_id}", status_code=204)
     async def delete(request: Request, glossary_id: str) -> Response:
         """Delete a glossary."""
-        owner, _ = await endpoints.fields(request)
+        owner, _ = await endpoints.asked(request, _Strict)
         return await endpoints.delete(owner, glossary_id)
 
 
@@ -258,28 +268,26 @@ def _add_v3(routes: APIRouter, endpoints: _Endpoints) -> None:
     @routes.post("/v3/glossaries", status_code=201)
     async def create(request: Request) -> dict[str, Any]:
         """Store a glossary: a dictionary for each of some pairs of languages."""
-        owner, fields = await endpoints.fields(request)
-        asked = validated(_MultilingualFields, fields)
+        owner, asked = await endpoints.asked(request, _MultilingualFields)
         dictionaries = [await endpoints.dictionary(each) for each in asked.dictionaries]
         return _described(await endpoints.create(owner, asked.name, dictionaries))
 
     @routes.get("/v3/glossaries")
     async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
         """Return all glossaries, without their entries."""
-        owner, _ = await endpoints.fields(request)
+        owner, _ = await endpoints.asked(request, _Strict)
         return {"glossaries": [_described(each) for each in endpoints.store.of(owner)]}
 
     @routes.get("/v3/glossaries/{glossary_id}")
     async def described(request: Request, glossary_id: str) -> dict[str, Any]:
         """Return what a glossary is, without its entries."""
-        owner, _ = await endpoints.fields(request)
+        owner, _ = await endpoints.asked(request, _Strict)
         return _described(endpoints.store.get(owner, glossary_id))
 
     @routes.patch("/v3/glossaries/{glossary_id}")
     async def change(request: Request, glossary_id: str) -> dict[str, Any]:
         """Rename a glossary, and add entries to its dictionaries."""
-        owner, fields = await endpoints.fields(request)
-        asked = validated(_ChangeFields, fields)
+        owner, asked = await endpoints.asked(request, _ChangeFields)
         dictionaries = [await endpoints.dictionary(each) for each in asked.dictionaries]
 
         def work(stored: StoredGlossary) -> None:
@@ -292,41 +300,35 @@ def _add_v3(routes: APIRouter, endpoints: _Endpoints) -> None:
     @routes.delete("/v3/glossaries/{glossary_id}", status_code=204)
     async def delete(request: Request, glossary_id: str) -> Response:
         """Delete a glossary."""
-        owner, _ = await endpoints.fields(request)
+        owner, _ = await endpoints.asked(request, _Strict)
         return await endpoints.delete(owner, glossary_id)
 
 
 def _add_dictionaries(routes: APIRouter, endpoints: _Endpoints) -> None:
-    pair = [
-        {"name": name, "in": "query", "schema": {"type": "string"}} for name in ("source_lang", "target_lang")
-    ]
+    pair_in_query = described_query(schema_of(_PairFields))
 
-    def languages(fields: dict[str, Any]) -> tuple[str, str]:
-        return endpoints.languages(str(fields.get("source_lang", "")), str(fields.get("target_lang", "")))
-
-    @routes.get("/v3/glossaries/{glossary_id}/entries", openapi_extra={"parameters": pair})
+    @routes.get("/v3/glossaries/{glossary_id}/entries", openapi_extra=pair_in_query)
     async def entries(request: Request, glossary_id: str) -> dict[str, list[dict[str, str]]]:
         """Return the entries of a dictionary as lines of source, tab and target."""
-        owner, fields = await endpoints.fields(request)
-        stored = endpoints.store.get(owner, glossary_id).dictionary(*languages(fields))
+        owner, asked = await endpoints.asked(request, _PairFields)
+        pair = endpoints.languages(asked.source_lang, asked.target_lang)
+        stored = endpoints.store.get(owner, glossary_id).dictionary(*pair)
         described = {"source_lang": stored.source, "target_lang": stored.target}
         return {"dictionaries": [described | {"entries": tsv_of(stored.entries), "entries_format": "tsv"}]}
 
     @routes.put("/v3/glossaries/{glossary_id}/dictionaries")
     async def put(request: Request, glossary_id: str) -> dict[str, Any]:
         """Put a dictionary in place of that of its pair of languages, or add it."""
-        owner, fields = await endpoints.fields(request)
-        dictionary = await endpoints.dictionary(validated(_DictionaryFields, fields))
+        owner, asked = await endpoints.asked(request, _DictionaryFields)
+        dictionary = await endpoints.dictionary(asked)
         await endpoints.change(owner, glossary_id, lambda stored: stored.put(dictionary, merge=False))
         return _described_dictionary(dictionary)
 
-    @routes.delete(
-        "/v3/glossaries/{glossary_id}/dictionaries", status_code=204, openapi_extra={"parameters": pair}
-    )
+    @routes.delete("/v3/glossaries/{glossary_id}/dictionaries", status_code=204, openapi_extra=pair_in_query)
     async def delete_dictionary(request: Request, glossary_id: str) -> Response:
         """Delete the dictionary of a pair of languages."""
-        owner, fields = await endpoints.fields(request)
-        chosen = languages(fields)
+        owner, asked = await endpoints.asked(request, _PairFields)
+        chosen = endpoints.languages(asked.source_lang, asked.target_lang)
 
         def work(stored: StoredGlossary) -> None:
             stored.dictionaries.remove(stored.dictionary(*chosen))

@@ -336,39 +336,16 @@ class DocumentJobs:
             TooManyRequestsError: the server is full, or this address sends too many at the same time.
         """
         if len(await self._kept()) + self._uploads.total() >= self._limits.documents:
-            message = (
-                "the server has too many documents (--max-documents); download yours, or try again later"
-            )
-            raise TooManyRequestsError(message, retry_after=_BUSY_SECONDS)
-        self._check_share(
-            self._uploads[address],
-            what="you are sending {} documents at the same time",
-            advice="try again later",
-        )
+            raise _busy("the server has too many documents (--max-documents); download yours, or")
+        number, share = self._uploads[address], self._share
+        if number >= share:
+            raise _busy(f"you are sending {number} documents at the same time, {_share_of(share)};")
         self._uploads[address] += 1
         try:
             yield
         finally:
             self._uploads[address] -= 1
             self._uploads += Counter()  # forgets those without any
-
-    def _check_share(self, number: int, *, what: str, advice: str) -> None:
-        """Check that a client with this number of documents may add one.
-
-        Args:
-            number: of its documents.
-            what: begins the message, with {} for the number.
-            advice: ends it.
-
-        Raises:
-            TooManyRequestsError: it may not.
-        """
-        if number >= self._share:
-            raise TooManyRequestsError(
-                f"{what.format(number)}, and a client may have {self._share} (half of --max-documents); "
-                f"{advice}",
-                retry_after=_BUSY_SECONDS,
-            )
 
     async def submit(self, request: DocumentRequest) -> "tuple[DocumentState, asyncio.Task[DocumentState]]":
         """Store a document, and translate it when it is its turn; return its first state, and its last.
@@ -388,11 +365,11 @@ class DocumentJobs:
         try:
             async with self._admission:
                 number = sum(each.sender == request.sender for each in await self._kept())
-                self._check_share(
-                    number,
-                    what="you have {} documents on the server",
-                    advice="try again later; those of /v2/document are removed when they are downloaded",
-                )
+                if number >= self._share:
+                    raise _busy(
+                        f"you have {number} documents on the server, {_share_of(self._share)}; those of "
+                        "/v2/document are removed when they are downloaded;"
+                    )
                 await asyncio.to_thread(self.store.add, state, request.file)
         except OSError as error:
             self.store.remove(state)
@@ -440,6 +417,14 @@ class DocumentJobs:
                 await asyncio.to_thread(self.store.sweep, self._limits.document_seconds)
             except OSError as error:
                 _log.error("old documents cannot be removed: %s", error.strerror)
+
+
+def _busy(reason: str) -> TooManyRequestsError:
+    return TooManyRequestsError(f"{reason} try again later", retry_after=_BUSY_SECONDS)
+
+
+def _share_of(number: int) -> str:
+    return f"and a client may have {number} (half of --max-documents)"
 
 
 def _in_daemon_thread(work: Callable[[], None]) -> "asyncio.Future[None]":

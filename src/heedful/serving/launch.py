@@ -98,7 +98,7 @@ def _serve_here(
     listening: ServerOptions,
     notify: Callable[[str], None],
 ) -> None:
-    models = _load_here(options, notify)  # mistakes are reported once, and before the processes start
+    models = _load(options, notify)  # mistakes are reported once, and before the processes start
     listening = replace(listening, lines=tuple(map(str, models)))
     with documents_directory() as documents:
         if options.workers == 1:
@@ -121,7 +121,7 @@ def application_of_worker() -> FastAPI:
     service = _SERVICES.validate_json(os.environ[_VARIABLE])
     try:
         load_again(service.plugins)
-        models = _load_here(service.options, lambda _: None)
+        models = _load(service.options)
         return _application(service.options, models, _keys(service.options), documents=service.documents)
     except (HeedfulError, OSError) as error:
         _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
@@ -137,15 +137,17 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _load_here(options: ServiceOptions, notify: Callable[[str], None]) -> list[ServedModel]:
-    return _load(options, partial(open_here, runtime=options.runtime), notify)
-
-
 def _load(
-    options: ServiceOptions, open_model: Callable[[str], OpenedModel], notify: Callable[[str], None]
+    options: ServiceOptions,
+    notify: Callable[[str], None] = lambda _: None,
+    open_model: Callable[[str], OpenedModel] | None = None,
 ) -> list[ServedModel]:
     return load_models(
-        options.models or (), open_model, search=options.search, memory=options.memory or (), notify=notify
+        options.models or (),
+        open_model or partial(open_here, runtime=options.runtime),
+        search=options.search,
+        memory=options.memory or (),
+        notify=notify,
     )
 
 
@@ -192,13 +194,13 @@ def application_on_ray(
             load_bundle(local_bundle(Path(path))), RemoteModel(names[path], path).translator, batches
         )
 
-    models = _load(options, remote, lambda _: None)
+    models = _load(options, open_model=remote)
     return _application(options, models, None if keys is None else KeyRing(keys), replica=uuid4().hex[:8])
 
 
 def _lines_of_models(options: ServiceOptions) -> list[str]:
     lines: list[str] = []
-    _load_here(options, lines.append)
+    _load(options, lines.append)
     return lines
 
 

@@ -17,27 +17,16 @@ def _most(text: str, flag: str, *, least: int = 1, most: float = _MOST, heading:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a client may ask, and how much may wait.
+    """How much a client may ask, and how much may wait; the options' help says what most of them are.
 
     Attributes:
-        characters: of all texts of one request.
-        texts: of one request.
-        body_bytes: of a request's body.
-        alternatives: of one text.
-        waiting_characters: of all requests that are admitted and not yet answered; beyond them the answer
-            is 429.
-        seconds: for one request, before it is given up.
-        body_seconds: for a client to send its body.
-        requests_per_minute: of one key or address; 0: any number.
-        sentence_tokens: of one sentence; a longer one is translated in parts.
-        batch_sentences: of one batch for the model.
-        batch_tokens: source tokens of one batch, its sentences times the longest of them: an output that does
-            not end goes on to a limit in proportion to its source, and other requests wait for the batch.
-        cached_characters: of sentences and translations that are remembered; 0: none are.
-        document_bytes: of a document's file.
-        document_characters: to translate in a document.
-        documents: that are waiting, translated or not yet removed, of all clients.
-        document_seconds: after its translation, until a document is removed.
+        body_bytes: Bytes of a request's body.
+        body_seconds: Time for a client to send its body.
+        sentence_tokens: Tokens of a sentence; a longer one is translated in parts.
+        batch_sentences: Sentences of a batch for the model.
+        batch_tokens: Source tokens of a batch: its sentences times the longest of them. An output without an
+            end goes on to a limit in proportion to its source, and other requests wait for the batch.
+        cached_characters: Characters of sentences and translations in the cache; 0: no cache.
     """
 
     characters: Annotated[int, _most("Characters of a request.", "--max-characters")] = 5_000

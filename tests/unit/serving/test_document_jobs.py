@@ -353,7 +353,7 @@ def test_an_address_sends_half_of_the_documents_at_once(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with admitted("one"), admitted("one"), admitted("other"):
-            reason = r"you are sending 2 documents at the same time, .*half of --max-documents\); try"
+            reason = r"you are sending 2 documents at the same time, .*half of --max-documents"
             with pytest.raises(TooManyRequestsError, match=reason):
                 await admitted("one").__aenter__()
             async with admitted("other"):
