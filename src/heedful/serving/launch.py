@@ -1,5 +1,6 @@
 """Start the service: in this process, in several of this machine, or on Ray."""
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -243,6 +244,7 @@ def _application(
         documents=jobs,
         origins=tuple(options.access.cors or ()),
     )
+    gc.freeze()  # modules and models stay: a collection that looks at them too holds all requests up
     return application(gateway)
 
 
