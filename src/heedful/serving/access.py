@@ -80,7 +80,7 @@ class _KeyFile(BaseModel):
 
 
 class KeyRing:
-    """The keys that a server accepts: those of a file, read again when it changes, or a fixed list."""
+    """The keys that a server accepts: a fixed list, or a file that is read again when it changes."""
 
     def __init__(self, keys: Sequence[ApiKey] = (), *, path: Path | None = None) -> None:
         """Take keys, or the file that has them.

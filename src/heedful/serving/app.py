@@ -50,7 +50,7 @@ from heedful.serving.server import CLOSING, WITHOUT_BODY, report_accept_errors
 
 _DEEPL = ("/v2/", "/v3/")
 _INTERNAL = "Internal error; its reason is in the server's log"
-_GONE = 499  # as other servers note it; nobody reads it
+_GONE = 499  # nginx's status for it, in logs and metrics only
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",

@@ -38,13 +38,13 @@ from heedful.text.languages import language_code
 M = TypeVar("M", bound=BaseModel)
 _BODY_BYTES = 10 * 2**20  # of a glossary, as DeepL's
 _MOST = 1000  # glossaries of a client
-_MOST_ENTRIES = 100_000  # of all of them; to read so many takes a second
+_MOST_ENTRIES = 100_000  # of a client's glossaries together; reading them takes a second
 _TSV = "text/tab-separated-values"
 _NEEDS_FILE = "glossaries are stored in a file; start the server with --glossaries FILE"
 
 
 class _Strict(BaseModel, extra="forbid"):
-    """Parameters of which none is passed over."""
+    """Parameters; an unknown one is refused by its name."""
 
     auth_key: SkipJsonSchema[str] = ""
 
@@ -267,7 +267,7 @@ def _add_v2(routes: APIRouter, endpoints: _Endpoints) -> None:
 def _add_v3(routes: APIRouter, endpoints: _Endpoints) -> None:
     @routes.post("/v3/glossaries", status_code=201)
     async def create(request: Request) -> dict[str, Any]:
-        """Store a glossary: a dictionary for each of some pairs of languages."""
+        """Store a glossary with one dictionary for each pair of languages."""
         owner, asked = await endpoints.asked(request, _MultilingualFields)
         dictionaries = [await endpoints.dictionary(each) for each in asked.dictionaries]
         return _described(await endpoints.create(owner, asked.name, dictionaries))
@@ -318,7 +318,7 @@ def _add_dictionaries(routes: APIRouter, endpoints: _Endpoints) -> None:
 
     @routes.put("/v3/glossaries/{glossary_id}/dictionaries")
     async def put(request: Request, glossary_id: str) -> dict[str, Any]:
-        """Put a dictionary in place of that of its pair of languages, or add it."""
+        """Replace the dictionary of a pair of languages, or add it."""
         owner, asked = await endpoints.asked(request, _DictionaryFields)
         dictionary = await endpoints.dictionary(asked)
         await endpoints.change(owner, glossary_id, lambda stored: stored.put(dictionary, merge=False))

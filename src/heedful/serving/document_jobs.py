@@ -1,8 +1,8 @@
 """Documents of clients: files in a directory of the server's own, and their translation one by one.
 
 Each document has a folder with its file, its state, and the translated file. All processes of a server read
-the folders; the one that received a document translates it, and nobody else writes its state. Sentences go
-through the queues of the models like those of texts, with one share for each document.
+the folders; only the process that received a document translates it and writes its state. Sentences go
+through the queues of the models as for texts, with one share for each document.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ from heedful.text.languages import Pair
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"
 _STATE, _RESULT, _SOURCE, _TAKEN = "state.json", "result", "source", ".taken"
-_UNPACKED = 8  # times the size of a file: so much text and markup may be in it
-_DETECTED = 2_000  # characters whose language is that of a document
+_UNPACKED = 8  # times the size of a file: the most text and markup in it
+_DETECTED = 2_000  # characters that decide the language of a document
 _SECONDS = 1.0  # between two states of a document that is being translated
 _SWEEP_SECONDS = 30.0
 _CLOSING_SECONDS = 10.0
@@ -127,7 +127,7 @@ def documents_directory() -> Iterator[Path]:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a directory of a server that is dead: one with its lock, which nobody holds.
+    """Remove a directory of a dead server: it has a lock file, and no process holds the lock.
 
     Raises:
         Timeout: the server lives.
@@ -203,7 +203,7 @@ class DocumentStore:
         return state
 
     def claim(self, state: DocumentState) -> Path:
-        """Return the folder of a document that nobody can ask for any more, unless it is given back.
+        """Return the folder of a document; until it is given back, the document is not found.
 
         Raises:
             NoSuchDocumentError: it is being downloaded already.

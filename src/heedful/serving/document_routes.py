@@ -132,7 +132,7 @@ def _jobs(gateway: Gateway) -> DocumentJobs:
 
 
 def _name(file: UploadFile, *, other: str = "") -> str:
-    """Return the name of an uploaded file, whose end is that of a format.
+    """Return the name of an uploaded file, with the extension of a known format.
 
     Raises:
         InvalidError: it is not.
@@ -141,7 +141,7 @@ def _name(file: UploadFile, *, other: str = "") -> str:
     name = "".join(each for each in PurePath(written).name if each.isprintable())
     stem, suffix = PurePath(name).stem, PurePath(name).suffix
     if format_of(name) is None:
-        raise InvalidError(f"Invalid file: this file extension is not that of a document; {SUPPORTED}")
+        raise InvalidError(f"Invalid file: the file extension is none of a document; {SUPPORTED}")
     return stem[: _LONGEST_NAME - len(suffix)] + suffix
 
 
@@ -288,7 +288,7 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
         _DocumentFields,
         target_lang={"enum": [code.upper() for code in catalogue.targets]},
         source_lang={"enum": [code.upper() for code in catalogue.sources]},
-        output_format={"description": "That of the file."},
+        output_format={"description": "The format of the file."},
     )
 
     @routes.post("/v2/document", openapi_extra=_described_upload(schema), response_model=DocumentHandle)

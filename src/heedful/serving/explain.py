@@ -49,8 +49,8 @@ class ExplainRequest:
         text: to translate.
         source: language; None: identified.
         target: language.
-        attention: the attention whose heads are returned; None: none.
-        layer: the layer whose heads are returned, from 1; None: all.
+        attention: the kind of attention to return, head by head; None: none.
+        layer: the layer of these heads, from 1; None: all.
     """
 
     text: str
@@ -69,7 +69,7 @@ class ExplainedSentence:
         maps: of the best hypothesis.
         source_texts: the part of the sentence that each source token stands for; "" for special ones.
         tokens: of each hypothesis, with the end token.
-        texts: the part of its text that each of them stands for.
+        texts: the part of the text that each token stands for.
     """
 
     translation: "Translation"

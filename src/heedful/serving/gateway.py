@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class Gateway:
-    """Authorises the requests of all dialects, and gives up those that nobody waits for.
+    """Authorises the requests of all dialects, and cancels a request when its client leaves.
 
     Attributes:
         service: translates.
@@ -96,7 +96,7 @@ class Gateway:
         self._log_text = log_text
 
     async def authorize(self, request: Request, key: str, *, is_counted: bool = True) -> str:
-        """Return the name of a client who may ask now: that of its key, or "" for everybody.
+        """Return the name of the client's key, or "" if no key is needed.
 
         Args:
             request: may have the key in a header; its address identifies a client without keys.
@@ -237,7 +237,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
 async def read_fields(
     request: Request, limits: Limits, *, repeated: Iterable[str] = ()
 ) -> "Fields | list[Any]":
-    """Return the parameters of a request: those of the body, then those of the query string.
+    """Return the parameters of a request; those in the body replace those in the query string.
 
     Args:
         request: of any method.

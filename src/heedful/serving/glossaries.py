@@ -52,7 +52,7 @@ class StoredGlossary(BaseModel):
         raise NoSuchGlossaryError(f"the glossary has no dictionary from {source} to {target}")
 
     def put(self, changed: Dictionary, *, merge: bool) -> None:
-        """Add a dictionary, in place of that of the same pair, or with the entries of both."""
+        """Add a dictionary; one of the same pair is replaced, or with `merge` extended."""
         before = [each for each in self.dictionaries if pair_of(each) == pair_of(changed)]
         entries = {**before[0].entries, **changed.entries} if merge and before else changed.entries
         changed = changed.model_copy(update={"entries": entries})
@@ -108,7 +108,7 @@ class GlossaryStore:
             return owned(self._glossaries, owner, glossary_id)
 
     def terms(self, owner: str, glossary_id: str, pair: Pair) -> Glossary:
-        """Return the terms of a glossary for a pair of languages. Those of a large one take seconds at first.
+        """Return the terms of a glossary for a pair of languages; a large one takes seconds at first.
 
         Raises:
             NoSuchGlossaryError: the client has no such glossary, or it has no terms for them.

@@ -17,7 +17,7 @@ class Route:
     """A way from one language to another: through one model, or through two.
 
     Attributes:
-        legs: pairs, each of which one model translates; the first one's target is the second one's source.
+        legs: one pair for each model; the target of the first is the source of the second.
     """
 
     legs: tuple[Pair, ...]

@@ -131,7 +131,7 @@ def application_of_worker() -> FastAPI:
 
 
 def _end_with_parent() -> None:
-    """End as by SIGTERM when the parent is gone: workers that nobody stops would hold the port for ever."""
+    """End as by SIGTERM when the parent is gone: such workers would hold the port for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -181,7 +181,7 @@ def _serve_on_ray(
 def application_on_ray(
     options: ServiceOptions, keys: Sequence[ApiKey] | None, names: Mapping[str, str], batches: int
 ) -> FastAPI:
-    """Return the application of a process whose models are in others.
+    """Return the application of a process that has its models in other processes.
 
     Args:
         options: the service.

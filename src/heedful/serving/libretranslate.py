@@ -64,7 +64,7 @@ class SentenceConfidence(BaseModel):
 
 
 class TextConfidence(BaseModel):
-    """The confidence in a translation: that of each sentence, and the lowest of these."""
+    """The confidence in a translation: of each sentence, and the lowest of them."""
 
     value: float
     sentences: list[SentenceConfidence]
@@ -133,7 +133,7 @@ class _TranslateFields(BaseModel):
 def _glossary_of(
     parameters: _TranslateFields, gateway: Gateway, client: str
 ) -> Callable[[Pair], Glossary] | None:
-    """Return what gives the terms of a request, its own or those of a stored glossary; None: it has none.
+    """Return a function for the terms of a request: its own, or a stored glossary's; None: no terms.
 
     Raises:
         InvalidError: a term or a form has no word, or a term has too many forms.

@@ -1,4 +1,4 @@
-"""Limits and replicas of the service, as frozen values whose fields are options of `heedful serve`."""
+"""Limits and replicas of the service: each field of these frozen values is an option of `heedful serve`."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -106,7 +106,7 @@ class Replicas:
 
     Attributes:
         replicas: of each model.
-        max_replicas: of each model, while batches wait; 0: as many as `replicas`.
+        max_replicas: of each model, while batches wait; 0: the same number as `replicas`.
         models_per_replica: that a replica holds, where one group of replicas serves all models; 0: each
             model has its own group.
     """
@@ -124,8 +124,8 @@ class Replicas:
     models_per_replica: Annotated[
         int,
         Option(
-            "Serve all models by one group of replicas, each with the last so many that were asked for; 0 "
-            "is a group for each model.",
+            "Serve all models by one group of replicas; a replica keeps the last N models that were used. 0 is "
+            "a group for each model.",
             _RAY,
             minimum=0,
             maximum=1000,

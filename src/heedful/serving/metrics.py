@@ -12,7 +12,7 @@ class Metrics:
     """The counters of one service, in a registry of its own."""
 
     def __init__(self, replica: str | None = None) -> None:
-        """Make them, all at zero; those of a replica have its name as a label."""
+        """Start all counters at zero; with a replica, its name is a label of each."""
         self._replica = replica
         self.registry = CollectorRegistry()
 

@@ -130,7 +130,7 @@ class ServedModel:
         cancelled: Callable[[], bool] | None = None,
         glossary: "Glossary | None" = None,
     ) -> list[Outputs]:
-        """Return the best translation of each text, then up to so many others, all different.
+        """Return the best translation of each text, then its alternatives, all different.
 
         Args:
             pair: of languages.
@@ -138,11 +138,11 @@ class ServedModel:
             alternatives: how many others.
             aligned: whether they have the links of their words, where the translator can say them.
             threads: how many compute, once they are free; None: all.
-            cancelled: whether nobody waits for them any more; asked before each step.
-            glossary: whose terms the translations use.
+            cancelled: returns whether all clients have left; called before each step.
+            glossary: the terms that translations use.
 
         Raises:
-            SearchCancelledError: nobody does.
+            SearchCancelledError: all clients have left.
         """
         with self._free.taken(threads or self.threads):
             served = self.served(pair)
@@ -209,7 +209,7 @@ class _Shares:
 
     @contextmanager
     def taken(self, threads: int) -> Iterator[None]:
-        """Wait for so many free threads, and take them until the end of the block."""
+        """Wait for this number of free threads, and take them until the end of the block."""
         who = object()
         with self._changed:
             self._asking.append(who)
@@ -274,11 +274,11 @@ class SentenceCache:
 
 
 _STEP = 8  # tokens: what a sentence costs the model besides its own
-_SCANNED = 8  # times the size of a batch: so many sentences are looked through for ones of similar length
-# Sentences of a batch are up to so many times as long as the first, or up to so many tokens longer.
+_SCANNED = 8  # times the size of a batch: number of sentences to search for ones of similar length
+# A sentence of a batch is at most this many times as long as the first, or this many tokens longer.
 _LONGER = 1.5
 _MORE = 5
-# A batch of one of many threads holds at least so many sentences and source tokens, if they wait.
+# If there are several threads, a batch has at least this many sentences and source tokens, if they wait.
 _FEWEST, _FEWEST_TOKENS = 8, 128
 
 _log = logging.getLogger("heedful.serving")
@@ -354,8 +354,8 @@ class ModelQueue:
             texts: sentences.
             alternatives: how many other translations of each.
             turn: of the request.
-            aligned: those of the texts whose words are aligned with their translations.
-            glossary: whose terms are used in those of the texts that have some.
+            aligned: the texts to align with their translations, word by word.
+            glossary: the terms to use.
 
         Raises:
             UnavailableError: the queue is closed.

@@ -64,7 +64,7 @@ def load_models(
     memory: Sequence[Path] = (),
     notify: Callable[[str], None] = lambda _: None,
 ) -> list[ServedModel]:
-    """Return the models, loaded; a pair of several is that of the first.
+    """Return the models, loaded; if several have a pair, the first one translates it.
 
     Args:
         arguments: the models, as `heedful serve` takes them: paths, or en-de,de-en=PATH.
@@ -74,7 +74,7 @@ def load_models(
         notify: receives a line for each model if another one translates some of its pairs.
 
     Raises:
-        InputError: as `load_served`, or a model all of whose pairs are those of models before it.
+        InputError: as `load_served`, or all pairs of a model are translated by models before it.
     """
     models: list[ServedModel] = []
     first: dict[Pair, str] = {}

@@ -4,7 +4,7 @@
 
 The application is the one of `heedful serve`. Its models are in other processes, so `RemoteTranslator` is in
 the place of a translator. Ray starts the replicas, chooses one for each batch, adds some while batches wait,
-and replaces those that die. A batch whose replica died goes to another one.
+and replaces dead ones. If a replica dies, its batch goes to another one.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
     from heedful.serving.server import ServerOptions
 
-NAME = "heedful"  # of the application; those of the models have a number after it
+NAME = "heedful"  # of the application; the names of the models have a number after it
 _ATTEMPTS = 3  # of a batch: one that ends its process would end them all
-_LOOK_SECONDS = 1.0  # between two looks at whether somebody still waits for a batch
+_LOOK_SECONDS = 1.0  # between two checks whether a client still waits for a batch
 _REQUESTS = 10_000  # of a replica of the application, which has limits of its own
 _TRANSLATORS = 64  # of pairs of languages, which share a model
 _RAY = "--on ray"
@@ -76,7 +76,7 @@ class ModelReplica:
     """A process that translates batches of sentences, as many at a time as it has CPUs."""
 
     def __init__(self, loaders: Mapping[str, Loader], *, cpus: int, most: int) -> None:
-        """Load the models; with `most`, only so many of them, when they are asked for."""
+        """Load the models; with `most`, at most this number of them, when requests need them."""
         self._threads = ThreadPoolExecutor(cpus, thread_name_prefix="heedful")
         self._loaders = loaders
         self._models = {} if most else {name: self._model(name) for name in loaders}
@@ -111,7 +111,7 @@ class ModelReplica:
             try:
                 return getattr(translator_for(tags), method)(*arguments, **options)
             except SearchCancelledError:
-                return "nobody waits"
+                return "cancelled"
             except HeedfulError as error:
                 return str(error)
 
@@ -136,7 +136,7 @@ class ModelReplica:
 
 
 class RemoteTranslator:
-    """A `PairTranslator` whose model is in replicas; for any thread."""
+    """A `PairTranslator` that asks replicas for translations; for any thread."""
 
     def __init__(self, model: "RemoteModel", tags: Tags) -> None:
         self._model, self._tags = model, tags
@@ -189,7 +189,7 @@ class RemoteModel:
 
         Raises:
             HeedfulError: a mistake in the texts.
-            SearchCancelledError: nobody waits any more.
+            SearchCancelledError: all clients have left.
             UnavailableError: replica after replica died.
         """
         for _ in range(_ATTEMPTS):
@@ -206,7 +206,7 @@ class RemoteModel:
 
 
 def _wait(response: _Untyped, cancelled: Callable[[], bool] | None) -> object:
-    """Return the result of a call, for which somebody waits."""
+    """Return the result of a call, unless it is cancelled."""
     while True:
         try:
             return response.result(timeout_s=_LOOK_SECONDS)
@@ -221,7 +221,7 @@ def _line(error: Exception) -> str:
 
 
 def _serve() -> _Untyped:
-    """Return Ray Serve, whose decorators have types that say too little."""
+    """Return Ray Serve, untyped: the types of its decorators say too little."""
     from ray import serve
 
     return serve

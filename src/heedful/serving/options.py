@@ -1,4 +1,4 @@
-"""The service's options, as frozen values whose fields are options of `heedful serve`."""
+"""The service's options: each field of these frozen values is an option of `heedful serve`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,7 +69,7 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Logging:
-    """Lines in the log beside those of how the server does."""
+    """What the log has besides the state of the server."""
 
     log_requests: Annotated[
         bool, Option("Log a line for each request: status, time, key, languages, characters.", _LOG)

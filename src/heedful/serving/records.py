@@ -48,7 +48,7 @@ class ClientRecords:
         return self._keys.find(key)
 
     async def count_request(self, client: str, per_minute: int) -> None:
-        """Count a request of a client who may send so many a minute.
+        """Count a request of a client who may send `per_minute` requests in a minute.
 
         Raises:
             TooManyRequestsError: it is one too many; it says when to come back.
@@ -127,7 +127,7 @@ class SharedRecords(ClientRecords):
         return None if known is None else ApiKey(sha256=digest, **json.loads(known))
 
     async def count_request(self, client: str, per_minute: int) -> None:
-        """Count a request of a client who may send so many a minute to all servers together.
+        """Count a request of a client who may send `per_minute` requests to all servers together.
 
         Raises:
             TooManyRequestsError: it is one too many; it says when to come back.

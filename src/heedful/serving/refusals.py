@@ -103,4 +103,4 @@ class NotImplementedHereError(RefusedError):
 
 
 class ClientGoneError(Exception):
-    """The client closed its connection: nobody waits for the answer."""
+    """The client closed its connection before the answer."""

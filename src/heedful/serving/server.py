@@ -52,7 +52,7 @@ _log = logging.getLogger("heedful.serving")
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """Closes connections whose clients take too long: they would hold a place for ever.
+    """Closes a connection if its client takes too long: it would hold a place for ever.
 
     Attributes:
         read_seconds: for a head, from its first byte (of a new connection: from its opening), for what is
@@ -129,7 +129,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         """Keep the connection for the answers that are asked for; says whether it does.
 
         A client that is gone looks like one that only sends no more, until it gets something: it answers that
-        with a reset. So it gets the first bytes of its answer, which are the same whatever follows.
+        with a reset. So it gets the first bytes of its answer, which are always the same.
         """
         cycle: Any = self.cycle
         if self.waits_for_client or self._lingering is not None:
@@ -169,7 +169,7 @@ class HeaderTimeoutProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or too long, and say which."""
         cycle: Any = self.cycle
-        if cycle is not None and not cycle.response_complete:  # nobody waits for that answer any more
+        if cycle is not None and not cycle.response_complete:  # that answer is not waited for any more
             cycle.disconnected = True
             cycle.message_event.set()
         status = self.conn.refusal
@@ -348,7 +348,7 @@ class _Connection(h11.Connection):
 
 
 def _with_path(request: h11.Request) -> h11.Request:
-    """Return a request whose target is a path, where it is a whole address (RFC 9112, section 3.2.2)."""
+    """Return a request with a path as its target, if that is a whole address (RFC 9112, section 3.2.2)."""
     scheme, separator, rest = request.target.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https"):
         return request
@@ -364,7 +364,7 @@ def _with_path(request: h11.Request) -> h11.Request:
 def report_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
     """Report once a minute, in one line, that there are no files left for connections.
 
-    asyncio logs a traceback for each of the many times that it tries again.
+    asyncio tries again many times, and logs a traceback each time.
     """
     latest = float("-inf")
 
@@ -419,7 +419,7 @@ class ServerOptions:
 
 @contextmanager
 def bound_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
-    """Reserve the port on each address of a host; nobody can connect before the server listens.
+    """Reserve the port on each address of a host; clients cannot connect before the server listens.
 
     Raises:
         InputError: the port is in use, or this machine does not have the address.
@@ -447,7 +447,7 @@ def bound_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
 def connection_limits(max_files: int, open_files: int) -> tuple[int, int]:
     """Return how many connections a process can have, and how many it may accept at a time.
 
-    Where no file is left, asyncio stops to accept for a second, and nobody is answered.
+    If no file is left, asyncio stops accepting for a second, and no client is answered.
 
     Args:
         max_files: the limit of open files.

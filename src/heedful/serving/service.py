@@ -1,4 +1,4 @@
-"""Requests in, answers out, whatever the dialect: languages, sentences, the queues, and text again."""
+"""From a request in any dialect to its answers: languages, sentences, the queues, and text again."""
 
 import asyncio
 import math
@@ -30,7 +30,7 @@ Submitted = tuple[list[list[Sentence]], list[Future[Outputs]]]  # the parts of t
 
 
 async def gathered(awaitables: Sequence[Awaitable[T]]) -> list[T]:
-    """Return all results, in order; where one fails, the others are cancelled: nobody needs them."""
+    """Return all results, in order; if one fails, cancel the rest."""
     tasks = [asyncio.ensure_future(each) for each in awaitables]
     try:
         return await asyncio.gather(*tasks)
@@ -54,7 +54,7 @@ class LoadLimiter:
 
     @asynccontextmanager
     async def admitted(self, characters: int) -> AsyncIterator[None]:
-        """Hold the place of a request of so many characters, for the time that it may take.
+        """Reserve capacity for a request with this number of characters, for the time that it may take.
 
         Raises:
             TooManyRequestsError: there is no place; it says when to come back.
@@ -141,7 +141,7 @@ class Job:
     Attributes:
         route: the models, in order.
         turn: when its sentences are due.
-        glossary: whose terms they use.
+        glossary: the terms to use; None: none.
         alternatives: how many other translations of each.
         progress: is called with the number of source characters of each sentence that is done.
     """
@@ -207,7 +207,7 @@ class TranslationService:
         return fixed, code
 
     def terms(self, route: Route, glossary: Callable[[Pair], Glossary] | None) -> Glossary | None:
-        """Return the terms of a route; those of a large glossary take seconds at first.
+        """Return the terms of a route; a large glossary takes seconds at first.
 
         Raises:
             RefusedError: there are none, or it is by way of another language.
@@ -419,7 +419,7 @@ def _report(progress: Callable[[int], None], characters: int, _: object) -> None
 def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Outputs:
     """Return the translations of a sentence, the n-th made of the n-th ones of its parts.
 
-    They have links where those of all parts are known, and no word is in two parts.
+    They have links if the links of all parts are known, and no word is in two parts.
     """
     if len(parts) == 1 and not parts[0].space:
         return outputs[0]
@@ -448,7 +448,7 @@ def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -
 
 
 def _composed(pivot: Output, output: Output) -> Output:
-    """Return a translation of a translation, with links from its words to those of the first source.
+    """Return a translation of a translation, with links between its words and the words of the first source.
 
     No confidence is known: a model is calibrated on what people wrote.
     """
