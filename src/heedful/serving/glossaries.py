@@ -5,10 +5,12 @@ import io
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import filelock
+from cachetools import LRUCache
 from pydantic import BaseModel
 
 from heedful.decoding.glossary import Glossary
@@ -20,6 +22,7 @@ from heedful.settings.parsing import parse_json
 from heedful.text.languages import Pair
 
 T = TypeVar("T")
+_MOST_PREPARED = 200_000  # entries that are kept ready for lookups, some 600 bytes each
 _LINE_END = re.compile(r"\r?\n|\r")  # U+2028 and others are part of a term
 
 
@@ -80,7 +83,9 @@ class GlossaryStore:
         self._path, self._changing = path, threading.Lock()
         self._stamp: tuple[int, ...] | None = None
         self._glossaries: dict[str, StoredGlossary] = {}
-        self._terms: dict[tuple[str, str, str], tuple[dict[str, str], Glossary]] = {}  # by id and pair
+        self._terms: LRUCache[tuple[str, str, str], tuple[dict[str, str], Glossary]] = LRUCache(
+            _MOST_PREPARED, getsizeof=lambda known: len(known[0])
+        )  # by id and pair
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
         try:
@@ -115,10 +120,12 @@ class GlossaryStore:
         """
         key = (glossary_id, base_language(pair.src), base_language(pair.tgt))
         entries = self.get(owner, glossary_id).dictionary(*key[1:]).entries
-        known, terms = self._terms.get(key, (None, None))
+        with self._changing:
+            known, terms = self._terms.get(key, (None, None))
         if terms is None or known != entries:
             terms = Glossary.of(entries).prepared()
-            self._terms[key] = entries, terms
+            with self._changing, suppress(ValueError):  # larger than all that is kept
+                self._terms[key] = entries, terms
         return terms
 
     def change(self, work: Callable[[dict[str, StoredGlossary]], T]) -> T:
@@ -167,7 +174,6 @@ class GlossaryStore:
             content = self._path.read_bytes()
             stored = _GlossaryFile.model_validate(parse_json(content)).glossaries
             self._glossaries, self._stamp = {each.id: each for each in stored}, stamp
-            self._terms = {key: terms for key, terms in self._terms.items() if key[0] in self._glossaries}
 
 
 def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -> StoredGlossary:

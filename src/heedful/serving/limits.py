@@ -124,8 +124,8 @@ class Replicas:
     models_per_replica: Annotated[
         int,
         Option(
-            "Serve all models by one group of replicas; a replica keeps the last N models that were used. 0 is "
-            "a group for each model.",
+            "Serve all models by one group of replicas; each keeps the last N models that were used. 0 is a "
+            "group for each model.",
             _RAY,
             minimum=0,
             maximum=1000,

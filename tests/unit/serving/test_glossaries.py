@@ -10,7 +10,7 @@ import filelock
 import pytest
 
 from heedful.errors import InputError
-from heedful.serving import access
+from heedful.serving import access, glossaries
 from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, parse_entries
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
 from heedful.text.languages import Pair
@@ -149,6 +149,17 @@ def test_a_file_that_is_damaged_meanwhile_stays_and_is_no_crash(tmp_path: Path) 
         assert path.read_bytes() == content
     path.write_bytes(whole)
     assert [each.id for each in store.of("")] == ["1"]
+
+
+def test_prepared_terms_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glossaries, "_MOST_PREPARED", 5)
+    store = GlossaryStore(tmp_path / "glossaries.json")
+    for number in range(10):
+        entries = {f"a{n}": "b" for n in range(1 + number % 7)}
+        add(store, stored(str(number), **entries))
+        assert len(store.terms("", str(number), Pair("en", "de")).entries) == len(entries)
+        store.change(lambda known, name=str(number): known.pop(name))
+    assert sum(len(entries) for entries, _ in store._terms.values()) <= 5
 
 
 def test_a_lock_that_another_process_keeps_stops_changes_alone(
