@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -53,6 +54,20 @@ def _usual_form(text: str) -> str | None:
         return None
     name = f"[{host}]" if ":" in host else host
     return f"{url.scheme}://{name}" + ("" if port in (None, _DEFAULT_PORTS.get(url.scheme)) else f":{port}")
+
+
+def check_proxy(address: str) -> None:
+    """Check that this is the address of a proxy, or a network of them.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        ip_network(address)
+    except ValueError as error:
+        raise InputError(
+            f"{address!r}: not a proxy's address ({error}); write 127.0.0.1, or 10.0.0.0/8 (--trust-proxy)"
+        ) from None
 
 
 _PREFIX = "heedful-"

@@ -117,6 +117,7 @@ class _Fields(SharedFields):
     ] = ""
     custom_instructions: SkipJsonSchema[_Names] = []
     context: SkipJsonSchema[str] = ""
+    debug: SkipJsonSchema[str | bool] = False
     preserve_formatting: SkipJsonSchema[str | bool] = False
     show_billed_characters: SkipJsonSchema[str | bool] = True
     translation_memory_id: SkipJsonSchema[str] = ""

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from heedful.errors import HeedfulError, InputError
 from heedful.runs.loading import load_translator, local_bundle
 from heedful.serving import on_ray
-from heedful.serving.access import ApiKey, KeyRing, check_origin
+from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy
 from heedful.serving.app import application
 from heedful.serving.document_jobs import DocumentJobs, documents_directory
 from heedful.serving.gateway import Gateway
@@ -31,7 +31,7 @@ from heedful.serving.models import OpenedModel, load_models, open_here, parse_ar
 from heedful.serving.on_ray import RemoteModel
 from heedful.serving.options import ServiceOptions
 from heedful.serving.records import ClientRecords, SharedRecords, share_keys
-from heedful.serving.server import ServerOptions, bound_sockets, check_proxy, log_config
+from heedful.serving.server import ServerOptions, bound_sockets, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
 from heedful.settings.options import Languages

@@ -20,7 +20,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
-from ipaddress import ip_network
 from typing import Any, Literal, cast
 
 import h11
@@ -382,7 +381,8 @@ def report_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
 
 
 _MAX_HEAD_BYTES = 32_768
-_START_SECONDS = 600  # for a process to load its models, before it is given up
+_START_SECONDS = 600  # for a new process to load its models, before it is given up
+_ALIVE_SECONDS = 15  # for a process to say that it is alive, before it is replaced
 _POLL_SECONDS = 0.05
 _KEEP_ALIVE_SECONDS = 15
 _MAX_CONNECTIONS = 10_000
@@ -474,20 +474,6 @@ def _files() -> tuple[int, int]:
     return max_files, psutil.Process().num_fds()
 
 
-def check_proxy(address: str) -> None:
-    """Check that this is the address of a proxy, or a network of them.
-
-    Raises:
-        InputError: it is not.
-    """
-    try:
-        ip_network(address)
-    except ValueError as error:
-        raise InputError(
-            f"{address!r}: not a proxy's address ({error}); write 127.0.0.1, or 10.0.0.0/8 (--trust-proxy)"
-        ) from None
-
-
 def run(app: FastAPI | str, sockets: Sequence[socket.socket], options: ServerOptions) -> None:
     """Answer requests until SIGTERM, SIGINT or, in one process, SIGHUP, then those that came before.
 
@@ -518,7 +504,7 @@ def run(app: FastAPI | str, sockets: Sequence[socket.socket], options: ServerOpt
         forwarded_allow_ips=list(options.trusted_proxies),
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(options.drain_seconds),
-        timeout_worker_healthcheck=_START_SECONDS,
+        timeout_worker_healthcheck=_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         limit_concurrency=max_connections,
         backlog=backlog,
@@ -529,7 +515,19 @@ def run(app: FastAPI | str, sockets: Sequence[socket.socket], options: ServerOpt
         if options.workers == 1:
             Server(config).run(list(sockets))
         else:
-            Multiprocess(config, list(sockets)).run()
+            _Processes(config, list(sockets)).run()
+
+
+class _Processes(Multiprocess):
+    """uvicorn's processes, but a new one has time to load its models before the old one ends."""
+
+    def restart_all(self) -> None:
+        """Replace each process by a new one, as soon as the new one answers."""
+        self.config.timeout_worker_healthcheck = _START_SECONDS
+        try:
+            super().restart_all()
+        finally:
+            self.config.timeout_worker_healthcheck = _ALIVE_SECONDS
 
 
 def _announce(host: str, port: int, lines: Sequence[str]) -> None:
