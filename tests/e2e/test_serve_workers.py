@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -57,7 +58,6 @@ def test_several_processes_answer_and_one_that_is_killed_is_replaced(bundle: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_several_processes_have_the_plugin_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +101,19 @@ def test_a_process_that_cannot_be_replaced_is_one_line(bundle: Path, tmp_path: P
     log = "".join(server.log)
     assert f"a process cannot start: {path}: no such directory" in log
     assert "Traceback" not in log
+
+
+@pytest.mark.slow
+def test_processes_that_load_for_long_are_replaced_one_by_one(bundle: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "slow.py"
+    plugin.write_text("import time\ntime.sleep(6)\n", "utf-8")  # uvicorn itself waits for five seconds
+    with translation_server(f"en-de={bundle}", "--workers", 2, "--plugin", plugin) as server:
+        wait_for_processes(server, 2)
+        before = started(server)
+        server.process.send_signal(signal.SIGHUP)
+        while len(set(started(server))) < 4:
+            assert ask(server, PAIRS[0][0]).json == {"translatedText": PAIRS[0][1]}
+        assert all(psutil.Process(each).is_running() for each in set(started(server)) - set(before))
 
 
 def test_servers_with_one_redis_share_keys_rates_and_usage(bundle: Path, tmp_path: Path) -> None:
