@@ -45,6 +45,12 @@ def server(bundle: Path, request: pytest.FixtureRequest) -> Iterator[Translation
         yield running
 
 
+def test_the_log_says_what_is_served_and_then_where(server: TranslationServer, bundle: Path) -> None:
+    if not server.is_on_ray:
+        at = next(n for n, line in enumerate(server.log) if f"running on {server.url}" in line)
+        assert all(each in server.log[at - 1] for each in ("de-nl", "en-de", str(bundle), "float32"))
+
+
 def test_answers_are_those_of_translate(server: TranslationServer, bundle: Path) -> None:
     lines = [*(english for english, _ in PAIRS), "the cat the dog", "a b c"]
     expected = heedful("translate", bundle, stdin="\n".join([*lines, ""]).encode()).out.splitlines()

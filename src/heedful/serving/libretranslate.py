@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
@@ -29,6 +29,8 @@ from heedful.serving.microsoft import MicrosoftAnswer, MicrosoftDetected, Micros
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import Answer, TranslationRequest
 from heedful.text.languages import Pair, closest_code, language_name
+
+V = TypeVar("V")
 
 
 class LibreError(BaseModel):
@@ -289,23 +291,27 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
 
 
 def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translated:
-    languages = [
+    many = not isinstance(parameters.q, str)
+
+    def shown(values: list[V], *, if_any: bool = False) -> Any:  # noqa: ANN401
+        """Return the values of all texts, or of the only one; with `if_any`, None if all are empty."""
+        return None if if_any and not any(values) else values if many else values[0]
+
+    detected = [
         DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.source)
         for each in answers
     ]
-    many = not isinstance(parameters.q, str)
-    with_pivot = any(each.pivot for each in answers)
-    confidences = [_confidence_of(each) if parameters.confidence else None for each in answers]
     has_glossary = parameters.glossary != ""  # one without terms, too
-    terms = [_terms_of(each) for each in answers] if parameters.terms and has_glossary else None
     return Translated.model_construct(
-        text=[each.text for each in answers] if many else answers[0].text,
-        detected=None if parameters.source != AUTO else languages if many else languages[0],
-        alternatives=_alternatives(answers, many=many) if parameters.alternatives else None,
-        pivot=None if not with_pivot else [each.pivot for each in answers] if many else answers[0].pivot,
-        confidence=confidences[0] if not many else confidences if any(confidences) else None,
-        terms=terms if many or terms is None else terms[0],
-        truncated=_truncated(answers, many=many),
+        text=shown([each.text for each in answers]),
+        detected=shown(detected) if parameters.source == AUTO else None,
+        alternatives=shown([list(each.alternatives) for each in answers])
+        if parameters.alternatives
+        else None,
+        pivot=shown([each.pivot for each in answers], if_any=True),
+        confidence=shown(list(map(_confidence_of, answers)), if_any=True) if parameters.confidence else None,
+        terms=shown(list(map(_terms_of, answers))) if parameters.terms and has_glossary else None,
+        truncated=shown([each.truncated for each in answers], if_any=True),
     )
 
 
@@ -339,13 +345,3 @@ def _confidence_of(answer: Answer) -> TextConfidence | None:
     ]
     known = [each.value for each in sentences if each.value is not None]
     return TextConfidence(value=min(known), sentences=sentences) if known else None
-
-
-def _truncated(answers: list[Answer], *, many: bool) -> bool | list[bool] | None:
-    truncated = [each.truncated for each in answers]
-    return None if not any(truncated) else truncated if many else True
-
-
-def _alternatives(answers: list[Answer], *, many: bool) -> list[str] | list[list[str]]:
-    alternatives = [list(each.alternatives) for each in answers]
-    return alternatives if many else alternatives[0]
