@@ -266,8 +266,8 @@ def test_the_description_says_how_columns_are_sent(server: TranslationServer) ->
     [
         ("a.docx", b"no zip", {"source": "en", "target": "de"}, 400, "a.docx: damaged, or not a docx file"),
         ("a.json", b'{"a": ', {"source": "en", "target": "de"}, 400, "a.json: not JSON"),
-        ("a.pdf", b"%PDF", {"source": "en", "target": "de"}, 400, "the file cannot be read as a document"),
-        ("a", b"text", {"source": "en", "target": "de"}, 400, "the file cannot be read as a document"),
+        ("a.pdf", b"%PDF", {"source": "en", "target": "de"}, 400, "file extension"),
+        ("a", b"text", {"source": "en", "target": "de"}, 400, "file extension"),
         ("", b"text", {"source": "en", "target": "de"}, 400, "missing file parameter"),
         ("a.txt", None, {"source": "en", "target": "de"}, 400, "missing file parameter"),
         ("a.txt", b"text", {"source": "en"}, 400, "missing target parameter"),
