@@ -11,7 +11,6 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import Annotated, Any, Literal
 
-import langcodes
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from starlette.datastructures import QueryParams
@@ -21,12 +20,11 @@ from heedful.serving.gateway import Fields, Gateway, NonEmptyText, validated
 from heedful.serving.languages import Catalogue
 from heedful.serving.refusals import InvalidError, TextTooLongError
 from heedful.serving.service import Answer, TranslationRequest
-from heedful.text.languages import closest_code, language_name
+from heedful.text.languages import closest_code, is_right_to_left, language_name
 
 _VERSION = "api-version"
 _DIALECT = "heedful.microsoft"  # in the scope of a request that is in this dialect
 _SCOPES = ("translation", "transliteration", "dictionary")
-_RIGHT_TO_LEFT = {"Arab", "Hebr", "Thaa", "Syrc", "Nkoo", "Adlm"}  # scripts
 _MOST_TARGETS = 10  # of a text
 _DICTIONARY = re.compile(
     r'<mstrans:dictionary\s+translation="([^"<>]*)"\s*>.*?</mstrans:dictionary>', re.DOTALL
@@ -273,8 +271,8 @@ def languages(request: Request, catalogue: Catalogue) -> dict[str, dict[str, Any
     known: dict[str, Any] = {
         code: {
             "name": language_name(code),
-            "nativeName": langcodes.Language.get(code).autonym(),
-            "dir": "rtl" if langcodes.Language.get(code).maximize().script in _RIGHT_TO_LEFT else "ltr",
+            "nativeName": language_name(code, native=True),
+            "dir": "rtl" if is_right_to_left(code) else "ltr",
             "models": [],
         }
         for code in codes

@@ -8,6 +8,7 @@ from functools import lru_cache
 _PLAIN = re.compile(r"[a-z]{2,3}")
 _TAG = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8}){0,3}")
 _DECORATION = re.compile(r"^(>>|__|<2)|(<<|__|>)$")  # of tags in vocabularies: >>fra<<, __fr__, <2fr>
+_RIGHT_TO_LEFT = {"Adlm", "Arab", "Hebr", "Nkoo", "Syrc", "Thaa"}  # scripts
 
 
 @lru_cache(maxsize=4096)
@@ -30,11 +31,19 @@ def language_code(name: str) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def language_name(code: str) -> str:
-    """Return the English name of a language: "German" for "de"."""
+def language_name(code: str, *, native: bool = False) -> str:
+    """Return the English name of a language, or its own: "German" or "Deutsch" for "de"."""
     import langcodes
 
-    return langcodes.Language.get(code).display_name()
+    language = langcodes.Language.get(code)
+    return language.autonym() if native else language.display_name()
+
+
+def is_right_to_left(code: str) -> bool:
+    """Return whether a language is usually written from right to left, as Arabic and Hebrew are."""
+    import langcodes
+
+    return langcodes.Language.get(code).maximize().script in _RIGHT_TO_LEFT
 
 
 def closest_code(code: str, known: Iterable[str]) -> str | None:
