@@ -164,7 +164,7 @@ def _serve_on_ray(
         cpus=options.runtime.threads or 1,
         gpus=int(options.runtime.device == "cuda"),
         drain_seconds=listening.drain_seconds,
-        log_config=log_config(requests=listening.log_requests),
+        log_config=log_config(requests=listening.log_requests, as_json=listening.log_json),
     )
     paths = list(dict.fromkeys(parse_argument(argument)[1] for argument in options.models or ()))
     names = on_ray.application_names(paths, options.ray)
