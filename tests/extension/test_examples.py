@@ -99,8 +99,9 @@ def test_a_loss_is_the_paper_s_without_its_exponent() -> None:
 def test_a_layout_gives_the_same_weights() -> None:
     weights = memorised().model.state_dict()
     theirs = {name.replace(".", "/"): tensor for name, tensor in weights.items()}
-    conversion = Conversion(theirs, layout="slashes", origin=Path("theirs"), settings={"num_heads": 4})
-    imported = example("slashes").read(conversion)
+    imported = example("slashes").SLASHES.read(
+        Conversion(theirs, layout="slashes", origin=Path("theirs"), settings={"num_heads": 4})
+    )
     model = Transformer.from_config(imported.config)
     model.load_state_dict(imported.weights, strict=False)  # a shared matrix is stored once
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())

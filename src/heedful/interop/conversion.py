@@ -3,7 +3,6 @@
 Reading a file executes no code.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,6 +164,7 @@ class Conversion:
         self._left = dict(tensors)
         self._moved: dict[str, Tensor] = {}
         self._names: dict[str, str] = {}  # the checkpoint's name, by ours
+        self._expected: dict[str, str] = {}  # the same of weights that may be missing
 
     def error(self, problem: str) -> InteropError:
         """Return an exception that names the file and the layout."""
@@ -199,6 +199,14 @@ class Conversion:
         tensor = self.look(name)
         del self._left[name]
         return tensor
+
+    def drop(self, name: str) -> None:
+        """Remove a tensor that has no effect, or no further one."""
+        self._left.pop(name, None)
+
+    def expect(self, ours: str, theirs: str) -> None:
+        """Set the name of a weight that is not in the file, for the message if it must be."""
+        self._expected.setdefault(ours, theirs)
 
     def take_parts(self, name: str, count: int) -> tuple[Tensor, ...]:
         """Remove a tensor and split its rows into equal parts. Raises as `look`."""
@@ -343,24 +351,29 @@ class Conversion:
                 sizes[key] = rows // heads
         return sizes
 
-    def _matrix(self, ours: str) -> Tensor:
+    def _weight(self, ours: str) -> Tensor:
         if ours not in self._moved:
-            raise self.error(f"nothing in the file is the weight {ours!r}; is it part of a model?")
-        tensor = self._moved[ours]
+            name = self._expected.get(ours, ours)
+            raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
+        return self._moved[ours]
+
+    def _matrix(self, ours: str) -> Tensor:
+        tensor = self._weight(ours)
         if tensor.ndim != 2:
             raise self.error(f"the weight {self._names[ours]!r} must be a matrix, not {tuple(tensor.shape)}")
         return tensor
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
-        """Return the weights of a model of this configuration, shared ones once; missing biases are 0."""
+        """Return the weights of a model of this configuration, shared ones once.
+
+        Biases are 0 if no module of their kind has one.
+        """
         shapes = {n: p.shape for n, p in meta_model(config).named_parameters()}
+        biased = {_kind(name) for name in self._moved if name.endswith(".bias")}
         weights: dict[str, Tensor] = {}
         for ours, shape in shapes.items():
-            tensor = self._moved.get(ours)
-            if tensor is None and ours.endswith(".bias"):
-                tensor = torch.zeros(shape)
-            if tensor is None:
-                raise self.error(f"nothing in the file is the weight {ours!r}; is it part of a model?")
+            is_zero = ours not in self._moved and ours.endswith(".bias") and _kind(ours) not in biased
+            tensor = torch.zeros(shape) if is_zero else self._weight(ours)
             if tensor.shape != shape:
                 raise self.error(
                     f"the weight {self._names[ours]!r} has shape {tuple(tensor.shape)}, "
@@ -372,38 +385,9 @@ class Conversion:
         return weights
 
 
-def stacked(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate the matrices (or biases) of all heads: rows are grouped by head here."""
-    return torch.cat(list(parts))
-
-
-def shared_by_heads(weight: Tensor, num_heads: int) -> Tensor:
-    """Return the block-diagonal matrix that applies one small matrix to every head."""
-    return torch.block_diag(*[weight] * num_heads)  # type: ignore[no-untyped-call,no-any-return]
-
-
-def gain_of_unbiased_norm(alpha: Tensor, d_model: int) -> Tensor:
-    """Return the gain of a layer norm that is equal to one with the unbiased standard deviation (n - 1).
-
-    The unbiased deviation is sqrt(d / (d - 1)) times the biased one. `alpha` may be one number for all
-    dimensions.
-    """
-    if alpha.numel() == 1:
-        alpha = alpha.reshape(1).expand(d_model)
-    return alpha * math.sqrt((d_model - 1) / d_model)
-
-
-def one_number_for_all(beta: Tensor, d_model: int) -> Tensor:
-    """Expand one number to a vector; a vector is returned unchanged."""
-    return beta.reshape(1).repeat(d_model) if beta.numel() == 1 else beta
-
-
-def eps_inside_the_root(eps: float) -> float:
-    """Return the epsilon for sqrt(variance + eps) that corresponds to one added to the deviation.
-
-    Both are equal for a constant row; otherwise they agree to eps / deviation.
-    """
-    return eps * eps
+def _kind(bias: str) -> str:
+    """Return what is equal in biases that exist together: all norms have one, or a module of all layers."""
+    return "norm" if "norm." in bias else re.sub(r"\.[0-9]+\.", ".", bias)
 
 
 # Sinusoids computed through logarithms in float32 have larger errors from position 30 or so on.
@@ -411,56 +395,69 @@ _TOLERANCE = 2e-6
 ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength has a relative error
 
 
-def move_positions(
-    conversion: Conversion,
-    tables: Mapping[str, str],
-    *,
-    fixed: bool = False,
-    formula: Callable[[int, int], Tensor] = sinusoids,
-    rounding: float = 0.0,
-) -> None:
-    """Move the position tables of both stacks.
+@dataclass(frozen=True)
+class Positions:
+    """How tables of positions are read, (L, D), (1, L, D) or (L, 1, D).
 
-    Tables that equal the sinusoids are dropped, since the model computes them. All others become learned
-    positions; if two differ in length, the shorter is padded with zeros.
+    Attributes:
+        learned: whether tables are learned, and cut to the shorter one. Otherwise tables that equal the
+            sinusoids are dropped, since the model computes them, and others become learned positions, a
+            shorter one padded with zeros.
+        fixed: whether tables were computed, so that they may be absent, that a stack without one uses the
+            other's, and that `model.positions=sinusoidal` may drop them.
+        required: whether both tables must be in the file.
+        formula: the sinusoids of a length and d_model, by default the paper's.
+        rounding: the difference that an angle may have for each position, such as `ANGLE_ROUNDING`.
+        unused: the number of first rows that no position has.
+    """
+
+    learned: bool = False
+    fixed: bool = False
+    required: bool = True
+    formula: Callable[[int, int], Tensor] = sinusoids
+    rounding: float = 0.0
+    unused: int = 0
+
+
+def move_positions(conversion: Conversion, tables: Mapping[str, str], positions: Positions) -> None:
+    """Move the position tables of both stacks.
 
     Args:
         conversion: of the tensors.
-        tables: by stack, "encoder" and "decoder", the name of a tensor (L, D), (1, L, D) or (L, 1, D); a
-            stack without one uses the other's; without any, positions are sinusoids.
-        fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
-        formula: the sinusoids of a length and d_model, by default the paper's.
-        rounding: what an angle may differ by for each position, such as `ANGLE_ROUNDING`.
+        tables: the name of a tensor by stack, "encoder" and "decoder"; without any, positions are sinusoids.
+        positions: how tables are read.
 
     Raises:
         InteropError: the vectors of two tables have different sizes.
     """
-    tables_by_name = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
-    use_formula = fixed and conversion.settings.get("positions") == "sinusoidal"
-    if use_formula or all(_equal(table, formula, rounding) for table in tables_by_name.values()):
+    by_name = {
+        name: _flat(conversion.take(name))[positions.unused :] for name in dict.fromkeys(tables.values())
+    }
+    use_formula = positions.fixed and conversion.settings.get("positions") == "sinusoidal"
+    if not positions.learned and (use_formula or all(_equal(each, positions) for each in by_name.values())):
         return
-    if len({table.shape[1] for table in tables_by_name.values()}) > 1:
-        raise conversion.error(
-            f"the vectors of {' and '.join(map(repr, tables_by_name))} have different sizes"
-        )
-    longest = max(len(table) for table in tables_by_name.values())
+    if len({table.shape[1] for table in by_name.values()}) > 1:
+        raise conversion.error(f"the vectors of {' and '.join(map(repr, by_name))} have different sizes")
+    length = (min if positions.learned else max)(map(len, by_name.values()), default=0)
     for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
-        name = tables[stack if stack in tables else other]
-        table = tables_by_name[name]
-        zeros = table.new_zeros(longest - len(table), table.shape[1])
-        conversion.put(f"{stack}.embedding.positions.weight", torch.cat([table, zeros]), origin=name)
+        name = tables.get(stack) or (tables[other] if positions.fixed else "")
+        if name:
+            table = by_name[name][:length]
+            if len(table) < length:
+                table = torch.cat([table, table.new_zeros(length - len(table), table.shape[1])])
+            conversion.put(f"{stack}.embedding.positions.weight", table, origin=name)
 
 
 def _flat(table: Tensor) -> Tensor:
     return table.reshape(-1, table.shape[-1])
 
 
-def _equal(table: Tensor, formula: Callable[[int, int], Tensor], rounding: float) -> bool:
+def _equal(table: Tensor, positions: Positions) -> bool:
     length, d_model = table.shape
     if d_model % 2:
         return False
-    tolerance = _TOLERANCE + rounding * torch.arange(length)[:, None]
-    return bool(((table - formula(length, d_model)).abs() <= tolerance).all())
+    tolerance = _TOLERANCE + positions.rounding * torch.arange(length)[:, None]
+    return bool(((table - positions.formula(length, d_model)).abs() <= tolerance).all())
 
 
 # Keys of the state dict in files that have more than that.

@@ -24,20 +24,21 @@ from heedful.interop.huggingface.pretrained import (
     read_pretrained,
 )
 from heedful.interop.marian_files import is_marian
+from heedful.interop.tables import Table
 from heedful.settings.parsing import shown
 from heedful.settings.plugins import part
 from heedful.storage.bundle import save_weights
 from heedful.storage.description import FORMAT_VERSION, file_sha256
 
-LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
-    "abhishek-thread": worked_examples.read_abhishek_thread,
-    "nptel-lecture": worked_examples.read_nptel_lecture,
-    "kaggle-notebook": worked_examples.read_kaggle_notebook,
-    "adeveloperdiary": worked_examples.read_adeveloperdiary,
-    "jadore": worked_examples.read_jadore,
-    "jadore-prj": worked_examples.read_jadore_prj,
+LAYOUTS: dict[str, Table | Callable[[Conversion], Imported]] = {
+    "abhishek-thread": worked_examples.abhishek_thread,
+    "nptel-lecture": worked_examples.NPTEL_LECTURE,
+    "kaggle-notebook": worked_examples.kaggle_notebook,
+    "adeveloperdiary": worked_examples.adeveloperdiary,
+    "jadore": worked_examples.jadore,
+    "jadore-prj": worked_examples.JADORE_PRJ,
     "torch": torch_transformer.read,
-    "annotated": worked_examples.read_annotated,
+    "annotated": worked_examples.ANNOTATED,
     fairseq.LAYOUT: fairseq.read,
 }
 PRETRAINED: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBundle]] = {
@@ -94,7 +95,7 @@ def read_layout(
         tensors, layout=layout, origin=Path(origin), settings=settings or {}, beside=beside
     )
     read = LAYOUTS.get(layout) or part(layout, "layout")
-    return read(conversion)
+    return read.read(conversion) if isinstance(read, Table) else read(conversion)
 
 
 def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedBundle:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
+from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
 from heedful.interop.exporting import refuse_changed, refuse_recurrent, write_readme
 from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import (
@@ -83,7 +83,7 @@ def _convert(conversion: Conversion, *, shared: bool) -> Imported:
     move_layers(conversion, prefix="model.")
     tables = {stack: f"model.{stack}.embed_positions.weight" for stack in STACKS}
     there = {stack: name for stack, name in tables.items() if name in conversion.left}
-    move_positions(conversion, there, fixed=True, formula=concatenated_sinusoids)
+    move_positions(conversion, there, Positions(fixed=True, formula=concatenated_sinusoids))
     common = "model.shared.weight"
     move_tokens(conversion, prefix="model.", shared=common if shared else None, output="lm_head.weight")
     move_output_bias(conversion, "final_logits_bias")

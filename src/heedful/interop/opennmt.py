@@ -25,6 +25,7 @@ from heedful.interop.conversion import (
     Conversion,
     DeferredTensor,
     Imported,
+    Positions,
     in_float32,
     move_positions,
     read_checkpoint,
@@ -260,10 +261,12 @@ def _convert(
         tables = {stack: f"{name}.pe" for stack, name in names.tables.items()}
         there = {stack: name for stack, name in tables.items() if name in conversion.left}
         formula = SINUSOIDS[facts["positions"]]
-        move_positions(conversion, there, fixed=True, formula=formula, rounding=ANGLE_ROUNDING)
+        computed = Positions(fixed=True, formula=formula, rounding=ANGLE_ROUNDING)
+        move_positions(conversion, there, computed)
     elif facts["positions"] == "learned":
         tables = {stack: f"{name}.weight" for stack, name in names.tables.items()}
-        move_positions(conversion, tables, formula=lambda *size: torch.full(size, math.nan))  # equals none
+        nothing = Positions(formula=lambda *size: torch.full(size, math.nan))
+        move_positions(conversion, tables, nothing)
     imported = conversion.finish(norm="pre", **facts)
     return _in_halves(imported) if facts["positions"] == "rotary" and is_interleaved else imported
 

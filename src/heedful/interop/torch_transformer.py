@@ -10,7 +10,8 @@ import re
 
 from torch import Tensor
 
-from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
+from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
+from heedful.interop.tables import Table
 
 # The first set that names source or target decides: the input of a decoder is the target.
 _STACK_WORDS = (
@@ -31,8 +32,7 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
 
     Args:
         conversion: after all layers and norms were moved.
-        fixed_positions: whether positions are computed, so that they may be absent; as `fixed` of
-            `move_positions`.
+        fixed_positions: whether positions are computed, as `fixed` of `Positions`.
 
     Raises:
         InteropError: something is missing or ambiguous.
@@ -55,7 +55,8 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
         conversion.put(f"{stack}.embedding.tokens.weight", tokens[name], origin=name)
     if not (tables or fixed_positions):
         raise conversion.error("there is no table of positions, with 'pos' in its name")
-    move_positions(conversion, _by_stack(conversion, "position table", tables), fixed=fixed_positions)
+    by_stack = _by_stack(conversion, "position table", tables)
+    move_positions(conversion, by_stack, Positions(fixed=fixed_positions))
 
 
 def _by_stack(conversion: Conversion, what: str, tensors: dict[str, Tensor]) -> dict[str, str]:
@@ -107,11 +108,17 @@ def _listed(names: list[str]) -> str:
     return f"are {', '.join(names)}" if names else "is none"
 
 
-_PARTS = ("query", "key", "value")  # in the order of in_proj
-_ATTENTIONS = {
-    "encoder": {"self_attn": "self_attention"},
-    "decoder": {"self_attn": "self_attention", "multihead_attn": "cross_attention"},
-}
+_TABLE = """
+    PREFIX{stack}.layers.{i}.                  {stack}.layers.{i}.
+        self_attn.in_proj_{weight,bias}        self_attention.[query,key,value].{weight,bias}
+        multihead_attn.in_proj_{weight,bias}   cross_attention.[query,key,value].{weight,bias}
+        {self,multihead}_attn.out_proj         {self,cross}_attention.output
+        linear{1,2}                            feed_forward.{inner,outer}
+    PREFIXencoder.layers.{i}.norm{1,2}         encoder.layers.{i}.{self_attention,feed_forward}_norm
+    PREFIXdecoder.layers.{i}.                  decoder.layers.{i}.
+        norm{1,2,3}                            {self_attention,cross_attention,feed_forward}_norm
+    PREFIX{stack}.norm                         {stack}.final_norm
+"""
 
 
 def read(conversion: Conversion) -> Imported:
@@ -119,35 +126,8 @@ def read(conversion: Conversion) -> Imported:
 
     `norm_first` cannot be inferred: it is post-norm, torch's default, unless `model.norm=pre` is set.
     """
-    prefix = _find_prefix(conversion)
-    for stack in STACKS:
-        their_stack = f"{prefix}{stack}"
-        for theirs, ours in conversion.layers(stack, f"{their_stack}.layers"):
-            for block, attention in _ATTENTIONS[stack].items():
-                _move_attention(conversion, f"{theirs}.{block}", f"{ours}.{attention}")
-            conversion.move_parts(f"{theirs}.linear1", f"{ours}.feed_forward.inner")
-            conversion.move_parts(f"{theirs}.linear2", f"{ours}.feed_forward.outer")
-            for number, sublayer in enumerate([*_ATTENTIONS[stack].values(), "feed_forward"], start=1):
-                conversion.move_parts(f"{theirs}.norm{number}", f"{ours}.{sublayer}_norm")
-        if f"{their_stack}.norm.weight" in conversion.left:
-            conversion.move_parts(f"{their_stack}.norm", f"{stack}.final_norm")
+    pattern = re.compile(r"((?:.*\.)?)encoder\.layers\.\d+\.self_attn\.in_proj_weight")
+    prefix = next((match[1] for name in conversion.left if (match := pattern.fullmatch(name))), "")
+    Table(_TABLE.replace("PREFIX", prefix)).move(conversion)
     move_outer_modules(conversion, fixed_positions=True)
     return conversion.finish()
-
-
-def _find_prefix(conversion: Conversion) -> str:
-    pattern = re.compile(r"^((?:.*\.)?)encoder\.layers\.\d+\.self_attn\.in_proj_weight$")
-    for name in conversion.left:
-        if match := pattern.match(name):
-            return match[1]
-    raise conversion.error("the weight 'transformer.encoder.layers.0.self_attn.in_proj_weight' is missing")
-
-
-def _move_attention(conversion: Conversion, theirs: str, ours: str) -> None:
-    for kind in ("weight", "bias"):
-        name = f"{theirs}.in_proj_{kind}"
-        if kind == "bias" and name not in conversion.left:
-            continue
-        for part, tensor in zip(_PARTS, conversion.take_parts(name, len(_PARTS)), strict=True):
-            conversion.put(f"{ours}.{part}.{kind}", tensor, origin=name)
-    conversion.move_parts(f"{theirs}.out_proj", f"{ours}.output")

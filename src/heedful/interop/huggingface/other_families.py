@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
+from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
 from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
 from heedful.interop.huggingface.added_tokens import with_added_tokens
 from heedful.interop.huggingface.fairseq_families import check_positions
@@ -81,7 +81,7 @@ def _convert_fsmt(conversion: Conversion, *, tied: bool) -> Imported:
     there = {stack: name for stack, name in tables.items() if name in conversion.left}
     for name in there.values():
         conversion.put_back(name, conversion.take(name)[SINUSOID_OFFSETS["fairseq"] :])
-    move_positions(conversion, there, fixed=True, formula=SINUSOIDS["fairseq"])
+    move_positions(conversion, there, Positions(fixed=True, formula=SINUSOIDS["fairseq"]))
     output, common = "model.decoder.output_projection.weight", "model.shared.weight"
     move_tokens(conversion, prefix="model.", shared=common if tied else None, output=output)
     return conversion.finish(norm="post", positions="fairseq")
@@ -155,7 +155,7 @@ def read_pegasus(directory: PretrainedDirectory, options: ImportOptions) -> Impo
 def _convert_pegasus(conversion: Conversion) -> Imported:
     tables = {stack: f"model.{stack}.embed_positions.weight" for stack in STACKS}
     there = {stack: name for stack, name in tables.items() if name in conversion.left}
-    move_positions(conversion, there, fixed=True, formula=SINUSOIDS["concatenated"])
+    move_positions(conversion, there, Positions(fixed=True, formula=SINUSOIDS["concatenated"]))
     return _convert(conversion, positions="concatenated")
 
 
