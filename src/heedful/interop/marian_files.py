@@ -1,22 +1,17 @@
 """The files of Marian: weights (.npz, .bin), options and vocabularies, and the folder or archive of them.
 
-Nothing in them is executed: arrays have no pickles, YAML is read by lines, members of an archive are checked.
-The formats are those of marian-nmt/marian-dev and browsermt/marian-dev.
+The formats are those of marian-nmt/marian-dev and browsermt/marian-dev. Reading them executes nothing.
 """
 
 import math
-import mmap
 import re
-import shutil
 import struct
 import warnings
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from tempfile import TemporaryDirectory
 from tokenize import TokenError
 from typing import IO, Any, Literal
 
@@ -26,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.errors import InteropError
+from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, unpacked
 from heedful.interop.conversion import DeferredTensor
 from heedful.interop.vocabulary import read_bytes
 from heedful.settings.parsing import decode_text, is_plain_name, is_whole, parse_json, shown
@@ -33,13 +29,9 @@ from heedful.settings.parsing import decode_text, is_plain_name, is_whole, parse
 MODEL_OPTIONS = "special:model.yml"
 _SPECIAL = "special:"
 _DECODER = "decoder.yml"
-_MAX_RATIO = 20  # of what an archive unpacks to: weights hardly shrink, vocabularies five times
-_MOST_FILES, _MAX_ITEMS = 1000, 100_000  # of an archive, and weights of a file
-_OF_ARRAYS = (ValueError, SyntaxError, TokenError, UserWarning)  # their reader uses Python's parser
-_DAMAGED = (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, *_OF_ARRAYS)
-_MAX_NAME = 500  # characters
-_BIN_VERSION = 1
-_ALIGNMENT = 256
+_MAX_ITEMS = 100_000  # of a file of weights
+_DAMAGED = (*DAMAGED, SyntaxError, TokenError, UserWarning)  # numpy's reader uses Python's parser
+_BIN_VERSION, _MAX_RANK = 1, 8
 _FLOAT32, _FLOAT16, _INT8, _INTGEMM8 = 0x0404, 0x0402, 0x0101, 0x4101
 _TYPE_NAMES = {
     0x4102: "intgemm16", 0x5101: "intgemm8ssse3", 0x6101: "intgemm8avx2", 0x7101: "intgemm8avx512",
@@ -50,9 +42,6 @@ _IS_LAYER = re.compile(r".*_W(?!emb$|pos$|t$)[A-Za-z0-9]*")
 _EMBEDDING = "Wemb"
 _LENGTHS_IN_HEADER = 26  # of a member of an archive: of its name, and of what follows it
 _CHUNK = 2**20
-
-
-OptionValue = str | int | float | bool | list[Any]
 
 
 @dataclass(frozen=True)
@@ -105,8 +94,7 @@ def _is_model(file: Path) -> bool:
     return len(header) == 16 and struct.unpack("<Q", header[:8])[0] == _BIN_VERSION
 
 
-@contextmanager
-def unpacked(source: Path) -> Iterator[Path]:
+def opened(source: Path) -> AbstractContextManager[Path]:
     """Give the folder or file of a model; an archive is unpacked into a temporary folder.
 
     Raises:
@@ -115,36 +103,15 @@ def unpacked(source: Path) -> Iterator[Path]:
     if not source.exists():
         raise InteropError(f"{source}: no such file or directory")
     if source.is_dir() or source.suffix in (".npz", ".bin"):
-        yield source
-        return
-    # Where a mapped file cannot be removed, it stays.
-    with TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as folder:
-        try:
-            with zipfile.ZipFile(source) as archive:
-                _unpack(archive, Path(folder), limit=_MAX_RATIO * source.stat().st_size)
-        except _DAMAGED as error:
-            problem = " ".join(str(error).split())[:120]
-            raise InteropError(f"{source}: cannot be unpacked: {problem}") from error
-        yield Path(folder)
+        return nullcontext(source)
+    return unpacked(source, _place)
 
 
-def _unpack(archive: zipfile.ZipFile, folder: Path, *, limit: int) -> None:
-    """Write the files of an archive, all of them in one folder, whatever folders are there."""
-    members = [info for info in archive.infolist() if not info.is_dir()]
-    if sum(info.file_size for info in members) > limit:
-        raise ValueError(f"it would be more than {_MAX_RATIO} times as large")
-    if len(members) > _MOST_FILES:
-        raise ValueError(f"{len(members):,} files")
-    names = set()
-    for info in members:
-        parts = PurePosixPath(info.filename).parts
-        if not all(is_plain_name(part) for part in parts) or len(parts) > 2:
-            raise ValueError(f"{shown(info.filename)} is no plain name of a file")
-        if parts[-1] in names:
-            raise ValueError(f"{shown(info.filename)} is there twice")
-        names.add(parts[-1])
-        with archive.open(info) as packed, (folder / parts[-1]).open("wb") as file:
-            shutil.copyfileobj(packed, file)
+def _place(path: PurePosixPath) -> str:
+    """Return where a member of an archive goes: all of them into one folder."""
+    if not all(map(is_plain_name, path.parts)) or len(path.parts) > 2:
+        raise ValueError(f"{shown(str(path))} is no plain name of a file")
+    return path.name
 
 
 def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> MarianFiles:
@@ -269,30 +236,16 @@ def read_options(file: Path) -> dict[str, Any]:
 
 
 def parse_options(content: bytes) -> dict[str, Any]:
-    """Return options by key; Marian writes a key and a value, or a key and a list, on each line.
+    """Return options by key.
 
     Raises:
-        ValueError: it has something else, or a key twice.
+        ValueError: it is not YAML, a key is repeated, or a value is neither a scalar nor a list of them.
     """
     options: dict[str, Any] = {}
-    key = None
-    for number, line in enumerate(decode_text(content.rstrip(b"\0")).splitlines(), start=1):
-        text = line.strip()
-        if not text or text.startswith("#") or text in ("---", "..."):
-            continue
-        if key is not None and text.startswith("- "):
-            earlier = options[key]
-            options[key] = [*(earlier if isinstance(earlier, list) else []), _scalar(text[2:].strip())]
-        elif key is not None and line[0] == " ":
-            options[key] = _scalar(text)
-        else:
-            name, colon, value = text.partition(":")
-            key = str(_scalar(name.strip()))
-            if not colon or (value and value[0] != " ") or not key or line[0] == " ":
-                raise ValueError(f"line {number:,} is neither an option nor an item of a list: {shown(text)}")
-            if key in options:
-                raise ValueError(f"the option {shown(key)} is there twice")
-            options[key] = _scalar(value.strip())
+    for key, value in read_yaml(content.rstrip(b"\0"), _plain):
+        if key in options:
+            raise ValueError(f"the option {shown(key)} is repeated")
+        options[key] = value
     return options
 
 
@@ -300,13 +253,8 @@ _WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 
 
-def _scalar(text: str) -> OptionValue:
-    """Return a value of YAML; what is no number, boolean, list or quoted is a text."""
-    if text.startswith("[") and text.endswith("]"):
-        inner = text[1:-1].strip()
-        return [_scalar(each.strip()) for each in inner.split(",")] if inner else []
-    if text[:1] in ('"', "'"):
-        return unquoted(text)
+def _plain(text: str) -> str | float:
+    """Return the number, the boolean or else the text of a value without quotes, as Marian reads it."""
     if text in ("true", "false"):
         return text == "true"
     if _WHOLE.fullmatch(text):
@@ -314,43 +262,8 @@ def _scalar(text: str) -> OptionValue:
     return float(text) if len(text) < 50 and _DECIMAL.fullmatch(text) else text
 
 
-_ESCAPES = {
-    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
-    "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
-}  # fmt: skip
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.?)", re.DOTALL)
-
-
-def unquoted(text: str) -> str:
-    """Return a text of YAML without its quotes, its escapes resolved.
-
-    >>> unquoted(chr(34) + "a" + chr(92) + "u00e9" + chr(34)), unquoted("'it''s'"), unquoted("plain")
-    ('aé', "it's", 'plain')
-
-    Raises:
-        ValueError: a quote without its end, or an escape of no character.
-    """
-    if text[:1] not in ('"', "'"):
-        return text
-    if len(text) < 2 or text[-1] != text[0]:
-        raise ValueError(f"{shown(text)} has no closing quote")
-    if text[0] == "'":
-        return text[1:-1].replace("''", "'")
-
-    def resolved(match: re.Match[str]) -> str:
-        code = match[1]
-        if len(code) == 1:
-            return _ESCAPES.get(code, code)
-        value = int(code[1:], 16) if code else -1
-        if not 0 <= value < 0x110000 or 0xD800 <= value < 0xE000:
-            raise ValueError(f"{shown(match[0])} is no character")
-        return chr(value)
-
-    return _ESCAPE.sub(resolved, text[1:-1])
-
-
 def read_vocabulary(file: Path) -> list[str]:
-    """Return the tokens of a vocabulary by id: `token: id` on each line of a .yml, .json, or a token a line.
+    """Return the tokens of a vocabulary by id: ids by token in .yml or .json, else a token on each line.
 
     Raises:
         InteropError: it cannot be read, or some id has no token or several.
@@ -358,49 +271,25 @@ def read_vocabulary(file: Path) -> list[str]:
     try:
         content = read_bytes(file)
         if file.suffix == ".json":
-            return _by_id(_ids_of_json(content))
-        text = decode_text(content)
+            document = parse_json(content)
+            return _by_id(document.items() if isinstance(document, dict) else [("", None)])
         if file.suffix in (".yml", ".yaml"):
-            return _by_id(_ids_of_lines(text))
-        return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+            ids = [(token, _plain(i) if isinstance(i, str) else i) for token, i in read_yaml(content)]
+            return _by_id(ids)
+        return [line.removesuffix("\r") for line in decode_text(content).removesuffix("\n").split("\n")]
     except ValueError as error:
         raise InteropError(f"{file}: {error}") from None
-
-
-def _ids_of_json(content: bytes) -> list[tuple[str, int]]:
-    document = parse_json(content)
-    if not isinstance(document, dict) or not all(is_whole(each) for each in document.values()):
-        raise ValueError("not an object of ids by token")
-    return list(document.items())
-
-
-def _ids_of_lines(text: str) -> list[tuple[str, int]]:
-    """Return tokens and ids; libraries of YAML lose tokens such as `~` or `null`."""
-    ids: list[tuple[str, int]] = []
-    waiting = None  # a long token stands on a line of its own: "? token", and ": id" below it
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.strip(" \r\t")
-        if not line or line == "---" or (line == "{}" and not ids):
-            continue
-        if line.startswith("? "):
-            waiting = line[2:].strip()
-            continue
-        token, colon, i = line.rpartition(":")
-        if not token and waiting is not None:
-            token, waiting = waiting, None
-        if not (colon and token and i.strip().isdecimal() and len(i) < 12):
-            raise ValueError(f"line {number:,} is not a token and its id: {shown(line)}")
-        ids.append((unquoted(token.strip()), int(i)))
-    return ids
 
 
 # Nematus' names of the first two tokens.
 _OLDER = ("</s>", "<unk>")
 
 
-def _by_id(ids: Sequence[tuple[str, int]]) -> list[str]:
+def _by_id(ids: Iterable[tuple[str, object]]) -> list[str]:
     tokens: dict[int, str] = {}
     for token, i in ids:
+        if not isinstance(i, int) or not is_whole(i):
+            raise ValueError(f"{shown(i)} is not the id of a token; give an object of ids by token")
         if i in tokens:
             raise ValueError(f"{shown(tokens[i])} and {shown(token)} have one id, {i:,}")
         tokens[i] = token
@@ -455,6 +344,11 @@ class _Form:
     multiplier: float | None = None
     zero_rows: int = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of the numbers."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
     def __call__(self, stored: Tensor) -> Tensor:
         """Return the float32 numbers of stored bytes, which need not be aligned."""
         array = np.frombuffer(stored.numpy(), self.dtype).reshape(self.shape, order=self.order)
@@ -492,87 +386,57 @@ def with_zero_row(matrix: Tensor) -> Tensor:
     return DeferredTensor(matrix.stored, form, (len(matrix) + 1, *matrix.shape[1:]))
 
 
-def _mapped(file: Path) -> NDArray[np.uint8]:
-    """Return the bytes of a file, which are read when they are used."""
-    with file.open("rb") as stream:
-        return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-
-
 def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
     """Yield the arrays of an archive; none of them is packed, as Marian writes and reads them."""
-    content = _mapped(file)
+    content = np.frombuffer(map_file(file), np.uint8)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         is_packed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
         if len(members) > _MAX_ITEMS or is_packed or sum(each.file_size for each in members) > len(content):
-            raise ValueError("an archive that is larger when it is unpacked; Marian writes no such ones")
+            raise ValueError("an archive that is larger when it is unpacked; Marian writes none")
         for info in members:
             name = info.filename.removesuffix(".npy")
-            if len(name) > _MAX_NAME:
-                raise ValueError(f"{shown(name)} is a name of {len(name):,} characters")
             with archive.open(info) as stream:
                 form = _form(name, stream, info.file_size)
-                start, size = stream.tell(), _num_bytes(form)
+                start = stream.tell()
                 while stream.read(_CHUNK):
                     pass  # to the end, where its checksum is compared
             lengths = struct.unpack_from("<2H", content.data, info.header_offset + _LENGTHS_IN_HEADER)
             start += info.header_offset + _LENGTHS_IN_HEADER + struct.calcsize("<2H") + sum(lengths)
-            yield name, content[start : start + size], form
+            yield name, content[start : start + form.num_bytes], form
 
 
 def _form(name: str, stream: IO[bytes], size: int) -> _Form:
     """Read the header of an array of so many bytes."""
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0)):
+    if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError(f"the weight {shown(name)} is of a newer format")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     with warnings.catch_warnings(action="error"):
-        shape, is_fortran, dtype = read(stream, max_header_size=1000)
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=1000)
     if dtype.hasobject or dtype.kind not in "fi" or len(shape) > 4:
         raise ValueError(f"the weight {shown(name)} has no plain numbers")
     form = _Form(dtype.str, tuple(shape), "F" if is_fortran else "C")
-    if not all(0 <= each < 2**31 for each in shape) or stream.tell() + _num_bytes(form) > size:
+    if not all(0 <= each < 2**31 for each in shape) or stream.tell() + form.num_bytes > size:
         raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
     return form
 
 
-def _num_bytes(form: _Form) -> int:
-    return math.prod(form.shape) * np.dtype(form.dtype).itemsize
-
-
 def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
     """Yield the arrays of a binary file: headers, names, shapes, padding, data."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-
-        def numbers(count: int, kind: str) -> tuple[int, ...]:
-            content = stream.read(count * struct.calcsize(kind))
-            if len(content) < count * struct.calcsize(kind):
-                raise ValueError("it ends early")
-            return struct.unpack(f"<{count}{kind}", content)
-
-        version, count = numbers(2, "Q")
-        if version != _BIN_VERSION:
-            raise ValueError(f"version {version}, not {_BIN_VERSION}")
-        if count > _MAX_ITEMS or count * 32 > size:
-            raise ValueError(f"{count:,} weights are more than the file holds")
-        headers = [numbers(4, "Q") for _ in range(count)]
-        for length, _, rank, _ in headers:
-            if not 0 < length <= _MAX_NAME or rank > 8:
-                raise ValueError("a name or a shape that cannot be")
-        names = [stream.read(length).rstrip(b"\0").decode() for length, *_ in headers]
-        shapes = [numbers(rank, "i") for _, _, rank, _ in headers]
-        [padding] = numbers(1, "Q")
-        if padding > _ALIGNMENT:
-            raise ValueError("a padding that cannot be")
-        start = stream.tell() + padding
-    content = _mapped(file)
+    cursor = Cursor(buffer := map_file(file))
+    content = np.frombuffer(buffer, np.uint8)
+    version, count = cursor.numbers("2Q")
+    if version != _BIN_VERSION or count > _MAX_ITEMS:
+        raise ValueError(f"version {version} with {count:,} weights, not version {_BIN_VERSION}")
+    headers = [cursor.numbers("4Q") for _ in range(count)]
+    names = [cursor.text(length) for length, *_ in headers]
+    if any(rank > _MAX_RANK for _, _, rank, _ in headers):
+        raise ValueError("a weight with too many dimensions")
+    shapes = [cursor.numbers(f"{rank}i") for _, _, rank, _ in headers]
+    cursor.skip(cursor.number("Q"))
     for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
-        if start + length > size:
-            raise ValueError("it ends early")
+        start = cursor.skip(length)
         form = _form_of_item(name, kind, shape, content[start : start + length])
-        yield name, content[start : start + _num_bytes(form)], form
-        start += length
+        yield name, content[start : start + form.num_bytes], form
 
 
 def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray[np.uint8]) -> _Form:
@@ -588,11 +452,11 @@ def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray
             "which are the same on every CPU"
         )
     form = _Form(dtype, shape)
-    if min(shape, default=1) < 0 or _num_bytes(form) + 4 * (kind == _INTGEMM8) > len(content):
+    if min(shape, default=1) < 0 or form.num_bytes + 4 * (kind == _INTGEMM8) > len(content):
         raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
     if kind != _INTGEMM8:
         return form
-    [multiplier] = struct.unpack_from("<f", content.data, _num_bytes(form))
+    [multiplier] = struct.unpack_from("<f", content.data, form.num_bytes)
     if not (math.isfinite(multiplier) and multiplier > 1e-30):  # so that all numbers are finite
         raise ValueError(f"the weight {shown(name)} has the multiplier {multiplier}")
     if _EMBEDDING in name or len(shape) != 2:

@@ -18,15 +18,15 @@ from torch import Tensor
 
 from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
-from heedful.errors import InteropError, TokenizerError
+from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Imported
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
+    opened,
     read_vocabulary,
     read_weights,
-    unpacked,
     with_zero_row,
 )
 from heedful.interop.vocabulary import NEVER, read_bytes
@@ -142,15 +142,8 @@ def read_marian_native(source: Path, options: ImportOptions) -> ImportedBundle:
         TokenizerError: the vocabulary is not usable, or a language has no tag.
         ConfigError: the settings are invalid.
     """
-    with unpacked(source) as path:
-        files = find_files(path, vocabularies=options.vocabularies)
-        try:
-            return _read(files, options)
-        except (InteropError, TokenizerError) as error:
-            if path == source:
-                raise
-            # Where it was unpacked is of no use to anybody.
-            raise type(error)(str(error).replace(f"{path}", f"{source}")) from None
+    with opened(source) as path:
+        return _read(find_files(path, vocabularies=options.vocabularies), options)
 
 
 def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
