@@ -13,7 +13,7 @@ from typing import Any
 
 from heedful.errors import InteropError, TokenizerError
 from heedful.interop.ctranslate2.binary import ModelFile
-from heedful.interop.ctranslate2.weights import AddedRows, Architecture
+from heedful.interop.ctranslate2.weights import read_facts, read_weights
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import TypedSettings, read_bytes, unique_names
 from heedful.settings.parsing import parse_json, shown
@@ -97,19 +97,18 @@ def read_ctranslate2(path: Path, options: ImportOptions) -> ImportedBundle:
 class CTranslate2Directory:
     """A model.bin with the files beside it."""
 
-    def __init__(self, path: Path, *, ignored: Collection[str] = (), keep: object = None) -> None:
+    def __init__(self, path: Path, *, ignored: Collection[str] = ()) -> None:
         """Read all but weights and tokenizers.
 
         Args:
             path: the directory.
             ignored: unknown keys of config.json that may pass.
-            keep: what must live as long as weights are read, such as a temporary directory.
 
         Raises:
             InteropError: a file is missing or damaged.
         """
         self.path = path
-        self.model = ModelFile(path / MODEL_FILE, keep=keep)
+        self.model = ModelFile(path / MODEL_FILE)
         self.settings = self._settings(ignored)
         self.src, self.tgt = self._vocabularies()
 
@@ -121,8 +120,7 @@ class CTranslate2Directory:
         """Return the model with its tokenizers. Raises as `read_ctranslate2`."""
         is_joint = self.src == self.tgt
         eps = TypedSettings(self.settings, self.path / _CONFIG_FILE).number("layer_norm_epsilon")
-        architecture = Architecture(self.model)
-        facts = architecture.facts(one_vocabulary=is_joint, epsilon=eps)
+        facts = read_facts(self.model, one_vocabulary=is_joint, epsilon=eps)
         for language, tokens in (("src", self.src), ("tgt", self.tgt)):
             num_rows = facts[f"{language}_vocab_size"]
             if len(tokens) != num_rows:
@@ -138,10 +136,11 @@ class CTranslate2Directory:
             "tgt_pad_id": ids["tgt"].pad,
             "decoder_start_id": vocabularies.start_id,
         }
-        added = AddedRows(
-            *(len(vocabularies.tokens[language]) - len(own) for language, own in self.by_language().items())
-        )
-        config, weights = architecture.weights(facts, options.settings, added)
+        added = {
+            language: len(vocabularies.tokens[language]) - len(own)
+            for language, own in self.by_language().items()
+        }
+        config, weights = read_weights(self.model, facts, options.settings, added)
         tokenizers, notes = self._tokenizers(vocabularies, text)
         languages, ends, more = self._template(tokenizers, text, options)
         sections: dict[str, Any] = {
