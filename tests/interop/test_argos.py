@@ -177,7 +177,7 @@ def test_packages_that_are_not_supported_or_damaged_are_refused(package: Path, t
     copy = unpacked_copy(package, tmp_path)
     metadata = json.loads((copy / "metadata.json").read_text(encoding="utf-8"))
     for changes, message in (
-        ({"type": "sbd"}, "type='sbd'; only 'translate' is supported"),
+        ({"type": "sbd"}, "type='sbd' is not supported"),
         ({"from_code": None}, "from_code=None is no code of a language"),
         ({"target_prefix": "__xx__"}, "target_prefix='__xx__' is not in the vocabulary"),
     ):

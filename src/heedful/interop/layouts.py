@@ -14,7 +14,7 @@ from heedful.interop import fairseq, marian, marian_native, opennmt, torch_trans
 from heedful.interop.conversion import Checkpoint, Conversion, Imported
 from heedful.interop.ctranslate2 import argos
 from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
-from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2, read_settings
+from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2
 from heedful.interop.huggingface import fairseq_families, other_families, t5
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
@@ -25,6 +25,7 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.interop.marian_files import is_marian
 from heedful.interop.tables import Table
+from heedful.interop.vocabulary import read_settings
 from heedful.settings.parsing import shown
 from heedful.settings.plugins import part
 from heedful.storage.bundle import save_weights

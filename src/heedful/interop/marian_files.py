@@ -23,8 +23,8 @@ from torch import Tensor
 from heedful.errors import InteropError
 from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, unpacked
 from heedful.interop.conversion import DeferredTensor
-from heedful.interop.vocabulary import read_bytes
-from heedful.settings.parsing import decode_text, is_plain_name, is_whole, parse_json, shown
+from heedful.interop.vocabulary import read, read_token_lines
+from heedful.settings.parsing import Json, is_plain_name, is_whole, parse_json, shown
 
 MODEL_OPTIONS = "special:model.yml"
 _SPECIAL = "special:"
@@ -127,7 +127,7 @@ def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> M
     folder = source if source.is_dir() else source.parent
     beside = sorted(file for file in folder.iterdir() if file.is_file())
     decoder = _decoder_file(source, beside)
-    options = {} if decoder is None else read_options(decoder)
+    options = {} if decoder is None else read(decoder, parse_options)
     model = source if source.is_file() else _model_file(folder, beside, options)
     if vocabularies is None:
         named = _texts(options, "vocabs", decoder)
@@ -223,18 +223,6 @@ def _texts(options: Mapping[str, Any], key: str, file: Path | None) -> list[str]
     return texts
 
 
-def read_options(file: Path) -> dict[str, Any]:
-    """Return the options of a YAML file by key: texts, numbers, booleans, or lists of them.
-
-    Raises:
-        InteropError: it cannot be read, or is not written as Marian writes options.
-    """
-    try:
-        return parse_options(read_bytes(file))
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}") from None
-
-
 def parse_options(content: bytes) -> dict[str, Any]:
     """Return options by key.
 
@@ -268,17 +256,17 @@ def read_vocabulary(file: Path) -> list[str]:
     Raises:
         InteropError: it cannot be read, or some id has no token or several.
     """
-    try:
-        content = read_bytes(file)
-        if file.suffix == ".json":
-            document = parse_json(content)
-            return _by_id(document.items() if isinstance(document, dict) else [("", None)])
-        if file.suffix in (".yml", ".yaml"):
-            ids = [(token, _plain(i) if isinstance(i, str) else i) for token, i in read_yaml(content)]
-            return _by_id(ids)
-        return [line.removesuffix("\r") for line in decode_text(content).removesuffix("\n").split("\n")]
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}") from None
+    if file.suffix == ".json":
+        return read(file, lambda content: _by_id(_pairs(parse_json(content))))
+    if file.suffix in (".yml", ".yaml"):
+        return read(file, lambda content: _by_id(read_yaml(content)))
+    return read_token_lines(file)
+
+
+def _pairs(vocabulary: Json) -> Iterable[tuple[str, object]]:
+    if not isinstance(vocabulary, dict):
+        raise ValueError("not an object of ids by token")
+    return vocabulary.items()
 
 
 # Nematus' names of the first two tokens.
@@ -288,8 +276,9 @@ _OLDER = ("</s>", "<unk>")
 def _by_id(ids: Iterable[tuple[str, object]]) -> list[str]:
     tokens: dict[int, str] = {}
     for token, i in ids:
+        i = _plain(i) if isinstance(i, str) else i
         if not isinstance(i, int) or not is_whole(i):
-            raise ValueError(f"{shown(i)} is not the id of a token; give an object of ids by token")
+            raise ValueError(f"{shown(i)} is not the id of a token")
         if i in tokens:
             raise ValueError(f"{shown(tokens[i])} and {shown(token)} have one id, {i:,}")
         tokens[i] = token

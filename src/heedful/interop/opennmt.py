@@ -30,9 +30,9 @@ from heedful.interop.conversion import (
     move_positions,
     read_checkpoint,
 )
-from heedful.interop.ctranslate2.reading import TextFiles, read_settings, tokenizer_of
+from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
-from heedful.interop.vocabulary import read_bytes, unique_names
+from heedful.interop.vocabulary import read_bytes, read_settings, unique_names
 from heedful.model.transformer import SINUSOIDS
 from heedful.settings.parsing import is_whole, shown
 from heedful.settings.run import Config

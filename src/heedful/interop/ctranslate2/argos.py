@@ -22,10 +22,9 @@ from heedful.interop.ctranslate2.reading import (
     MODEL_FILE,
     CTranslate2Directory,
     TextFiles,
-    read_settings,
 )
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
-from heedful.interop.vocabulary import read_bytes
+from heedful.interop.vocabulary import TypedSettings, read, read_bytes, read_settings
 from heedful.settings.parsing import decode_text, shown
 from heedful.text.moses_tokenizer import read_merges
 
@@ -78,44 +77,33 @@ def _place(path: PurePosixPath) -> str | None:
     return None
 
 
-def _read_package(name: Path, options: ImportOptions) -> ImportedBundle:
-    if not (name / _METADATA).is_file():
-        raise InteropError(f"{name}: there is no {_METADATA}; give a package of Argos Translate")
-    metadata = read_settings(name / _METADATA)
-    kind = metadata.get("type", "translate")
-    if kind != "translate":
-        raise InteropError(f"{name}: {_METADATA}: type={shown(kind)}; only 'translate' is supported")
-    languages = {
-        ours: _language(name, metadata, key) for ours, key in (("src", "from_code"), ("tgt", "to_code"))
-    }
-    tokenizer = _tokenizer_files(name, metadata)
-    model = CTranslate2Directory(name / _MODEL, ignored=options.ignored)
-    prefix = metadata.get("target_prefix")
-    if prefix:
-        if prefix not in model.tgt:
-            raise InteropError(f"{name}: {_METADATA}: target_prefix={shown(prefix)} is not in the vocabulary")
-        languages["tgt_tag"] = prefix
-    return model.bundle(replace(tokenizer, search=_SEARCH, languages=languages), options)
-
-
-def _tokenizer_files(directory: Path, metadata: Mapping[str, Any]) -> TextFiles:
-    """Return the SentencePiece model, or the codes of subword-nmt with the languages of Moses' rules."""
+def _read_package(directory: Path, options: ImportOptions) -> ImportedBundle:
+    file = directory / _METADATA
+    metadata = TypedSettings(read_settings(file), file)
+    metadata.check({"type": ("translate",)})
+    codes = [metadata.text(key) or "" for key in ("from_code", "to_code")]
+    for key, code in zip(("from_code", "to_code"), codes, strict=True):
+        if not code.isascii() or not 0 < len(code) <= 20:
+            raise metadata.error(key, " is no code of a language")
+    languages = {key: _CODES.get(code, code) for key, code in zip(("src", "tgt"), codes, strict=True)}
+    text = TextFiles(search=_SEARCH, languages=languages, moses=(codes[0], codes[1]))
     if (directory / _SENTENCEPIECE).is_file():
-        return TextFiles(models=(read_bytes(directory / _SENTENCEPIECE),), underscores=True)
-    if not (directory / _BPE).is_file():
+        text = replace(text, models=(read_bytes(directory / _SENTENCEPIECE),), underscores=True)
+    elif (directory / _BPE).is_file():
+        text = replace(text, codes=read(directory / _BPE, _merges))
+    else:
         raise InteropError(f"{directory}: there is no {_SENTENCEPIECE} and no {_BPE}; copy the whole package")
-    try:
-        first, *lines = decode_text(read_bytes(directory / _BPE)).rstrip("\n").split("\n")
-        if first.strip() != _BPE_VERSION:
-            raise ValueError(f"its first line is {shown(first)}; only {_BPE_VERSION!r} is supported")
-        codes = [*dict.fromkeys(read_merges(lines))]  # the first of equal ones counts
-    except ValueError as error:
-        raise InteropError(f"{directory / _BPE}: {error}") from None
-    return TextFiles(codes=codes, moses=(str(metadata["from_code"]), str(metadata["to_code"])))
+    model = CTranslate2Directory(directory / _MODEL, ignored=options.ignored)
+    if prefix := metadata.text("target_prefix"):
+        if prefix not in model.vocabularies["tgt"]:
+            raise metadata.error("target_prefix", " is not in the vocabulary")
+        languages["tgt_tag"] = prefix
+    return model.bundle(text, options)
 
 
-def _language(name: Path, metadata: Mapping[str, Any], key: str) -> str:
-    code = metadata.get(key)
-    if not isinstance(code, str) or not code.isascii() or not 0 < len(code) <= 20:
-        raise InteropError(f"{name}: {_METADATA}: {key}={shown(code)} is no code of a language")
-    return _CODES.get(code, code)
+def _merges(content: bytes) -> list[tuple[str, str]]:
+    """Return the codes of subword-nmt, of equal ones the first."""
+    first, *lines = decode_text(content).rstrip("\n").split("\n")
+    if first.strip() != _BPE_VERSION:
+        raise ValueError(f"its first line is {shown(first)}; only {_BPE_VERSION!r} is supported")
+    return [*dict.fromkeys(read_merges(lines))]

@@ -1,6 +1,6 @@
 """CTranslate2's names of weights: one table, which imports read forwards and exports backwards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from heedful.interop.conversion import STACKS
 from heedful.settings.model import ModelConfig
@@ -16,11 +16,11 @@ ACTIVATIONS: Mapping[str, str] = {
 TOKENS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
 OUTPUT = "decoder/projection"
 # The modules of a stack and of a layer there, and the modules here that they stack by rows.
-_STACK: Mapping[str, Sequence[str]] = {
+_STACK = {
     "layernorm_embedding": ["embedding.norm"],
     "layer_norm": ["final_norm"],
 }
-_LAYER: Mapping[str, Sequence[str]] = {
+_LAYER = {
     "self_attention/layer_norm": ["self_attention_norm"],
     "self_attention/linear_0": ["self_attention.query", "self_attention.key", "self_attention.value"],
     "self_attention/linear_1": ["self_attention.output"],
