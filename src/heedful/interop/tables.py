@@ -132,7 +132,7 @@ class Table:
                     used.update(there)
                 elif stack is not None:
                     if there or self.positions.required:
-                        tables.setdefault(stack, each.theirs[0][0])
+                        tables.setdefault(stack, (there or each.theirs[0])[0])
                 elif there and each.ours[0] not in conversion.moved:
                     _move(conversion, there, each)
                     used.update(there)
