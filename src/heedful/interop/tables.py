@@ -169,7 +169,7 @@ def _rows(text: str) -> Iterator[tuple[str, str, str]]:
         indent = len(line) - len(line.lstrip())
         if indent <= depth:
             begin, start = "", ""
-        if theirs.endswith((".", "/")) and ours.endswith("."):
+        if ours.endswith("."):
             begin, start, depth = theirs, ours, indent
             continue
         theirs = "|".join(begin + name for name in theirs.split("|"))
