@@ -209,5 +209,5 @@ def test_a_dictionary_of_another_size_or_form_is_one_line(tmp_path: Path) -> Non
         ):
             read_dictionary(file, size)
     file.write_text("a 3\nb\n", encoding="utf-8")
-    with pytest.raises(InteropError, match="line 2 is not a token and its count"):
+    with pytest.raises(InteropError, match="line 2: 'b' is not a token and its count"):
         read_dictionary(file, 6)
