@@ -190,11 +190,7 @@ def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[
             problem = f"repeated; fairseq reads that only with {_OVERWRITE} at the end of the line"
             raise InteropError(
                 f"{path}: line {number:,}: {shown(word if is_repeated else line)} is "
-                + (
-                    problem
-                    if is_repeated
-                    else "not a token and its count; give fairseq's dict.txt"
-                )
+                + (problem if is_repeated else "not a token and its count; give fairseq's dict.txt")
             )
         if ids.get(word, 0) >= len(_FIRST):
             words[ids[word]] += f"<{ids[word]}>"
