@@ -241,7 +241,7 @@ def test_languages_are_the_users_or_those_of_the_files(tmp_path: Path) -> None:
 def test_marians_source_begins_with_the_tag_of_the_target_language(tmp_path: Path) -> None:
     MARIAN.save(tmp_path / "model")
     assert imported("marian", tmp_path / "model", tgt_lang="fra")[0].config.languages.src_tag == ">>fra<<"
-    with pytest.raises(InteropError, match="--src-lang en: Marian has no tag for it"):
+    with pytest.raises(InteropError, match="--src-lang en: marian has no tag for it"):
         imported("marian", tmp_path / "model", src_lang="en")
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -169,6 +169,10 @@ class Conversion:
     def error(self, problem: str) -> InteropError:
         """Return an exception that names the file and the layout."""
         return InteropError(f"{self._origin}: as layout {self._layout!r}, {problem}")
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise an exception that names the file and the layout."""
+        raise self.error(problem)
 
     @property
     def left(self) -> dict[str, Tensor]:

@@ -10,19 +10,22 @@ import platformdirs
 from torch import Tensor
 
 from heedful.errors import ConfigError, InteropError, suggestion
-from heedful.interop import fairseq, marian, marian_native, opennmt, torch_transformer, worked_examples
+from heedful.interop import fairseq, marian_native, opennmt, torch_transformer, worked_examples
 from heedful.interop.conversion import Checkpoint, Conversion, Imported
 from heedful.interop.ctranslate2 import argos
 from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
 from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2
-from heedful.interop.huggingface import fairseq_families, other_families, t5
+from heedful.interop.huggingface.fairseq_families import BART, M2M100, MBART, MVP, PLBART
+from heedful.interop.huggingface.other_families import BLENDERBOT, BLENDERBOT_SMALL, FSMT, PEGASUS
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     ImportedBundle,
     ImportOptions,
-    PretrainedDirectory,
     read_pretrained,
 )
+from heedful.interop.huggingface.reading import Family
+from heedful.interop.huggingface.t5 import MT5, T5, UMT5
+from heedful.interop.marian import MARIAN
 from heedful.interop.marian_files import is_marian
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import read_settings
@@ -42,15 +45,15 @@ LAYOUTS: dict[str, Table | Callable[[Conversion], Imported]] = {
     "annotated": worked_examples.ANNOTATED,
     fairseq.LAYOUT: fairseq.read,
 }
-PRETRAINED: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBundle]] = {
-    marian.LAYOUT: marian.read_marian,
-    fairseq_families.M2M100: fairseq_families.read_m2m100,
-    fairseq_families.BART: fairseq_families.read_bart,
-    other_families.FSMT: other_families.read_fsmt,
-    other_families.PEGASUS: other_families.read_pegasus,
-    other_families.BLENDERBOT: other_families.read_blenderbot,
-    t5.LAYOUT: t5.read_t5,
-}  # directories of transformers
+# Directories of transformers, by "model_type" of config.json.
+FAMILIES: dict[str, Family] = {
+    family.model_type: family
+    for family in (
+        *(MARIAN, M2M100, BART, MBART, MVP, PLBART, FSMT, PEGASUS, BLENDERBOT, BLENDERBOT_SMALL),
+        *(T5, MT5, UMT5),
+    )
+}
+PRETRAINED = tuple(dict.fromkeys(family.layout for family in FAMILIES.values()))
 OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
     CTRANSLATE2: read_ctranslate2,
     argos.LAYOUT: argos.read_argos,
@@ -59,15 +62,6 @@ OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
     opennmt.EOLE: opennmt.read_eole,
 }
 DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
-_MODEL_TYPES = {
-    "marian": marian.LAYOUT,
-    "m2m_100": fairseq_families.M2M100,
-    **dict.fromkeys(fairseq_families.BART_FAMILIES, fairseq_families.BART),
-    "fsmt": other_families.FSMT,
-    "pegasus": other_families.PEGASUS,
-    **dict.fromkeys(other_families.BLENDERBOTS, other_families.BLENDERBOT),
-    **dict.fromkeys(t5.FAMILIES, t5.LAYOUT),
-}
 
 
 def read_layout(
@@ -115,7 +109,13 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
     check_layout(layout)
     if layout in OTHERS:
         return OTHERS[layout](path, options)
-    return PRETRAINED[layout](read_pretrained(path, options=options), options)
+    directory = read_pretrained(path, options=options)
+    family = FAMILIES.get(str(directory.config.get("model_type")))
+    if family is None or family.layout != layout:
+        types = [f"{name!r}" for name, each in FAMILIES.items() if each.layout == layout]
+        found = shown(directory.config.get("model_type"))
+        directory.refuse(f"model_type is {found}, not {' or '.join(types)}; give another --layout")
+    return family.read(directory, options)
 
 
 def cached_bundle(path: Path) -> Path:
@@ -166,11 +166,11 @@ def recognise(path: Path) -> str | None:
             "transformers, nor metadata.json of Argos, nor a .npz or .bin of Marian"
         )
     model_type = read_settings(path / CONFIG_FILE).get("model_type")
-    if not isinstance(model_type, str) or model_type not in _MODEL_TYPES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise InteropError(
-            f"{path / CONFIG_FILE}: model_type is {shown(model_type)}; there are {', '.join(_MODEL_TYPES)}"
+            f"{path / CONFIG_FILE}: model_type is {shown(model_type)}; there are {', '.join(FAMILIES)}"
         )
-    return _MODEL_TYPES[model_type]
+    return FAMILIES[model_type].layout
 
 
 def _has_ctranslate2(directory: Path) -> bool:

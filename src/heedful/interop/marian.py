@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -13,31 +12,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
+from heedful.interop.conversion import STACKS, Conversion, Positions
 from heedful.interop.exporting import refuse_changed, refuse_recurrent, write_readme
-from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
-from heedful.interop.huggingface.generation import (
-    inexact_settings,
-    read_search,
-    read_start_id,
-    write_search,
-)
+from heedful.interop.fairseq import BIAS, POSITIONS, rows
+from heedful.interop.huggingface.generation import inexact_settings, write_search
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     GENERATION_FILE,
     TOKENIZER_FILE,
-    ImportedBundle,
-    ImportOptions,
     PretrainedDirectory,
 )
-from heedful.interop.huggingface.reading import (
-    ReadSettings,
-    TextSettings,
-    assemble,
-    check_special_ids,
-    read_architecture,
-    vocabulary_tokenizer,
-)
+from heedful.interop.huggingface.reading import Family, keys, target_before_source, vocabulary_tokenizer
+from heedful.interop.tables import Table
 from heedful.interop.vocabulary import read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
@@ -48,79 +34,49 @@ from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, Vocab
 from heedful.text.special_tokens import SpecialTokens
 from heedful.text.vocabulary_tokenizer import TOKENS
 
-LAYOUT = "marian"
 _SHARED = "share_encoder_decoder_embeddings"
-# Keys of an older class that today's does not support.
-_FIXED = {
-    "add_bias_logits": False,
-    "add_final_layer_norm": False,
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
-}
+_POSITIONS = Positions(fixed=True, required=False, formula=concatenated_sinusoids)
+_FACTS = {"norm": "post", "positions": "concatenated"}
+_APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, facts=_FACTS)
 
 
-def read_marian(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
-    """Read a directory of MarianMT.
-
-    With a target language, each source starts with its tag, such as `>>fra<<`.
-
-    Raises:
-        InteropError: a file is missing, or has settings that are not supported.
-        TokenizerError: the tokenizer files are not usable, or a language has no tag.
-        ConfigError: the settings are invalid.
-    """
+def _weights(directory: PretrainedDirectory, conversion: Conversion) -> Table:
     shared = directory.config.get(_SHARED, True) is True
-    read = ReadSettings(
-        model=read_architecture(directory, ["marian"], known=[_SHARED, "decoder_vocab_size"], fixed=_FIXED),
-        search=read_search(directory),
-        text=_read_text(directory, options) if directory.has_tokenizer else None,
-    )
-    return assemble(directory, options, read, partial(_convert, shared=shared), layout=LAYOUT)
+    return replace(_APART, rows=rows(shared=shared) + POSITIONS + BIAS)
 
 
-def _convert(conversion: Conversion, *, shared: bool) -> Imported:
-    move_layers(conversion, prefix="model.")
-    tables = {stack: f"model.{stack}.embed_positions.weight" for stack in STACKS}
-    there = {stack: name for stack, name in tables.items() if name in conversion.left}
-    move_positions(conversion, there, Positions(fixed=True, formula=concatenated_sinusoids))
-    common = "model.shared.weight"
-    move_tokens(conversion, prefix="model.", shared=common if shared else None, output="lm_head.weight")
-    move_output_bias(conversion, "final_logits_bias")
-    return conversion.finish(norm="post", positions="concatenated")
-
-
-def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSettings:
-    separate = directory.tokenizer.get("separate_vocabs") is True
-    tokenizers = _read_tokenizers(directory, separate=separate)
-    if options.src_lang is not None:
-        raise directory.error(f"--src-lang {options.src_lang}: Marian has no tag for it; leave it out")
-    languages = {}
-    if options.tgt_lang is not None:
-        tag_id = tokenizers.src.tag_id(options.tgt_lang)
-        languages["src_tag"] = tokenizers.src.tokens([tag_id])[0]
-    return TextSettings(
-        tokenizers=tokenizers,
-        start_id=read_start_id(directory),
-        languages=languages,
-        one_vocabulary=not separate,
-    )
-
-
-def _read_tokenizers(directory: PretrainedDirectory, *, separate: bool) -> TokenizerPair:
+def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
     """Load the tokenizers: source.spm and target.spm, with the ids of vocab.json or target_vocab.json."""
     directory.tokenizer_class("MarianTokenizer")
+    separate = directory.tokenizer.get("separate_vocabs") is True
     models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
     lists = [read_words(directory.path / "vocab.json")]
     lists.append(read_words(directory.path / "target_vocab.json") if separate else lists[0])
-    tokenizers = [
+    src, tgt = (
         vocabulary_tokenizer(directory, model, tokens, starts_with_pad=True, leading_tags=True)
         for model, tokens in zip(models, lists, strict=True)
-    ]
-    check_special_ids(directory, tokenizers[1])
-    is_one = models[0] == models[1] and not separate
-    return TokenizerPair(tokenizers[0], tokenizers[0] if is_one else tokenizers[1])
+    )
+    return TokenizerPair(src, src if models[0] == models[1] and not separate else tgt)
 
+
+MARIAN = Family(
+    layout="marian",
+    model_type="marian",
+    weights=_weights,
+    keys=keys(
+        # Keys of an older class that today's does not support.
+        fixed={
+            "add_bias_logits": False,
+            "add_final_layer_norm": False,
+            "normalize_before": False,
+            "normalize_embedding": False,
+            "static_position_embeddings": True,
+        },
+        ignored=(_SHARED, "decoder_vocab_size"),
+    ),
+    tokenizer=_tokenizer,
+    languages=target_before_source,
+)
 
 _MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "swish": "swish"}
@@ -208,23 +164,15 @@ def marian_tensors(model: Transformer) -> dict[str, Tensor]:
     if config.positions == "sinusoidal":
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
         weights = {name: _reordered(name, weight, order) for name, weight in weights.items()}
-    names = {"encoder.embedding.tokens": "model.encoder.embed_tokens"}
-    names |= {"decoder.embedding.tokens": "model.decoder.embed_tokens", "output": "lm_head"}
     if config.tied == "embeddings":  # which is one matrix in Marian only if the output is too
         weights["decoder.embedding.tokens.weight"] = weights["encoder.embedding.tokens.weight"].clone()
+    in_layers = {name: len(each) for name, each in weights.items() if ".layers." in name}
+    weights = {name.replace(".weight", ".bias"): torch.zeros(n) for name, n in in_layers.items()} | weights
+    weights.setdefault("output.bias", torch.zeros(config.tgt_vocab_size))
+    layers = {stack: getattr(config, f"num_{stack}_layers") for stack in STACKS}
+    tensors = _APART.export(weights, layers)
     if config.tied == "all":
-        names["encoder.embedding.tokens"] = "model.shared"
-    tensors = {
-        f"{names[ours]}.weight": weights[f"{ours}.weight"] for ours in names if f"{ours}.weight" in weights
-    }
-    bias = weights.get("output.bias", torch.zeros(config.tgt_vocab_size))
-    tensors["final_logits_bias"] = bias.reshape(1, -1)
-    for stack in STACKS:
-        for i in range(getattr(config, f"num_{stack}_layers")):
-            for theirs, ours in layer_modules(stack, i):
-                weight = weights[f"{ours}.weight"]
-                tensors[f"model.{theirs}.weight"] = weight
-                tensors[f"model.{theirs}.bias"] = weights.get(f"{ours}.bias", torch.zeros(len(weight)))
+        tensors["model.shared.weight"] = tensors.pop("model.encoder.embed_tokens.weight")
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 

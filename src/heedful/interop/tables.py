@@ -8,7 +8,7 @@ names that end in a dot begin the names of the rows below them that are indented
         self_attn.{q,k,v,out}_proj          self_attention.{query,key,value,output}
         self_attn.in_proj_weight            self_attention.[query,key,value].weight
     lm_head|model.shared                    output
-    final_logits_bias                       output.bias                              flat
+    final_logits_bias                       output.bias                              nonzero
     decoder.version                         -
 
 - `{stack}` is encoder and decoder, `{i}` the number of a layer, `{last}` the number of the last one.
@@ -45,16 +45,19 @@ class Transform:
     """A computation on a tensor of another system.
 
     Attributes:
-        forwards: from their tensor to heedful's.
+        forwards: from their tensor to heedful's; None if the model has no such weight.
         backwards: from heedful's tensor to theirs; None: the table is only for imports.
     """
 
-    forwards: Callable[[Tensor], Tensor]
+    forwards: Callable[[Tensor], Tensor | None]
     backwards: Callable[[Tensor], Tensor] | None = None
 
 
 AS_IS = Transform(lambda tensor: tensor, lambda tensor: tensor)
-FLAT = Transform(lambda tensor: tensor.reshape(-1), lambda tensor: tensor.reshape(1, -1))
+# A bias (1, V) of the logits, which most models do not have.
+NONZERO = Transform(
+    lambda bias: bias.reshape(-1) if torch.any(bias != 0) else None, lambda bias: bias.reshape(1, -1)
+)
 
 
 LEARNED = Positions()
@@ -138,6 +141,8 @@ class Table:
                     used.update(there)
                 else:
                     conversion.expect(each.ours[0], each.theirs[0][0])
+        if not used:
+            conversion.look(self.rules[0].filled(i=0, last=0).theirs[0][0])  # says that it is missing
         move_positions(conversion, tables, self.positions)
         for name in used:
             conversion.drop(name)
@@ -181,7 +186,7 @@ def _rows(text: str) -> Iterator[tuple[str, str, str]]:
 def _rules(row: tuple[str, str, str], transforms: Mapping[str, Transform]) -> Iterator[Rule]:
     """Yield a rule for each item of a row's lists, and for weight and bias if it names a module."""
     theirs, ours, transform = row
-    known = {"as_is": AS_IS, "flat": FLAT, **transforms}
+    known = {"as_is": AS_IS, "nonzero": NONZERO, **transforms}
     sizes = [len(text.split(",")) for text in _LIST.findall(theirs if ours == _NOTHING else ours)]
     for items in product(*map(range, sizes)):
         targets = [*_parts(_with_items(ours, items))]
@@ -220,7 +225,7 @@ class _Layers:
         """Yield the rule of each layer in the file."""
         name = rule.theirs[0][0]
         place = _NUMBER.search(name)
-        count = self._count(name[: place.start()]) if place else 0
+        count = max(1, self._count(name[: place.start()])) if place else 1
         if place is None:
             yield rule
         elif place[0] == "{last}":
@@ -249,4 +254,6 @@ def _move(conversion: Conversion, names: Sequence[str], rule: Rule) -> None:
     if len(whole) % len(rule.ours):
         raise conversion.error(f"the {len(whole)} rows of {names[0]!r} are not {len(rule.ours)} equal parts")
     for ours, part in zip(rule.ours, whole.chunk(len(rule.ours)) if rule.ours[1:] else [whole], strict=True):
-        conversion.put(ours, rule.transform.forwards(part), origin=names[0])
+        weight = rule.transform.forwards(part)
+        if weight is not None:
+            conversion.put(ours, weight, origin=names[0])

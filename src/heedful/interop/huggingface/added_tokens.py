@@ -38,7 +38,7 @@ def with_added_tokens(
             known.get(token.content, token_id) != token_id
             or by_id.get(token_id, token.content) != token.content
         ):
-            raise directory.error(
+            directory.refuse(
                 f"the added token {shown(token.content)} has id {token_id:,}, which is not its "
                 "place in the vocabulary; copy the whole directory of one model",
                 file=TOKENIZER_FILE,
@@ -47,7 +47,7 @@ def with_added_tokens(
         added.append(replace(token, id=token_id))
     size = max(by_id, default=-1) + 1
     if size > len(tokens) + len(added) + _MOST_UNUSED:
-        raise directory.error(f"an added token has id {size - 1:,}", file=TOKENIZER_FILE)
+        directory.refuse(f"an added token has id {size - 1:,}", file=TOKENIZER_FILE)
     return [by_id.get(i, f"<unused-{i}>") for i in range(size)], added
 
 
@@ -89,7 +89,7 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
         try:
             token = AddedToken.read({**values, **changed})
         except ValueError as error:
-            raise directory.error(str(error), file=TOKENIZER_FILE) from None
+            directory.refuse(str(error), file=TOKENIZER_FILE)
         tokens[token.content] = token
     new = [AddedToken(content=name, id=_NEXT, special=True) for name in further if name not in tokens]
     return [*tokens.values(), *new]
@@ -97,7 +97,7 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
 
 def _with_id(directory: PretrainedDirectory, token: object, i: str) -> dict[str, Any]:
     if not isinstance(token, dict):
-        raise directory.error(f"{shown(token)} is not an added token", file=TOKENIZER_FILE)
+        directory.refuse(f"{shown(token)} is not an added token", file=TOKENIZER_FILE)
     return {**token, "id": int(i) if i.isdecimal() and len(i) < 10 else None}
 
 
@@ -141,6 +141,6 @@ def _by_content(
     added: dict[str, dict[str, Any]] = {}
     for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
         if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
-            raise directory.error(f"{shown(token)} is not an added token with its content", file=file)
+            directory.refuse(f"{shown(token)} is not an added token with its content", file=file)
         added[token["content"]] = token
     return added

@@ -4,15 +4,16 @@ See huggingface.co/docs/transformers/main_classes/text_generation, and `Generati
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from heedful.decoding.options import longest_output
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     PretrainedDirectory,
-    refuse_other_values,
     refuse_unknown_keys,
 )
+from heedful.interop.keys import refuse_other_values
 from heedful.interop.vocabulary import MAX_NUMBER
 from heedful.settings.parsing import is_whole, shown
 from heedful.settings.run import Config, DecodeConfig
@@ -78,7 +79,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         InteropError: a key is unknown or has an unsupported value.
     """
     settings, file = directory.generation, directory.generation_file
-    refuse_other_values(directory, file, settings, _FIXED)
+    refuse_other_values(settings, _FIXED, partial(directory.refuse, file=file))
     if file != CONFIG_FILE:  # whose keys `read_architecture` checks
         refuse_unknown_keys(directory, file, settings, GENERATION_KEYS)
     typed = directory.typed(file)
@@ -104,18 +105,18 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         "max_source_tokens": directory.typed().whole_number("max_position_embeddings") or None,
     }
     if search["no_repeat_ngram_size"] == 1:
-        raise directory.error(
+        directory.refuse(
             "no_repeat_ngram_size=1 counts the start token there; only 2 and more are supported",
             file=file,
         )
     if search["repetition_penalty"] != 1 and search["beam_size"] == 1:
-        raise directory.error(
+        directory.refuse(
             f"repetition_penalty={search['repetition_penalty']} with num_beams=1 changes logits there; only "
             "that of beam search, on log-probabilities, is supported",
             file=file,
         )
     if search["length_penalty"] < 0:
-        raise directory.error(
+        directory.refuse(
             f"length_penalty={search['length_penalty']} is negative; it must be at least 0", file=file
         )
     limit = _max_new_tokens(directory)
@@ -211,7 +212,7 @@ def read_start_id(directory: PretrainedDirectory) -> int:
     for file in (directory.generation_file, CONFIG_FILE):
         if (start := directory.typed(file).whole_number("decoder_start_token_id")) is not None:
             return start
-    raise directory.error("decoder_start_token_id is missing; the decoder cannot start without it")
+    directory.refuse("decoder_start_token_id is missing; the decoder cannot start without it")
 
 
 def read_special_id(directory: PretrainedDirectory, key: str) -> int:
@@ -223,7 +224,7 @@ def read_special_id(directory: PretrainedDirectory, key: str) -> int:
     for file in (directory.generation_file, CONFIG_FILE):
         if (special_id := directory.typed(file).whole_number(key)) is not None:
             return special_id
-    raise directory.error(f"{key} is missing")
+    directory.refuse(f"{key} is missing")
 
 
 def _max_new_tokens(directory: PretrainedDirectory) -> int:
@@ -248,7 +249,7 @@ def _forced_first_id(directory: PretrainedDirectory) -> int | None:
 def _early_stopping(directory: PretrainedDirectory) -> str:
     value = directory.generation.get("early_stopping") or False
     if not isinstance(value, bool | str) or value not in _EARLY_STOPPING:
-        raise directory.error(f"early_stopping={shown(value)} is unknown", file=directory.generation_file)
+        directory.refuse(f"early_stopping={shown(value)} is unknown", file=directory.generation_file)
     return _EARLY_STOPPING[value]
 
 
@@ -258,7 +259,7 @@ def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:
     words, suppressed = (settings.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
     for word in words if isinstance(words, list) else [words]:
         if not (isinstance(word, list) and len(word) == 1):
-            raise directory.error(
+            directory.refuse(
                 f"bad_words_ids has {shown(word)}, several tokens; only single tokens are supported",
                 file=file,
             )
@@ -267,7 +268,7 @@ def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:
     ids += suppressed if isinstance(suppressed, list) else [suppressed]
     for each in ids:
         if not is_whole(each, most=MAX_NUMBER):
-            raise directory.error(
+            directory.refuse(
                 f"bad_words_ids or suppress_tokens: {shown(each)} is not the id of a token", file=file
             )
     return tuple(sorted(set(ids)))

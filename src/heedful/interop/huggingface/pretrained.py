@@ -4,11 +4,10 @@ The files are documented at huggingface.co/docs/transformers and in its configur
 itself is not needed.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
@@ -32,6 +31,7 @@ _TOKENIZER_FILES = (
     TOKENIZER_FILE,
     PIPELINE_FILE,
     "vocab.json",
+    "merges.txt",
     "source.spm",
     "sentencepiece.bpe.model",
     "spiece.model",
@@ -108,6 +108,10 @@ class PretrainedDirectory:
         """Return an exception that names the file."""
         return InteropError(f"{self.path / file}: {problem}")
 
+    def refuse(self, problem: str, *, file: str = CONFIG_FILE) -> NoReturn:
+        """Raise an exception that names the file."""
+        raise self.error(problem, file=file)
+
     def typed(self, file: str = CONFIG_FILE) -> TypedSettings:
         """Return typed access to the settings of a file."""
         values = {self.generation_file: self.generation, TOKENIZER_FILE: self.tokenizer}
@@ -122,18 +126,18 @@ class PretrainedDirectory:
         try:
             return read_limited(self.path / name)
         except OSError as error:
-            raise self.error(f"{error.strerror}; copy the whole directory", file=name) from error
+            self.refuse(f"{error.strerror}; copy the whole directory", file=name)
         except ValueError as error:
-            raise self.error(f"{error}; copy the whole directory", file=name) from None
+            self.refuse(f"{error}; copy the whole directory", file=name)
 
     def read_object(self, name: str) -> dict[str, Any]:
         """Return the object in a JSON file. Raises as `read_bytes`, and if it is not an object."""
         try:
             content = parse_json(self.read_bytes(name))
         except ValueError as error:
-            raise self.error(str(error), file=name) from None
+            self.refuse(str(error), file=name)
         if not isinstance(content, dict):
-            raise self.error("not an object of settings; copy the whole directory", file=name)
+            self.refuse("not an object of settings; copy the whole directory", file=name)
         return content
 
     def token(self, name: str, default: str) -> str:
@@ -159,7 +163,7 @@ class PretrainedDirectory:
                 continue
             if isinstance(name, str) and name.removesuffix("Fast") in known:
                 return name.removesuffix("Fast")
-            raise self.error(
+            self.refuse(
                 f"tokenizer_class={shown(name)} is not supported for {shown(self.config.get('model_type'))}; "
                 f"{', '.join(known)} {'is' if len(known) == 1 else 'are'}",
                 file=file,
@@ -200,9 +204,9 @@ class PretrainedDirectory:
         parts = [*of_weights.values()] if isinstance(of_weights, dict) else []
         for part in parts:
             if not is_plain_name(part):
-                raise self.error(f"{shown(part)} is not the name of a file next to it", file=index)
+                self.refuse(f"{shown(part)} is not the name of a file next to it", file=index)
         if not parts:
-            raise self.error("names no files of weights; copy the whole directory", file=index)
+            self.refuse("names no files of weights; copy the whole directory", file=index)
         return sorted(set(parts))
 
 
@@ -232,11 +236,11 @@ def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> Pret
     options = options or ImportOptions(settings={})
     for key in options.ignored:
         if key not in config and key not in generation:
-            raise bare.error(f"--ignore {shown(key)}: there is no such key; leave it out")
+            bare.refuse(f"--ignore {shown(key)}: there is no such key; leave it out")
     params = _task(bare, config, options.task)
     prefix = params.pop("prefix", None)
     if prefix is not None and not isinstance(prefix, str):
-        raise bare.error(f"prefix={shown(prefix)}: must be a text")
+        bare.refuse(f"prefix={shown(prefix)}: must be a text")
     return PretrainedDirectory(
         path,
         {**config, **params},
@@ -258,21 +262,8 @@ def _task(bare: PretrainedDirectory, config: Mapping[str, Any], task: str | None
     params = tasks.get(task)
     if not isinstance(params, dict):
         known = f"there are {', '.join(map(str, tasks))}" if tasks else "it has none"
-        raise bare.error(f"--task {task}: not a task of this model; {known}")
+        bare.refuse(f"--task {task}: not a task of this model; {known}")
     return dict(params)
-
-
-def refuse_other_values(
-    directory: PretrainedDirectory, file: str, settings: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> None:
-    """Refuse a key with another value than the only one that is supported, or None."""
-    for key, only in fixed.items():
-        value = settings.get(key)
-        if value is not None and value != only:
-            raise directory.error(
-                f"{key}={json.dumps(value)[:60]} is not supported, and would change the outputs",
-                file=file,
-            )
 
 
 def refuse_unknown_keys(
@@ -281,9 +272,9 @@ def refuse_unknown_keys(
     """Refuse an unknown key, unless it is None, private (`_name_or_path`) or ignored by the user."""
     for key, value in settings.items():
         if key in known and key in directory.ignored:
-            raise directory.error(f"--ignore {shown(key)}: it is known and followed; leave it out", file=file)
+            directory.refuse(f"--ignore {shown(key)}: it is known and followed; leave it out", file=file)
         if key not in (*known, *directory.ignored) and not key.startswith("_") and value is not None:
-            raise directory.error(
+            directory.refuse(
                 f"{shown(key)} is unknown, and may change the outputs; if it only describes text, give "
                 f"--ignore {shown(key)}",
                 file=file,
@@ -316,13 +307,13 @@ def tag_of(
     name = requested or directory.typed(TOKENIZER_FILE).text(key) or usual
     tag_id = tokenizer.tag_id(name) if name else default_id
     if tag_id is not None and tag_id >= tokenizer.vocab_size:
-        raise directory.error(
+        directory.refuse(
             f"the language {key} has id {tag_id:,}, but the tokenizer {tokenizer.vocab_size:,} ids; copy the "
             "whole directory of one model"
         )
     if tag_id is None:
         option = f"--{key.replace('_', '-')}"
-        raise directory.error(
+        directory.refuse(
             f"{key} is missing; give {option}, the language to translate "
             f"{'into' if key == 'tgt_lang' else 'from'}",
             file=TOKENIZER_FILE,

@@ -1,13 +1,18 @@
-"""Read a directory of a pretrained model: architecture, tokenizer files, and the bundle made of them."""
+"""Families of transformers: the declaration of one, and the engine that reads a directory by it."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
-from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.conversion import Conversion
 from heedful.interop.huggingface.added_tokens import pipeline_with_added_tokens, with_added_tokens
-from heedful.interop.huggingface.generation import GENERATION_KEYS, read_special_id, read_start_id
+from heedful.interop.huggingface.generation import (
+    GENERATION_KEYS,
+    read_search,
+    read_special_id,
+    read_start_id,
+)
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     PIPELINE_FILE,
@@ -15,10 +20,10 @@ from heedful.interop.huggingface.pretrained import (
     ImportedBundle,
     ImportOptions,
     PretrainedDirectory,
-    refuse_other_values,
     refuse_unknown_keys,
 )
-from heedful.settings.model import ModelConfig
+from heedful.interop.keys import Keys, named
+from heedful.interop.tables import Table
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
@@ -26,18 +31,18 @@ from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.special_tokens import SpecialTokens
 
 # Keys of any config.json that do not change the outputs of a trained model.
-_WITHOUT_EFFECT = frozenset(
+WITHOUT_EFFECT = frozenset(
     (
         "architectures", "bos_token_id", "classif_dropout", "classifier_dropout", "decoder_layerdrop",
         "dtype", "encoder_layerdrop", "extra_pos_embeddings", "finetuning_task", "gradient_checkpointing",
-        "id2label", "init_std", "label2id", "name_or_path", "num_hidden_layers", "num_labels",
+        "id2label", "init_std", "label2id", "model_type", "name_or_path", "num_hidden_layers", "num_labels",
         "output_attentions", "output_hidden_states", "output_past", "prefix", "problem_type", "return_dict",
-        "sep_token_id", "task_specific_params", "tokenizer_class", "torch_dtype", "torchscript",
-        "transformers_version", "use_bfloat16", "use_cache",
+        "sep_token_id", "task_specific_params", "tie_word_embeddings", "tokenizer_class", "torch_dtype",
+        "torchscript", "transformers_version", "use_bfloat16", "use_cache", "vocab_size",
     )
-)  # fmt: skip
-# Keys that must have this value or be absent.
-_FIXED_BY_FORMAT: Mapping[str, Any] = {
+) | GENERATION_KEYS  # fmt: skip
+# Keys of any config.json that must have this value or be absent.
+FIXED: Mapping[str, Any] = {
     "add_cross_attention": False,
     "auto_map": None,
     "chunk_size_feed_forward": 0,
@@ -48,19 +53,6 @@ _FIXED_BY_FORMAT: Mapping[str, Any] = {
     "quantization_config": None,
     "tie_encoder_decoder": False,
 }
-_PAIRS = ("attention_heads", "ffn_dim")  # one number for both stacks
-# Common settings of all families, and their names in this package.
-_NUMBERS = {
-    "d_model": "d_model",
-    "encoder_attention_heads": "num_heads",
-    "encoder_ffn_dim": "d_ff",
-    "encoder_layers": "num_encoder_layers",
-    "decoder_layers": "num_decoder_layers",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "activation_dropout": "activation_dropout",
-    "scale_embedding": "scale_embeddings",
-}
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -69,73 +61,192 @@ ACTIVATIONS = {
     "silu": "swish",
     "swish": "swish",
 }
+# Of the families that come from fairseq.
+KEYS = Keys(
+    read={
+        "d_model": "d_model",
+        "encoder_attention_heads": "num_heads",
+        "encoder_ffn_dim": "d_ff",
+        "encoder_layers": "num_encoder_layers",
+        "decoder_layers": "num_decoder_layers",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "activation_dropout": "activation_dropout",
+        "scale_embedding": "scale_embeddings",
+    },
+    choices={"activation_function": named("activation", ACTIVATIONS)},
+    equal=("attention_heads", "ffn_dim"),
+    fixed=FIXED,
+    ignored=(*WITHOUT_EFFECT, "max_position_embeddings"),
+)
 
 
-def read_architecture(
-    directory: PretrainedDirectory,
-    model_types: Sequence[str],
-    *,
-    known: Iterable[str] = (),
-    fixed: Mapping[str, Any] | None = None,
+def keys(fixed: Mapping[str, Any], ignored: Iterable[str] = ()) -> Keys:
+    """Return the keys of a family that comes from fairseq, with keys of its own."""
+    return replace(KEYS, fixed={**FIXED, **fixed}, ignored=(*KEYS.ignored, *ignored))
+
+
+def no_languages(
+    directory: PretrainedDirectory, options: ImportOptions, tokenizer: Tokenizer, search: dict[str, Any]
 ) -> dict[str, Any]:
-    """Check every key of config.json and return the settings of the model.
+    """Refuse languages, which the family does not have."""
+    if options.src_lang or options.tgt_lang:
+        directory.refuse(
+            f"--src-lang, --tgt-lang: {directory.config['model_type']} has no languages; leave them out"
+        )
+    return {}
 
-    Args:
-        directory: of the model.
-        model_types: the allowed values of "model_type".
-        known: keys that the family reads itself.
-        fixed: keys of the family that must have this value.
 
-    Raises:
-        InteropError: a key is unknown or has an unsupported value.
+def target_before_source(
+    directory: PretrainedDirectory, options: ImportOptions, tokenizer: Tokenizer, search: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the tag of the target language, such as `>>fra<<`, which each source starts with."""
+    if options.src_lang is not None:
+        directory.refuse(
+            f"--src-lang {options.src_lang}: {directory.config['model_type']} has no tag for it; leave it out"
+        )
+    if options.tgt_lang is None:
+        return {}
+    return {"src_tag": tokenizer.tokens([tokenizer.tag_id(options.tgt_lang)])[0]}
+
+
+def longest_source(directory: PretrainedDirectory) -> int | None:
+    """Return the number of positions, if the files say it."""
+    return directory.typed().whole_number("max_position_embeddings") or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One architecture of transformers, as its directories are.
+
+    Attributes:
+        layout: the name for `--layout`, which several families may share.
+        model_type: the name in config.json.
+        weights: the names of the weights, or a function that returns them.
+        tokenizer: reads the tokenizer, or the tokenizers of source and target.
+        keys: the settings in config.json.
+        languages: returns settings of `LanguageConfig`, and a "start_id" if a language gives it. It may take
+            settings from those of the search.
+        check: refuses what no single key says.
+        source_eos: whether a source ends with the end token.
+        source_tokens: returns the largest number of tokens in a source; None: unlimited.
+        never_written: returns further ids that outputs never have, of a tokenizer and a vocabulary size.
     """
-    config = directory.config
-    both = [f"{stack}_{key}" for key in _PAIRS for stack in ("encoder", "decoder")]
-    more = ("activation_function", "max_position_embeddings")
-    check_keys(directory, model_types, known=[*_NUMBERS, *both, *more, *known], fixed=fixed or {})
-    for key in _PAIRS:
-        one, other = config.get(f"encoder_{key}"), config.get(f"decoder_{key}")
-        if one != other:
-            raise directory.error(
-                f"encoder_{key}={shown(one)} and decoder_{key}={shown(other)} differ; they must be equal"
+
+    layout: str
+    model_type: str
+    weights: Table | Callable[[PretrainedDirectory, Conversion], Table]
+    tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair]
+    keys: Keys = KEYS
+    languages: Callable[[PretrainedDirectory, ImportOptions, Tokenizer, dict[str, Any]], dict[str, Any]] = (
+        no_languages
+    )
+    check: Callable[[PretrainedDirectory], object] | None = None
+    source_eos: bool = True
+    source_tokens: Callable[[PretrainedDirectory], int | None] = longest_source
+    never_written: Callable[[Tokenizer, int], Iterable[int]] = lambda tokenizer, size: ()
+
+    def read(self, directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
+        """Read a directory of the family.
+
+        Args:
+            directory: with its settings.
+            options: the user's settings, which override those of the files.
+
+        Raises:
+            InteropError: a file is missing, or has settings that are not supported.
+            TokenizerError: the tokenizer files are not usable, or a language has no tag.
+            MissingExtraError: a library of the tokenizer is not installed.
+            ConfigError: the settings are invalid.
+        """
+        settings = self.keys.settings(directory.config, directory.refuse)
+        refuse_unknown_keys(directory, CONFIG_FILE, directory.config, self.keys.known)
+        if self.check is not None:
+            self.check(directory)
+        search = read_search(directory) | {"max_source_tokens": self.source_tokens(directory)}
+        tokenizers, languages = None, {}
+        if directory.has_tokenizer:
+            found = self.tokenizer(directory)
+            tokenizers = found if isinstance(found, TokenizerPair) else TokenizerPair(found, found)
+            check_special_ids(directory, tokenizers.tgt)
+            languages = self.languages(directory, options, tokenizers.src, search)
+        elif options.src_lang or options.tgt_lang or directory.prefix is not None:
+            directory.refuse(
+                "without a tokenizer there are no languages and no prefix; copy the whole directory"
             )
-    activation = config.get("activation_function")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise directory.error(
-            f"activation_function={shown(activation)} is unknown; there are {', '.join(ACTIVATIONS)}"
+        ids = _ids(directory, tokenizers, languages.pop("start_id", None))
+        conversion = Conversion(
+            directory.read_tensors(),
+            layout=self.layout,
+            origin=directory.path,
+            settings={**settings, **ids, **options.settings},
         )
-    return {ours: config[theirs] for theirs, ours in _NUMBERS.items() if theirs in config} | {
-        "activation": ACTIVATIONS[activation]
-    }
+        table = self.weights if isinstance(self.weights, Table) else self.weights(directory, conversion)
+        model = table.read(conversion)
+        sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
+        if tokenizers is not None:
+            sizes = model.config.src_vocab_size, model.config.tgt_vocab_size
+            _check_sizes(directory, tokenizers, sizes)
+            never = {*search["suppressed_ids"], *self.never_written(tokenizers.tgt, sizes[1])}
+            search["suppressed_ids"] = tuple(sorted(never))
+            sections["languages"] = {**languages, **_task_languages(directory, options.task)}
+            sections["tokenizer"] = _tokenizer_settings(tokenizers, source_eos=self.source_eos)
+        config = Config(**sections)
+        if tokenizers is not None:
+            SpecialTokens.of(config, tokenizers)
+        notes = tuple(_task_notes(directory, options.task))
+        return ImportedBundle(config, model.weights, tokenizers, notes)
 
 
-def check_keys(
-    directory: PretrainedDirectory,
-    model_types: Sequence[str],
-    *,
-    known: Iterable[str],
-    fixed: Mapping[str, Any],
-) -> None:
-    """Check the family and every key of config.json; the arguments are those of `read_architecture`.
+def _ids(
+    directory: PretrainedDirectory, tokenizers: TokenizerPair | None, start_id: int | None
+) -> dict[str, int]:
+    """Return the ids of padding and of the decoder's first input."""
+    if tokenizers is None:
+        src_pad_id = tgt_pad_id = read_special_id(directory, "pad_token_id")
+    else:
+        src_pad_id, tgt_pad_id = tokenizers.src.pad_id, tokenizers.tgt.pad_id
+    start_id = read_start_id(directory) if start_id is None else start_id
+    return {"src_pad_id": src_pad_id, "tgt_pad_id": tgt_pad_id, "decoder_start_id": start_id}
 
-    Raises:
-        InteropError: a key is unknown or has an unsupported value.
-    """
-    config = directory.config
-    if config.get("model_type") not in model_types:
-        raise directory.error(
-            f"model_type is {shown(config.get('model_type'))}, not {' or '.join(map(repr, model_types))}; "
-            "give another --layout"
+
+def _check_sizes(directory: PretrainedDirectory, tokenizers: TokenizerPair, sizes: tuple[int, int]) -> None:
+    for tokenizer, size in zip((tokenizers.src, tokenizers.tgt), sizes, strict=True):
+        if tokenizer.vocab_size > size:
+            directory.refuse(
+                f"a tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
+                "copy the whole directory of one model"
+            )
+
+
+def _tokenizer_settings(tokenizers: TokenizerPair, *, source_eos: bool) -> dict[str, Any]:
+    src, tgt = tokenizers.src, tokenizers.tgt
+    joint = src is tgt or src.tokens(range(src.vocab_size)) == tgt.tokens(range(tgt.vocab_size))
+    settings = {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint}
+    return settings if source_eos else settings | {"source_eos": False}
+
+
+def _task_languages(directory: PretrainedDirectory, task: str | None) -> dict[str, str]:
+    """Return the text before each source, and the languages that the name of a task says."""
+    names = _TRANSLATION.fullmatch(task or "")
+    prefix = {} if directory.prefix is None else {"src_prefix": directory.prefix}
+    return ({"src": names[1], "tgt": names[2]} if names else {}) | prefix
+
+
+def _task_notes(directory: PretrainedDirectory, task: str | None) -> Iterator[str]:
+    tasks = directory.config.get("task_specific_params")
+    if directory.prefix is not None:
+        yield f"Each source is preceded by {directory.prefix!r}, as the files say."
+    elif task is None and isinstance(tasks, dict) and tasks:
+        yield (
+            f"The model has tasks ({', '.join(map(str, tasks))}), each with its own text before sources or "
+            "its own search; --task NAME imports it for one."
         )
-    fixed = {**_FIXED_BY_FORMAT, **fixed}
-    refuse_other_values(directory, CONFIG_FILE, config, fixed)
-    every = {"model_type", "tie_word_embeddings", "vocab_size", *_WITHOUT_EFFECT, *GENERATION_KEYS}
-    refuse_unknown_keys(directory, CONFIG_FILE, config, {*known, *fixed, *every})
 
 
 _TRANSLATION = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")  # the name of a task
 _NUM_SPECIAL_TOKENS = 3  # <unk>, <s>, </s>
-_USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
 
 def vocabulary_tokenizer(
@@ -217,7 +328,7 @@ def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> N
     for key, ours in (("pad_token_id", tokenizer.pad_id), ("eos_token_id", tokenizer.eos_id)):
         theirs = read_special_id(directory, key)
         if theirs != ours:
-            raise directory.error(
+            directory.refuse(
                 f"{key}={theirs}, but the tokenizer files say {ours}; copy the whole directory of one model"
             )
 
@@ -227,7 +338,7 @@ def read_special_ids(
     known: Mapping[str, int],
     *,
     without_bos: bool = False,
-    usual: Mapping[str, str] = _USUAL_TOKENS,
+    usual: Mapping[str, str] = USUAL_TOKENS,
 ) -> SpecialIds:
     """Return the ids of the special tokens, by the ids of all tokens; InteropError if one has none."""
     ids: dict[str, int] = {}
@@ -237,7 +348,7 @@ def read_special_ids(
             continue
         name = directory.token(f"{kind}_token", token)
         if name not in known:
-            raise directory.error(f"{kind}_token is {shown(name)}, which has no id", file=TOKENIZER_FILE)
+            directory.refuse(f"{kind}_token is {shown(name)}, which has no id", file=TOKENIZER_FILE)
         ids[kind] = known[name]
     return SpecialIds(**ids)
 
@@ -246,125 +357,3 @@ def clean_up_spaces(directory: PretrainedDirectory) -> bool:
     """Return whether decoding removes the spaces before punctuation; PLBart's tokenizer does by default."""
     usual = directory.config.get("model_type") == "plbart"
     return directory.tokenizer.get("clean_up_tokenization_spaces", usual) is True
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """Tokenizers and special-token template of a model.
-
-    Attributes:
-        tokenizers: of source and target.
-        start_id: the decoder's first input.
-        languages: the settings of `LanguageConfig`.
-        one_vocabulary: whether an id means the same in source and target.
-        source_eos: whether a source ends with the end token.
-    """
-
-    tokenizers: TokenizerPair
-    start_id: int
-    languages: Mapping[str, Any] = field(default_factory=dict)
-    one_vocabulary: bool = True
-    source_eos: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadSettings:
-    """The settings of the files, as settings of this package.
-
-    Attributes:
-        model: of `ModelConfig`.
-        search: of `DecodeConfig`.
-        text: tokenizers and template; None: the model has no tokenizer.
-    """
-
-    model: Mapping[str, Any]
-    search: Mapping[str, Any]
-    text: TextSettings | None
-
-
-def assemble(
-    directory: PretrainedDirectory,
-    options: ImportOptions,
-    read: ReadSettings,
-    convert: Callable[[Conversion], Imported],
-    *,
-    layout: str,
-) -> ImportedBundle:
-    """Read and convert the weights; return the whole model.
-
-    Args:
-        directory: of the model.
-        options: the user's settings, which override those of the files.
-        read: the settings of the files.
-        convert: converts the weights.
-        layout: for error messages.
-
-    Raises:
-        InteropError: a weight is wrong, or the tokenizers have more ids than the model.
-        ConfigError: the settings are invalid.
-    """
-    if read.text is None and (options.src_lang or options.tgt_lang):
-        raise directory.error(
-            "--src-lang, --tgt-lang: without a tokenizer there are no languages; leave them out"
-        )
-    if read.text is None and directory.prefix is not None:
-        raise directory.error(f"prefix={shown(directory.prefix)} needs a tokenizer; copy the whole directory")
-    conversion = Conversion(
-        directory.read_tensors(),
-        layout=layout,
-        origin=directory.path,
-        settings={**read.model, **_ids(directory, read.text), **options.settings},
-    )
-    model = convert(conversion)
-    sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": read.search}
-    if read.text is not None:
-        _check_sizes(directory, model.config, read.text.tokenizers)
-        src = read.text.tokenizers.src
-        joint = read.text.one_vocabulary
-        sections["languages"] = {**read.text.languages, **_task_languages(directory, options.task)}
-        sections["tokenizer"] = {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint}
-        if not read.text.source_eos:
-            sections["tokenizer"]["source_eos"] = False
-    tokenizers = None if read.text is None else read.text.tokenizers
-    config = Config(**sections)
-    if tokenizers is not None:
-        SpecialTokens.of(config, tokenizers)
-    return ImportedBundle(config, model.weights, tokenizers, tuple(_task_notes(directory, options.task)))
-
-
-def _task_languages(directory: PretrainedDirectory, task: str | None) -> dict[str, str]:
-    """Return the text before each source, and the languages that the name of a task says."""
-    names = _TRANSLATION.fullmatch(task or "")
-    prefix = {} if directory.prefix is None else {"src_prefix": directory.prefix}
-    return ({"src": names[1], "tgt": names[2]} if names else {}) | prefix
-
-
-def _task_notes(directory: PretrainedDirectory, task: str | None) -> Iterator[str]:
-    tasks = directory.config.get("task_specific_params")
-    if directory.prefix is not None:
-        yield f"Each source is preceded by {directory.prefix!r}, as the files say."
-    elif task is None and isinstance(tasks, dict) and tasks:
-        yield (
-            f"The model has tasks ({', '.join(map(str, tasks))}), each with its own text before sources or "
-            "its own search; --task NAME imports it for one."
-        )
-
-
-def _ids(directory: PretrainedDirectory, text: TextSettings | None) -> dict[str, int]:
-    if text is not None:
-        src, tgt = text.tokenizers.src, text.tokenizers.tgt
-        return {"src_pad_id": src.pad_id, "tgt_pad_id": tgt.pad_id, "decoder_start_id": text.start_id}
-    pad_id = read_special_id(directory, "pad_token_id")
-    return {"src_pad_id": pad_id, "tgt_pad_id": pad_id, "decoder_start_id": read_start_id(directory)}
-
-
-def _check_sizes(directory: PretrainedDirectory, config: ModelConfig, tokenizers: TokenizerPair) -> None:
-    for text, tokenizer, size in (
-        ("source", tokenizers.src, config.src_vocab_size),
-        ("target", tokenizers.tgt, config.tgt_vocab_size),
-    ):
-        if tokenizer.vocab_size > size:
-            raise directory.error(
-                f"the {text} tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
-                "copy the whole directory of one model"
-            )
