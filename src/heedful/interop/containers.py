@@ -22,6 +22,12 @@ _SMALL = 2**20  # bytes that any archive may hold
 _MAX_NAME = 500  # bytes of a text in a binary file
 
 
+def require(is_right: bool, problem: str) -> None:  # noqa: FBT001
+    """Raise a ValueError with the problem of a file unless a condition holds."""
+    if not is_right:
+        raise ValueError(problem)
+
+
 @contextmanager
 def unpacked(archive: Path, place: Callable[[PurePosixPath], str | None]) -> Iterator[Path]:
     """Unpack a zip archive into a temporary directory; errors within the block name the archive.
@@ -51,20 +57,18 @@ def _unpack(archive: Path, folder: Path, place: Callable[[PurePosixPath], str | 
     with zipfile.ZipFile(archive) as opened:
         members: dict[str, zipfile.ZipInfo] = {}
         infos = [info for info in opened.infolist() if not info.is_dir()]
-        if len(infos) > _MOST_FILES:
-            raise ValueError(f"{len(infos):,} files")
+        require(len(infos) <= _MOST_FILES, f"{len(infos):,} files")
         for info in infos:
             path = PurePosixPath(info.filename)
-            if path.is_absolute() or ".." in path.parts or "\\" in info.filename:
-                raise ValueError(f"the path {shown(info.filename)} leads out of it")
+            is_inside = not path.is_absolute() and ".." not in path.parts and "\\" not in info.filename
+            require(is_inside, f"the path {shown(info.filename)} leads out of it")
             name = place(path)
-            if name in members:
-                raise ValueError(f"{shown(name)} comes twice")
+            require(name not in members, f"{shown(name)} comes twice")
             if name is not None:
                 members[name] = info
         limit = max(_MAX_GROWTH * archive.stat().st_size, _SMALL)
-        if sum(info.file_size for info in members.values()) > limit:
-            raise ValueError(f"it grows more than {_MAX_GROWTH} times when it is unpacked")
+        grown = sum(info.file_size for info in members.values())
+        require(grown <= limit, f"it grows more than {_MAX_GROWTH} times when it is unpacked")
         for name, info in members.items():
             (folder / name).parent.mkdir(exist_ok=True)
             with opened.open(info) as packed, (folder / name).open("wb") as file:
@@ -96,14 +100,12 @@ class Cursor:
     def text(self, size: int) -> str:
         """Return a text with NUL at its end, of `size` bytes."""
         raw = self._buffer[(start := self.skip(size)) : start + size]
-        if not 0 < size <= _MAX_NAME or raw[-1]:
-            raise ValueError("a name is too long or does not end")
+        require(0 < size <= _MAX_NAME and not raw[-1], "a name is too long or does not end")
         return decode_text(raw.rstrip(b"\0"))
 
     def skip(self, size: int) -> int:
         """Skip bytes; return where they start."""
-        if size > len(self._buffer) - self.position:
-            raise ValueError("truncated; copy it again")
+        require(size <= len(self._buffer) - self.position, "truncated; copy it again")
         self.position += size
         return self.position - size
 
@@ -149,12 +151,13 @@ def read_yaml(content: bytes, plain: Callable[[str], Any] = str) -> list[tuple[A
                 inside.append(entries[-1])
             elif isinstance(event, yaml.CollectionEndEvent):
                 inside.pop()
-            elif isinstance(event, yaml.NodeEvent):
+            else:
                 line = event.start_mark.line + 1
-                raise ValueError(f"line {line:,} is neither a key nor a text, a number or a list of them")
-    except yaml.MarkedYAMLError as error:
-        line = 0 if error.problem_mark is None else error.problem_mark.line
-        raise ValueError(f"line {line + 1:,} is not YAML: {short(str(error.problem))}") from None
+                is_scalar_or_list = not isinstance(event, yaml.NodeEvent)
+                require(is_scalar_or_list, f"line {line:,} is no key, no text or number, and no list of them")
     except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {short(str(error))}") from None
+        mark = getattr(error, "problem_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        problem = getattr(error, "problem", None) or error
+        raise ValueError(f"line {line:,} is not YAML: {short(str(problem))}") from None
     return [*zip(entries[::2], entries[1::2], strict=True)]

@@ -8,7 +8,7 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, unpacked
+from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, require, unpacked
 from heedful.interop.conversion import DeferredTensor
 from heedful.interop.vocabulary import read, read_token_lines
 from heedful.settings.parsing import Json, is_plain_name, is_whole, parse_json, shown
@@ -109,8 +109,8 @@ def opened(source: Path) -> AbstractContextManager[Path]:
 
 def _place(path: PurePosixPath) -> str:
     """Return where a member of an archive goes: all of them into one folder."""
-    if not all(map(is_plain_name, path.parts)) or len(path.parts) > 2:
-        raise ValueError(f"{shown(str(path))} is no plain name of a file")
+    is_plain = all(map(is_plain_name, path.parts)) and len(path.parts) <= 2
+    require(is_plain, f"{shown(str(path))} is no plain name of a file")
     return path.name
 
 
@@ -231,8 +231,7 @@ def parse_options(content: bytes) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     for key, value in read_yaml(content.rstrip(b"\0"), _plain):
-        if key in options:
-            raise ValueError(f"the option {shown(key)} is repeated")
+        require(key not in options, f"the option {shown(key)} is repeated")
         options[key] = value
     return options
 
@@ -263,29 +262,25 @@ def read_vocabulary(file: Path) -> list[str]:
     return read_token_lines(file)
 
 
-def _pairs(vocabulary: Json) -> Iterable[tuple[str, object]]:
-    if not isinstance(vocabulary, dict):
-        raise ValueError("not an object of ids by token")
-    return vocabulary.items()
-
-
 # Nematus' names of the first two tokens.
 _OLDER = ("</s>", "<unk>")
 
 
-def _by_id(ids: Iterable[tuple[str, object]]) -> list[str]:
-    tokens: dict[int, str] = {}
+def _pairs(vocabulary: Json) -> list[tuple[str, Any]]:
+    return [*vocabulary.items()] if isinstance(vocabulary, dict) else [("", vocabulary)]
+
+
+def _by_id(ids: list[tuple[str, Any]]) -> list[str]:
+    tokens: dict[Any, str] = {}
     for token, i in ids:
         i = _plain(i) if isinstance(i, str) else i
-        if not isinstance(i, int) or not is_whole(i):
-            raise ValueError(f"{shown(i)} is not the id of a token")
-        if i in tokens:
-            raise ValueError(f"{shown(tokens[i])} and {shown(token)} have one id, {i:,}")
+        require(is_whole(i), f"{shown(i)} is not the id of a token")
+        require(i not in tokens, f"{shown(tokens.get(i))} and {shown(token)} have one id, {i}")
         tokens[i] = token
     for i, name in enumerate(_OLDER):
         tokens.setdefault(i, name)
-    if missing := set(range(len(tokens))) - tokens.keys():
-        raise ValueError(f"no token has the id {min(missing):,}")
+    missing = set(range(len(tokens))) - tokens.keys()
+    require(not missing, f"no token has the id {min(missing, default=0):,}")
     return [tokens[i] for i in range(len(tokens))]
 
 
@@ -304,12 +299,10 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 options = parse_options(content.tobytes())
             elif not name.startswith(_SPECIAL):
                 weights[name] = _weight(name, content, form)
-        if options is None:
-            raise ValueError(f"{MODEL_OPTIONS!r} is missing, which says what the model is")
-    except OSError as error:
-        raise InteropError(f"{file}: {error.strerror or error}") from error
     except _DAMAGED as error:
         raise InteropError(f"{file}: not a model of Marian: {' '.join(str(error).split())[:200]}") from error
+    if options is None:
+        raise InteropError(f"{file}: not a model of Marian: {MODEL_OPTIONS!r} is missing")
     return weights, options
 
 
@@ -360,8 +353,8 @@ class _Form:
 
 def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
     """Return a weight that is decoded when it is used; matrices of layers are turned."""
-    if np.dtype(form.dtype) not in (np.float16, np.float32, np.float64) and form.multiplier is None:
-        raise ValueError(f"the weight {shown(name)} is of {np.dtype(form.dtype)}, not of floats")
+    is_float = np.dtype(form.dtype) in (np.float16, np.float32, np.float64) or form.multiplier is not None
+    require(is_float, f"the weight {shown(name)} is of {np.dtype(form.dtype)}, not of floats")
     if _IS_LAYER.fullmatch(name) and len(form.shape) == 2:
         form = replace(form, is_turned=not form.is_turned)
     shape = form.shape[::-1] if form.is_turned else form.shape
@@ -380,9 +373,9 @@ def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
     content = np.frombuffer(map_file(file), np.uint8)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        is_packed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
-        if len(members) > _MAX_ITEMS or is_packed or sum(each.file_size for each in members) > len(content):
-            raise ValueError("an archive that is larger when it is unpacked; Marian writes none")
+        is_stored = all(each.compress_type == zipfile.ZIP_STORED for each in members)
+        is_stored &= sum(each.file_size for each in members) <= len(content) and len(members) <= _MAX_ITEMS
+        require(is_stored, "an archive that is larger when it is unpacked; Marian writes none")
         for info in members:
             name = info.filename.removesuffix(".npy")
             with archive.open(info) as stream:
@@ -397,15 +390,15 @@ def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
 
 def _form(name: str, stream: IO[bytes], size: int) -> _Form:
     """Read the header of an array of so many bytes."""
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError(f"the weight {shown(name)} is of a newer format")
+    is_known = np.lib.format.read_magic(stream) == (1, 0)
+    require(is_known, f"the weight {shown(name)} is of a newer format")
     with warnings.catch_warnings(action="error"):
         shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=1000)
-    if dtype.hasobject or dtype.kind not in "fi" or len(shape) > 4:
-        raise ValueError(f"the weight {shown(name)} has no plain numbers")
+    is_plain = dtype.kind in "fi" and len(shape) <= 4
+    require(is_plain, f"the weight {shown(name)} has no plain numbers")
     form = _Form(dtype.str, tuple(shape), "F" if is_fortran else "C")
-    if not all(0 <= each < 2**31 for each in shape) or stream.tell() + form.num_bytes > size:
-        raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
+    is_there = all(0 <= each < 2**31 for each in shape) and stream.tell() + form.num_bytes <= size
+    require(is_there, f"the weight {shown(name)} has a shape of more numbers than are there")
     return form
 
 
@@ -414,12 +407,11 @@ def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
     cursor = Cursor(buffer := map_file(file))
     content = np.frombuffer(buffer, np.uint8)
     version, count = cursor.numbers("2Q")
-    if version != _BIN_VERSION or count > _MAX_ITEMS:
-        raise ValueError(f"version {version} with {count:,} weights, not version {_BIN_VERSION}")
+    is_known = version == _BIN_VERSION and count <= _MAX_ITEMS
+    require(is_known, f"version {version} with {count:,} weights, not version {_BIN_VERSION}")
     headers = [cursor.numbers("4Q") for _ in range(count)]
     names = [cursor.text(length) for length, *_ in headers]
-    if any(rank > _MAX_RANK for _, _, rank, _ in headers):
-        raise ValueError("a weight with too many dimensions")
+    require(all(rank <= _MAX_RANK for _, _, rank, _ in headers), "a weight has too many dimensions")
     shapes = [cursor.numbers(f"{rank}i") for _, _, rank, _ in headers]
     cursor.skip(cursor.number("Q"))
     for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
@@ -433,21 +425,20 @@ def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray
 
     Such a matrix is stored as its transpose, the embedding as it is.
     """
-    dtype = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "|i1", _INTGEMM8: "|i1"}.get(kind)
-    if dtype is None:
-        name_of_kind = _TYPE_NAMES.get(kind, f"{kind:#06x}")
-        raise ValueError(
-            f"the weight {shown(name)} is of type {name_of_kind}; there are float32, float16 and intgemm8, "
-            "which are the same on every CPU"
-        )
+    dtype = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "|i1", _INTGEMM8: "|i1"}.get(kind, "")
+    require(
+        bool(dtype),
+        f"the weight {shown(name)} is of type {_TYPE_NAMES.get(kind, f'{kind:#06x}')}; there are float32, "
+        "float16 and intgemm8, which are the same on every CPU",
+    )
     form = _Form(dtype, shape)
-    if min(shape, default=1) < 0 or form.num_bytes + 4 * (kind == _INTGEMM8) > len(content):
-        raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
+    is_there = min(shape, default=1) >= 0 and form.num_bytes + 4 * (kind == _INTGEMM8) <= len(content)
+    require(is_there, f"the weight {shown(name)} has a shape of more numbers than are there")
     if kind != _INTGEMM8:
         return form
     [multiplier] = struct.unpack_from("<f", content.data, form.num_bytes)
-    if not (math.isfinite(multiplier) and multiplier > 1e-30):  # so that all numbers are finite
-        raise ValueError(f"the weight {shown(name)} has the multiplier {multiplier}")
+    is_usable = math.isfinite(multiplier) and multiplier > 1e-30  # so that all numbers are finite
+    require(is_usable, f"the weight {shown(name)} has the multiplier {multiplier}")
     if _EMBEDDING in name or len(shape) != 2:
         return replace(form, multiplier=multiplier)
     return replace(form, shape=shape[::-1], is_turned=True, multiplier=multiplier)

@@ -18,7 +18,7 @@ from torch import Tensor
 from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
-from heedful.interop.containers import Cursor
+from heedful.interop.containers import Cursor, require
 from heedful.interop.conversion import Conversion, DeferredTensor, Imported
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import (
@@ -29,7 +29,7 @@ from heedful.interop.marian_files import (
     read_weights,
     with_zero_row,
 )
-from heedful.interop.tables import Table
+from heedful.interop.tables import Table, Transform
 from heedful.interop.vocabulary import NEVER, TypedSettings, read, read_bytes
 from heedful.settings.parsing import is_whole
 from heedful.settings.run import Config
@@ -142,6 +142,7 @@ _CELLS = """
 """
 _EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
 _FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
+_FLAT = Transform(lambda vector: vector.reshape(-1))
 _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
@@ -228,7 +229,7 @@ def _convert(
         text = text.replace("{scale,bias}", "scale").replace("{weight,bias}", "weight")
     layers = {"encoder": range(1, 1 + _number(settings, "enc-depth")), "decoder": _tied_layers(settings)}
     taken = set()
-    for rule in Table(text).rules:
+    for rule in Table(text, transforms={"flat": _FLAT}).rules:
         has_layers = "{i}" in rule.ours[0]
         for i, number in enumerate(layers[rule.ours[0].partition(".")[0]] if has_layers else [0]):
             each = rule.filled(i=i, n=number)
@@ -478,8 +479,9 @@ def read_shortlist(file: Path, src_size: int, tgt_size: int) -> LexicalShortlist
     def parse(content: bytes) -> LexicalShortlist:
         cursor = Cursor(content)
         magic, _, first, _, num_starts, count = cursor.numbers("6Q")
-        if magic != SHORTLIST_MAGIC or cursor.position + 8 * num_starts + 4 * count != len(content):
-            raise ValueError("not a binary shortlist of Marian; leave the file out to import without it")
+        is_whole_file = cursor.position + 8 * num_starts + 4 * count == len(content)
+        remedy = "leave the file out to import without it"
+        require(magic == SHORTLIST_MAGIC and is_whole_file, f"not a binary shortlist of Marian; {remedy}")
         starts = np.frombuffer(content, "<u8", num_starts, cursor.position)
         candidates = np.frombuffer(content, "<u4", count, cursor.position + 8 * num_starts).astype(np.int64)
         # The last offset may be missing: it is the number of entries.
@@ -488,11 +490,8 @@ def read_shortlist(file: Path, src_size: int, tgt_size: int) -> LexicalShortlist
         fits = (
             num_starts in (src_size, src_size + 1) and max(candidates.max(initial=0) + 1, first) <= tgt_size
         )
-        if not (is_ordered and fits):
-            raise ValueError(
-                f"it is not for vocabularies of {src_size:,} and {tgt_size:,} tokens; leave the file out to "
-                "import without it"
-            )
+        sizes = f"{src_size:,} and {tgt_size:,} tokens"
+        require(bool(is_ordered and fits), f"it is not for vocabularies of {sizes}; {remedy}")
         return LexicalShortlist(int(first), ends.astype(np.int64), candidates)
 
     return read(file, parse)

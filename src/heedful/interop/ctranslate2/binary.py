@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import InteropError
-from heedful.interop.containers import Cursor, map_file
+from heedful.interop.containers import Cursor, map_file, require
 from heedful.settings.parsing import shown
 
 VERSIONS = range(2, 7)
@@ -49,11 +49,12 @@ class ModelFile:
             self._read(Cursor(self._bytes))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise self.error(f"{reason}; give the directory of a CTranslate2 model") from None
+            raise InteropError(f"{path}: {reason}; give the directory of a CTranslate2 model") from None
 
-    def error(self, problem: str) -> InteropError:
-        """Return an exception that names the file."""
-        return InteropError(f"{self._path}: {problem}")
+    def require(self, is_right: bool, problem: str) -> None:  # noqa: FBT001
+        """Raise an InteropError that names the file unless a condition holds."""
+        if not is_right:
+            raise InteropError(f"{self._path}: {problem}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._variables
@@ -70,18 +71,13 @@ class ModelFile:
         if name not in self:
             return default
         values = _in_float32(self._variable(name))
-        if values.size != 1 or not np.isfinite(values).all():
-            raise self.error(f"{name!r} of shape {values.shape} is not one finite number")
+        is_number = values.size == 1 and bool(np.isfinite(values).all())
+        self.require(is_number, f"{name!r} of shape {values.shape} is not one finite number")
         return float(values.item())
 
     def text(self, name: str, default: str) -> str:
-        """Return a text, or a default if there is none; InteropError if it is not UTF-8."""
-        if name not in self:
-            return default
-        try:
-            return self._variable(name).tobytes().decode()
-        except UnicodeDecodeError:
-            raise self.error(f"{name!r} is not UTF-8") from None
+        """Return a text, or a default if there is none."""
+        return self._variable(name).tobytes().decode(errors="replace") if name in self else default
 
     def is_flag(self, name: str) -> bool:
         """Return whether a variable has the type of flags, one byte."""
@@ -100,10 +96,12 @@ class ModelFile:
         scales = self._variable(f"{name}_scale")
         is_one = scales.shape in ((), (1,))
         each = _in_float32(scales if is_one else scales[rows])
-        if scales.dtype != np.float32 or not (is_one or scales.shape == stored.shape[:1]):
-            raise self.error(f"the scales of {name!r} have shape {scales.shape}, not one number for each row")
-        if not (np.isfinite(each) & (np.abs(each) > _LEAST_SCALE)).all():
-            raise self.error(f"a scale of {name!r} is too small or not a number")
+        is_right = scales.dtype == np.float32 and (is_one or scales.shape == stored.shape[:1])
+        self.require(
+            is_right, f"the scales of {name!r} have shape {scales.shape}, not one number for each row"
+        )
+        is_usable = bool((np.isfinite(each) & (np.abs(each) > _LEAST_SCALE)).all())
+        self.require(is_usable, f"a scale of {name!r} is too small or not a number")
         values /= each.reshape(-1, *[1] * (values.ndim - 1))
         return values
 
@@ -123,8 +121,7 @@ class ModelFile:
         return a is b or (a.dtype == b.dtype and np.array_equal(a, b))
 
     def _variable(self, name: str) -> NDArray[np.generic]:
-        if name not in self._variables:
-            raise self.error(f"the variable {name!r} is missing; is it part of a model?")
+        self.require(name in self, f"the variable {name!r} is missing; is it part of a model?")
         return self._variables[name]
 
     def _read(self, cursor: Cursor) -> None:
@@ -143,8 +140,9 @@ class ModelFile:
             kind, size = cursor.numbers("BI")
             count = math.prod(shape)
             num_bytes = count * np.dtype(types.get(kind, "<f4")).itemsize
-            if rank > _MAX_RANK or kind not in types or size != (num_bytes if self.version >= 4 else count):
-                raise ValueError(f"{shown(name)} of {rank} dimensions has type {kind} and size {size:,}")
+            is_right = rank <= _MAX_RANK and kind in types
+            is_right &= size == (num_bytes if self.version >= 4 else count)
+            require(is_right, f"{shown(name)} of {rank} dimensions has type {kind} and size {size:,}")
             start = cursor.skip(num_bytes)
             numbers = np.frombuffer(self._bytes, types[kind], count, start)
             self._variables[name] = numbers.reshape(shape)
@@ -153,8 +151,8 @@ class ModelFile:
             for part in ("", "_scale"):
                 if f"{name}{part}" in self._variables:
                     self._variables[f"{alias}{part}"] = self._variables[f"{name}{part}"]
-        if cursor.position != len(self._bytes):
-            raise ValueError(f"{len(self._bytes) - cursor.position:,} bytes too many")
+        left = len(self._bytes) - cursor.position
+        require(not left, f"{left:,} bytes too many")
 
 
 def _text(cursor: Cursor) -> str:

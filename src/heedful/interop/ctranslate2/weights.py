@@ -102,8 +102,8 @@ def read_facts(model: ModelFile, *, one_vocabulary: bool, epsilon: float | None)
     Raises:
         InteropError: a variable is not supported.
     """
-    if model.spec not in _SPECS:
-        raise model.error(f"a model of the kind {shown(model.spec)}; there are {', '.join(_SPECS)}")
+    is_known = model.spec in _SPECS
+    model.require(is_known, f"a model of the kind {shown(model.spec)}; there are {', '.join(_SPECS)}")
     first = "encoder/layer_0"
     biases = [name for name in model if name.endswith("/bias")]
     is_layer = f"{first}/ffn/layer_norm/beta" in model
@@ -113,8 +113,8 @@ def read_facts(model: ModelFile, *, one_vocabulary: bool, epsilon: float | None)
     is_pre_norm = bool(_same(model, "pre_norm", 1))
     activation = int(_same(model, "activation", 0))
     name = _NUMBERS[activation] if 0 <= activation < len(_NUMBERS) else str(activation)
-    if name not in ACTIVATIONS:
-        raise model.error(f"the activation {name} is not supported; there are {', '.join(ACTIVATIONS)}")
+    known = ", ".join(ACTIVATIONS)
+    model.require(name in ACTIVATIONS, f"the activation {name} is not supported; there are {known}")
     num_heads = int(_same(model, "num_heads", _SPECS[model.spec]))
     return {
         "d_model": d_model,
@@ -158,8 +158,8 @@ def read_weights(
         ConfigError: the settings are invalid.
     """
     for key, value in settings.items():
-        if key in facts and key not in _FREE and value != facts[key]:
-            raise model.error(f"model.{key}={shown(value)} contradicts the file: it is {facts[key]}")
+        is_free = key not in facts or key in _FREE or value == facts[key]
+        model.require(is_free, f"model.{key}={shown(value)} contradicts the file: it is {facts.get(key)}")
     sizes = {
         f"{language}_vocab_size": facts[f"{language}_vocab_size"] + added[language] for language in added
     }
@@ -180,9 +180,10 @@ def read_weights(
         last = name.rpartition("/")[2]
         if name in used or name.removesuffix("_scale") in used or last in _KNOWN:
             continue
-        if last not in _FIXED or model.scalar(name, 0) not in _FIXED[last]:
-            shown_name = f"{name}={model.scalar(name, 0):g}" if last in _FIXED else f"{name!r}"
-            raise model.error(f"{shown_name} is not supported, and would change the outputs")
+        value = model.scalar(name, 0) if last in _FIXED else None
+        problem = f"{name!r}" if value is None else f"{name}={value:g}"
+        is_fixed = value in _FIXED.get(last, ())
+        model.require(is_fixed, f"{problem} is not supported, and would change the outputs")
     return config, weights
 
 
@@ -199,8 +200,8 @@ def _stored_rows(model: ModelFile, config: ModelConfig, added: Mapping[str, int]
             continue
         sizes = [shapes[name][0] - rows.get(name, 0) for name in ours]
         expected = (sum(sizes), *shapes[ours[0]][1:])
-        if model.shape(theirs) != expected:
-            raise model.error(f"{theirs!r} has shape {model.shape(theirs)}, but the others need {expected}")
+        shape = model.shape(theirs)
+        model.require(shape == expected, f"{theirs!r} has shape {shape}, but the others need {expected}")
         for i, name in enumerate(ours):
             stored[name] = _StoredRows(
                 model,
@@ -218,25 +219,21 @@ def _query_factor(model: ModelFile, theirs: str, config: ModelConfig) -> float:
     """Return the factor of queries where scores are not scaled as in section 3.2.1."""
     name = f"{theirs.rsplit('/', 2)[0]}/queries_scale"
     factor = model.scalar(name, config.head_key_size**-0.5) * config.head_key_size**0.5
-    if not 1e-6 < factor < 1e6:
-        raise model.error(f"{name}={factor:g} times the paper's is not supported")
+    model.require(1e-6 < factor < 1e6, f"{name}={factor:g} times the paper's is not supported")
     return factor if abs(factor - 1) > 1e-6 else 1.0
 
 
 def _same(model: ModelFile, key: str, default: float) -> float:
     """Return a number that must be the same in both stacks; older files have one for both."""
-    values = [model.scalar(f"{stack}/{key}", model.scalar(key, default)) for stack in STACKS]
-    if values[0] != values[1]:
-        raise model.error(
-            f"encoder/{key}={values[0]:g} and decoder/{key}={values[1]:g} differ; they must be equal"
-        )
-    return values[0]
+    one, other = (model.scalar(f"{stack}/{key}", model.scalar(key, default)) for stack in STACKS)
+    problem = f"encoder/{key}={one:g} and decoder/{key}={other:g} differ; they must be equal"
+    model.require(one == other, problem)
+    return one
 
 
 def _sizes(model: ModelFile, name: str) -> tuple[int, ...]:
     shape = model.shape(name)
-    if len(shape) != 2 or not all(shape):
-        raise model.error(f"{name!r} has shape {shape}, no matrix's")
+    model.require(len(shape) == 2 and all(shape), f"{name!r} has shape {shape}, no matrix's")
     return shape
 
 
@@ -263,10 +260,9 @@ def _scales_embeddings(model: ModelFile, d_model: int) -> bool:
         name = next((each for each in names if each in model), names[0])
         value = model.scalar(name, root)
         scales.append((root if value else 1.0) if model.is_flag(name) else value)
-    for value in (1.0, root):
-        if all(abs(each / value - 1) < 1e-6 for each in scales):
-            return value != 1.0
-    raise model.error(f"scale_embeddings={scales} is neither 1 nor the root of {d_model}")
+    known = [value for value in (1.0, root) if all(abs(each / value - 1) < 1e-6 for each in scales)]
+    model.require(bool(known), f"scale_embeddings={scales} is neither 1 nor the root of {d_model}")
+    return known[0] != 1.0
 
 
 def _positions(model: ModelFile, d_model: int) -> dict[str, Any]:
@@ -275,8 +271,8 @@ def _positions(model: ModelFile, d_model: int) -> dict[str, Any]:
     if not any(name in model for name in names):
         return {"positions": SINUSOIDS}
     shapes = [_sizes(model, name) for name in names]
-    if shapes[0] != shapes[1]:
-        raise model.error(f"{' and '.join(names)} differ in size; they must be equal")
+    problem = f"{' and '.join(names)} differ in size; they must be equal"
+    model.require(shapes[0] == shapes[1], problem)
     stored = [torch.from_numpy(model.rows(name, slice(None))) for name in names]
     length, width = shapes[0]
     for kind, formula in FORMULAS.items() if width == d_model and d_model % 2 == 0 else ():
@@ -294,8 +290,7 @@ def _heads(model: ModelFile, num_heads: int, d_model: int) -> dict[str, int]:
     ):
         names = [name for name in model if name.endswith(f"/{key}")]
         values = {model.scalar(name, 0) for name in names}
-        if len(values) > 1:
-            raise model.error(f"{names[0]!r} and others differ; they must be equal")
+        model.require(len(values) <= 1, f"{', '.join(names[:2])} and others differ; they must be equal")
         if values and values != {usual}:
             sizes[ours] = int(values.pop())
     return sizes | ({"d_v": sizes["d_k"]} if "d_k" in sizes else {})
