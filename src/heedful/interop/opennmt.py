@@ -56,7 +56,7 @@ _OPENNMT = """
     {stack}.embeddings.make_embedding.                 {stack}.embedding.
         emb_luts.0                                     tokens
         pe.pe                                          positions.weight
-    generator                                          output
+    generator|decoder.embeddings.make_embedding.emb_luts.0   output
 """
 # Matrices that are shared are left out.
 _EOLE = """
