@@ -234,7 +234,9 @@ def _convert(
         for i, number in enumerate(layers[rule.ours[0].partition(".")[0]] if has_layers else [0]):
             each = rule.filled(i=i, n=number)
             name = each.theirs[0][0]
-            conversion.put(each.ours[0], each.transform.forwards(conversion.look(name)), origin=name)
+            weight = each.transform.forwards(conversion.look(name))
+            assert weight is not None
+            conversion.put(each.ours[0], weight, origin=name)
             taken.add(name)
     src_pad, tgt_pad = _move_tokens(conversion, options)
     for name in conversion.left:
