@@ -152,8 +152,8 @@ def test_arguments_are_read_in_all_their_forms(form: Any) -> None:  # noqa: ANN4
         ({"encoder_normalize_before": True, "decoder_normalize_before": True}, "contradicts the weights"),
         ({"activation_fn": "tanh"}, "activation_fn='tanh' is unknown"),
         ({"adaptive_softmax_cutoff": "5,10"}, "adaptive_softmax_cutoff=.*is not supported"),
-        ({"no_token_positional_embeddings": True}, "no_token_positional_embeddings=true is not supported"),
-        ({"cross_self_attention": True}, "cross_self_attention=true is not supported"),
+        ({"no_token_positional_embeddings": True}, "no_token_positional_embeddings=True is not supported"),
+        ({"cross_self_attention": True}, "cross_self_attention=True is not supported"),
     ],
 )
 def test_arguments_that_cannot_be_followed_are_named(changes: dict[str, Any], message: str) -> None:

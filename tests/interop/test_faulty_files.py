@@ -236,11 +236,14 @@ def test_a_truncated_archive_is_named_as_what_it_is(name: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder_attention_heads": "8"}, "encoder_attention_heads='8' is not a number of heads"),
-        ({"encoder_attention_heads": 0, "decoder_attention_heads": 0}, "=0 is not a number of heads"),
+        ({"encoder_attention_heads": "8"}, "encoder_attention_heads='8': must be a whole number"),
+        (
+            {"encoder_attention_heads": 0, "decoder_attention_heads": 0},
+            "encoder_attention_heads=0: must be a whole number",
+        ),
         ({"activation_fn": ["relu"]}, "activation_fn=.* is unknown"),
-        ({"moe_freq": torch.ones(3)}, "moe_freq=.<Tensor>. is not supported"),
-        ({"base_layers": 10**5000}, "base_layers=.<a number of .* bits>. is not supported"),
+        ({"moe_freq": torch.ones(3)}, "moe_freq='<Tensor>' is not supported"),
+        ({"base_layers": 10**5000}, "base_layers='<a number of .* bits>' is not supported"),
     ],
 )
 def test_arguments_of_fairseq_of_other_types_are_named(changes: dict[str, Any], message: str) -> None:

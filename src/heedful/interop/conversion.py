@@ -146,6 +146,7 @@ class Conversion:
     Attributes:
         settings: of the model, by key of `ModelConfig`.
         beside: the other contents of the checkpoint.
+        origin: the file or directory.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Conversion:
         self.settings = dict(settings)
         self.beside = dict(beside or {})
         self._layout = layout
-        self._origin = origin
+        self.origin = origin
         self._left = dict(tensors)
         self._moved: dict[str, Tensor] = {}
         self._names: dict[str, str] = {}  # the checkpoint's name, by ours
@@ -168,7 +169,7 @@ class Conversion:
 
     def error(self, problem: str) -> InteropError:
         """Return an exception that names the file and the layout."""
-        return InteropError(f"{self._origin}: as layout {self._layout!r}, {problem}")
+        return InteropError(f"{self.origin}: as layout {self._layout!r}, {problem}")
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise an exception that names the file and the layout."""
@@ -225,10 +226,10 @@ class Conversion:
         """Add a tensor under a name of the checkpoint, for example a part of one taken."""
         self._left[name] = tensor
 
-    def put(self, ours: str, tensor: Tensor, *, origin: str) -> None:
-        """Set a weight of this package; `origin` is its name in error messages."""
-        self._moved[ours] = tensor
-        self._names[ours] = origin
+    def put(self, ours: str, tensor: Tensor | None, *, origin: str) -> None:
+        """Set a weight of this package, if the model has it; `origin` is its name in error messages."""
+        if tensor is not None:
+            self._moved[ours], self._names[ours] = tensor, origin
 
     def move(self, theirs: str, ours: str) -> None:
         """Rename one tensor."""

@@ -11,6 +11,7 @@ from typing import Any
 from heedful.interop.conversion import Conversion, Imported, Positions
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
+from heedful.interop.vocabulary import TypedSettings
 from heedful.settings.parsing import is_whole, shown
 
 LAYOUT = "fairseq"
@@ -126,7 +127,7 @@ def read(conversion: Conversion) -> Imported:
         InteropError: an argument is not supported, or a weight is wrong.
     """
     arguments = _arguments(conversion.beside)
-    facts = KEYS.settings(arguments, conversion.refuse)
+    facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
     norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
     if arguments.get("encoder_normalize_before", norm == "pre") != (norm == "pre"):
         conversion.refuse(f"encoder_normalize_before contradicts the weights, which are {norm}-norm")

@@ -1,13 +1,13 @@
 """Tables of settings: what heedful reads of another system's configuration, and what it refuses."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
-from heedful.settings.parsing import as_json, is_whole, shown
+from heedful.interop.vocabulary import TypedSettings
+from heedful.settings.parsing import shown
 
-Refuse = Callable[[str], NoReturn]
-_HEADS, _MAX_HEADS = ("num_heads", "num_kv_heads"), 2**16
+_MAX_HEADS = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,42 +37,44 @@ class Keys:
         both = {f"{stack}_{key}" for key in self.equal for stack in ("encoder", "decoder")}
         return {*self.read, *self.choices, *both, *self.fixed, *self.ignored}
 
-    def settings(self, values: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
-        """Return the settings of `ModelConfig`; `refuse` raises the reader's exception with a text."""
-        refuse_other_values(values, self.fixed, refuse)
-        kept = {key: value for key, value in values.items() if value is not None or key not in self.defaults}
-        given = {**self.defaults, **kept}
+    def settings(self, typed: TypedSettings, *, ignored: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the settings of `ModelConfig`.
+
+        Args:
+            typed: the other system's settings.
+            ignored: as in `TypedSettings.check`; None: unknown keys are not checked.
+
+        Raises:
+            InteropError: a key is unknown, or has another value than those that are supported.
+        """
+        fixed = {key: (only,) for key, only in self.fixed.items()}
+        typed.check(fixed, None if ignored is None else self.known, ignored=ignored)
+        kept = {k: value for k, value in typed.values.items() if value is not None or k not in self.defaults}
+        typed = TypedSettings({**self.defaults, **kept}, typed.file)
         model: dict[str, Any] = {}
         for key, names in self.read.items():
-            for name in (names,) if isinstance(names, str) else names:
-                if key in given:
-                    model[name] = given[key]
-                    if name in _HEADS and not is_whole(given[key], least=1, most=_MAX_HEADS):
-                        refuse(f"{key}={shown(given[key])} is not a number of heads")
+            if key in typed.values:
+                if names in ("num_heads", "num_kv_heads"):
+                    typed.whole_number(key, least=1, most=_MAX_HEADS)
+                model |= dict.fromkeys((names,) if isinstance(names, str) else names, typed.values[key])
         for key in self.equal:
-            one, other = (given.get(f"{stack}_{key}") for stack in ("encoder", "decoder"))
-            if one != other:
-                refuse(
-                    f"encoder_{key}={shown(one)} and decoder_{key}={shown(other)} differ; they must be equal"
+            one, other = (f"{stack}_{key}" for stack in ("encoder", "decoder"))
+            if typed.values.get(one) != typed.values.get(other):
+                raise typed.error(
+                    one, f" and {other}={shown(typed.values.get(other))} differ; they must be equal"
                 )
-        origins: dict[str, tuple[str, Any]] = {}
+        return model | self._chosen(typed)
+
+    def _chosen(self, typed: TypedSettings) -> dict[str, Any]:
+        chosen: dict[str, Any] = {}
         for key, meanings in self.choices.items():
-            value = given.get(key)
+            value = typed.values.get(key)
             if not isinstance(value, str | bool | None) or value not in meanings:
-                refuse(f"{key}={shown(value)} is unknown; there are {', '.join(map(str, meanings))}")
+                raise typed.error(key, f" is unknown; there are {', '.join(map(str, meanings))}")
             for name, meaning in meanings[value].items():
-                other, chosen = origins.setdefault(name, (key, meaning))
-                if chosen != meaning:
-                    refuse(f"{key}={shown(value)} contradicts {other}={shown(given[other])}")
-        return model | {name: chosen for name, (_, chosen) in origins.items()}
-
-
-def refuse_other_values(values: Mapping[str, Any], fixed: Mapping[str, Any], refuse: Refuse) -> None:
-    """Refuse a key with another value than the only one that is supported, or None."""
-    for key, only in fixed.items():
-        value = values.get(key)
-        if value is not None and value != only:
-            refuse(f"{key}={as_json(value)} is not supported, and would change the outputs")
+                if chosen.setdefault(name, meaning) != meaning:
+                    raise typed.error(key, f" contradicts another key: model.{name} is {chosen[name]}")
+        return chosen
 
 
 def named(key: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -54,6 +54,7 @@ class Transform:
 
 
 AS_IS = Transform(lambda tensor: tensor, lambda tensor: tensor)
+FLAT = Transform(lambda tensor: tensor.reshape(-1))
 # A bias (1, V) of the logits, which most models do not have.
 NONZERO = Transform(
     lambda bias: bias.reshape(-1) if torch.any(bias != 0) else None, lambda bias: bias.reshape(1, -1)
@@ -186,7 +187,7 @@ def _rows(text: str) -> Iterator[tuple[str, str, str]]:
 def _rules(row: tuple[str, str, str], transforms: Mapping[str, Transform]) -> Iterator[Rule]:
     """Yield a rule for each item of a row's lists, and for weight and bias if it names a module."""
     theirs, ours, transform = row
-    known = {"as_is": AS_IS, "nonzero": NONZERO, **transforms}
+    known = {"as_is": AS_IS, "flat": FLAT, "nonzero": NONZERO, **transforms}
     sizes = [len(text.split(",")) for text in _LIST.findall(theirs if ours == _NOTHING else ours)]
     for items in product(*map(range, sizes)):
         targets = [*_parts(_with_items(ours, items))]
@@ -254,6 +255,4 @@ def _move(conversion: Conversion, names: Sequence[str], rule: Rule) -> None:
     if len(whole) % len(rule.ours):
         raise conversion.error(f"the {len(whole)} rows of {names[0]!r} are not {len(rule.ours)} equal parts")
     for ours, part in zip(rule.ours, whole.chunk(len(rule.ours)) if rule.ours[1:] else [whole], strict=True):
-        weight = rule.transform.forwards(part)
-        if weight is not None:
-            conversion.put(ours, weight, origin=names[0])
+        conversion.put(ours, rule.transform.forwards(part), origin=names[0])

@@ -125,7 +125,7 @@ class TypedSettings:
             InteropError: a key is unknown, or has another value than those that are supported.
         """
         for key, value in self.values.items():
-            is_plain = isinstance(value, bool | int | float | str | list)
+            is_plain = isinstance(value, bool | int | float | str | list | dict)
             if value is None or (is_plain and value in fixed.get(key, ())):
                 continue
             if key in fixed:

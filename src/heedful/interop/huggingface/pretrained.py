@@ -113,9 +113,11 @@ class PretrainedDirectory:
         raise self.error(problem, file=file)
 
     def typed(self, file: str = CONFIG_FILE) -> TypedSettings:
-        """Return typed access to the settings of a file."""
-        values = {self.generation_file: self.generation, TOKENIZER_FILE: self.tokenizer}
-        return TypedSettings(self.config if file == CONFIG_FILE else values[file], self.path / file)
+        """Return typed access to the settings of a file, except private ones such as `_name_or_path`."""
+        files = {self.generation_file: self.generation, TOKENIZER_FILE: self.tokenizer}
+        values = self.config if file == CONFIG_FILE else files[file]
+        public = {key: value for key, value in values.items() if not key.startswith("_")}
+        return TypedSettings(public, self.path / file)
 
     def read_bytes(self, name: str) -> bytes:
         """Return the contents of a file.
@@ -264,21 +266,6 @@ def _task(bare: PretrainedDirectory, config: Mapping[str, Any], task: str | None
         known = f"there are {', '.join(map(str, tasks))}" if tasks else "it has none"
         bare.refuse(f"--task {task}: not a task of this model; {known}")
     return dict(params)
-
-
-def refuse_unknown_keys(
-    directory: PretrainedDirectory, file: str, settings: Mapping[str, Any], known: Collection[str]
-) -> None:
-    """Refuse an unknown key, unless it is None, private (`_name_or_path`) or ignored by the user."""
-    for key, value in settings.items():
-        if key in known and key in directory.ignored:
-            directory.refuse(f"--ignore {shown(key)}: it is known and followed; leave it out", file=file)
-        if key not in (*known, *directory.ignored) and not key.startswith("_") and value is not None:
-            directory.refuse(
-                f"{shown(key)} is unknown, and may change the outputs; if it only describes text, give "
-                f"--ignore {shown(key)}",
-                file=file,
-            )
 
 
 def tag_of(

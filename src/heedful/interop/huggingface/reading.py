@@ -14,13 +14,11 @@ from heedful.interop.huggingface.generation import (
     read_start_id,
 )
 from heedful.interop.huggingface.pretrained import (
-    CONFIG_FILE,
     PIPELINE_FILE,
     TOKENIZER_FILE,
     ImportedBundle,
     ImportOptions,
     PretrainedDirectory,
-    refuse_unknown_keys,
 )
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
@@ -110,11 +108,6 @@ def target_before_source(
     return {"src_tag": tokenizer.tokens([tokenizer.tag_id(options.tgt_lang)])[0]}
 
 
-def longest_source(directory: PretrainedDirectory) -> int | None:
-    """Return the number of positions, if the files say it."""
-    return directory.typed().whole_number("max_position_embeddings") or None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """One architecture of transformers, as its directories are.
@@ -129,7 +122,7 @@ class Family:
             settings from those of the search.
         check: refuses what no single key says.
         source_eos: whether a source ends with the end token.
-        source_tokens: returns the largest number of tokens in a source; None: unlimited.
+        source_tokens: returns the largest number of tokens in a source; None: the number of positions.
         never_written: returns further ids that outputs never have, of a tokenizer and a vocabulary size.
     """
 
@@ -143,7 +136,7 @@ class Family:
     )
     check: Callable[[PretrainedDirectory], object] | None = None
     source_eos: bool = True
-    source_tokens: Callable[[PretrainedDirectory], int | None] = longest_source
+    source_tokens: Callable[[PretrainedDirectory], int] | None = None
     never_written: Callable[[Tokenizer, int], Iterable[int]] = lambda tokenizer, size: ()
 
     def read(self, directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
@@ -159,11 +152,14 @@ class Family:
             MissingExtraError: a library of the tokenizer is not installed.
             ConfigError: the settings are invalid.
         """
-        settings = self.keys.settings(directory.config, directory.refuse)
-        refuse_unknown_keys(directory, CONFIG_FILE, directory.config, self.keys.known)
+        for key in self.keys.known.intersection(directory.ignored):
+            directory.refuse(f"--ignore {shown(key)}: it is known and followed; leave it out")
+        settings = self.keys.settings(directory.typed(), ignored=directory.ignored)
         if self.check is not None:
             self.check(directory)
-        search = read_search(directory) | {"max_source_tokens": self.source_tokens(directory)}
+        search = read_search(directory)
+        if self.source_tokens is not None:
+            search["max_source_tokens"] = self.source_tokens(directory)
         tokenizers, languages = None, {}
         if directory.has_tokenizer:
             found = self.tokenizer(directory)
