@@ -4,10 +4,10 @@ Reading a file executes no code.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_
 
 STACKS = ("encoder", "decoder")
 _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
-_POSITIONS = {stack: f"{stack}.embedding.positions.weight" for stack in STACKS}
 
 
 @runtime_checkable
@@ -138,13 +137,15 @@ class Imported:
 
 
 class Conversion:
-    """Renames the tensors of a checkpoint.
+    """The tensors of a checkpoint, and the weights of heedful's model that they become.
 
-    A layout moves them one by one; `finish` infers the configuration from their shapes and checks that they
-    are complete.
+    A table moves the tensors; `finish` infers the configuration from their shapes.
 
     Attributes:
-        settings: of the model, by key of `ModelConfig`.
+        left: the tensors that were not moved yet, in the order of the file.
+        moved: the weights by heedful's names.
+        names: the checkpoint's names by heedful's, also of weights that were looked for.
+        settings: the settings that the files or the user state, by key of `ModelConfig`.
         beside: the other contents of the checkpoint.
         origin: the file or directory.
     """
@@ -158,32 +159,17 @@ class Conversion:
         settings: Mapping[str, Any],
         beside: Mapping[str, Any] | None = None,
     ) -> None:
+        self.left = dict(tensors)
+        self.moved: dict[str, Tensor] = {}
+        self.names: dict[str, str] = {}
         self.settings = dict(settings)
         self.beside = dict(beside or {})
-        self._layout = layout
         self.origin = origin
-        self._left = dict(tensors)
-        self._moved: dict[str, Tensor] = {}
-        self._names: dict[str, str] = {}  # the checkpoint's name, by ours
-        self._expected: dict[str, str] = {}  # the same of weights that may be missing
+        self._layout = layout
 
     def error(self, problem: str) -> InteropError:
         """Return an exception that names the file and the layout."""
         return InteropError(f"{self.origin}: as layout {self._layout!r}, {problem}")
-
-    def refuse(self, problem: str) -> NoReturn:
-        """Raise an exception that names the file and the layout."""
-        raise self.error(problem)
-
-    @property
-    def left(self) -> dict[str, Tensor]:
-        """The tensors that were not moved yet, in the order of the file."""
-        return dict(self._left)
-
-    @property
-    def moved(self) -> list[str]:
-        """The names, of this package, of the tensors moved so far."""
-        return list(self._moved)
 
     def look(self, name: str) -> Tensor:
         """Return a tensor without using it.
@@ -191,9 +177,9 @@ class Conversion:
         Raises:
             InteropError: it is missing, empty, a scalar, or of integers.
         """
-        if name not in self._left:
+        if name not in self.left:
             raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
-        tensor = self._left[name]
+        tensor = self.left[name]
         if tensor.ndim == 0 or tensor.numel() == 0 or not tensor.is_floating_point():
             kind = f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
             raise self.error(f"the weight {name!r} is {kind}; it must be a vector or matrix of floats")
@@ -202,70 +188,16 @@ class Conversion:
     def take(self, name: str) -> Tensor:
         """Remove and return a tensor. Raises as `look`."""
         tensor = self.look(name)
-        del self._left[name]
+        del self.left[name]
         return tensor
 
-    def drop(self, name: str) -> None:
-        """Remove a tensor that has no effect, or no further one."""
-        self._left.pop(name, None)
-
-    def expect(self, ours: str, theirs: str) -> None:
-        """Set the name of a weight that is not in the file, for the message if it must be."""
-        self._expected.setdefault(ours, theirs)
-
-    def take_parts(self, name: str, count: int) -> tuple[Tensor, ...]:
-        """Remove a tensor and split its rows into equal parts. Raises as `look`."""
-        stacked = self.take(name)
-        if len(stacked) % count:
-            raise self.error(
-                f"the weight {name!r} has {len(stacked)} rows, which are not {count} equal parts"
-            )
-        return stacked.chunk(count)
-
-    def put_back(self, name: str, tensor: Tensor) -> None:
-        """Add a tensor under a name of the checkpoint, for example a part of one taken."""
-        self._left[name] = tensor
-
     def put(self, ours: str, tensor: Tensor | None, *, origin: str) -> None:
-        """Set a weight of this package, if the model has it; `origin` is its name in error messages."""
+        """Set a weight, if the model has it; `origin` is its name in the checkpoint."""
         if tensor is not None:
-            self._moved[ours], self._names[ours] = tensor, origin
-
-    def move(self, theirs: str, ours: str) -> None:
-        """Rename one tensor."""
-        self.put(ours, self.take(theirs), origin=theirs)
-
-    def move_parts(self, theirs: str, ours: str) -> None:
-        """Rename the weight and, if there is one, the bias of a module."""
-        self.move(f"{theirs}.weight", f"{ours}.weight")
-        if f"{theirs}.bias" in self._left:
-            self.move(f"{theirs}.bias", f"{ours}.bias")
-
-    def change(self, ours: str, decode: Callable[[Tensor], Tensor]) -> None:
-        """Replace a weight that was put or moved by a function of it, of the same shape."""
-        self._moved[ours] = DeferredTensor(self._moved[ours], decode, self._moved[ours].shape)
-
-    def scale(self, ours: str, factor: float) -> None:
-        """Multiply a weight that was put or moved."""
-        self.change(ours, _Times(factor))
-
-    def num_layers(self, stack: str) -> int:
-        """Return the number of layers with names of `stack`, a dot and a number; at least one."""
-        layer = re.compile(rf"{re.escape(stack)}\.([0-9]{{1,6}})\.")
-        numbers = [int(match[1]) for name in self._left if (match := layer.match(name))]
-        return max(numbers, default=0) + 1
-
-    def layers(self, stack: str, theirs: str) -> Iterator[tuple[str, str]]:
-        """Yield the names of the layers of a stack, theirs and ours."""
-        for i in range(self.num_layers(theirs)):
-            yield f"{theirs}.{i}", f"{stack}.layers.{i}"
+            self.moved[ours], self.names[ours] = tensor, origin
 
     def required(self, key: str) -> int:
-        """Return a setting that cannot be inferred from the weights.
-
-        Raises:
-            InteropError: the user did not set it.
-        """
+        """Return a setting that cannot be inferred from the weights; InteropError if nothing states it."""
         value = self.settings.get(key)
         if type(value) is not int or value < 1:
             raise self.error(f"the weights do not say what model.{key} is; give --set model.{key}=N")
@@ -284,10 +216,11 @@ class Conversion:
             InteropError: a tensor is unknown, missing or of a wrong shape; the first is named.
             ConfigError: the settings are invalid.
         """
-        for name in self._left:
+        for name in self.left:
             raise self.error(f"the weight {name!r} is unknown")
-        parts = self._parts(str(self.settings.get("norm", facts.get("norm", "post"))))
-        read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | parts
+        norm = self.settings.get("norm", facts.get("norm", "post"))
+        read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | self._parts()
+        read["final_norm"] = norm == "post" and any(".final_norm." in name for name in self.moved)
         if "num_heads" in facts:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
@@ -298,74 +231,58 @@ class Conversion:
         num_kv_heads = self.settings.get("num_kv_heads") or facts.get("num_kv_heads") or num_heads
         if not is_whole(num_kv_heads, least=1):
             raise self.error(f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads")
-        sizes = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
-        model: Any = {"dropout": 0.0} | facts | sizes | self.settings | read
+        heads = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
+        model: Any = {"dropout": 0.0} | facts | heads | self.settings | read
         config = Config(model=model).model
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> dict[str, Any]:
-        src, tgt = (self._matrix(_TOKENS[stack]) for stack in STACKS)
-        sizes: dict[str, Any] = {
-            "d_model": src.shape[1],
-            "d_ff": self._matrix("encoder.layers.0.feed_forward.inner.weight").shape[0],
-            "src_vocab_size": src.shape[0],
-            "tgt_vocab_size": tgt.shape[0],
-        }
+        src, tgt = (self._weight(_TOKENS[stack], ndim=2).shape for stack in STACKS)
+        d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
+        sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
         for stack in STACKS:
-            layers = {name.split(".")[2] for name in self._moved if name.startswith(f"{stack}.layers.")}
+            layers = {name.split(".")[2] for name in self.moved if name.startswith(f"{stack}.layers.")}
             sizes[f"num_{stack}_layers"] = len(layers)
-        if _POSITIONS["encoder"] in self._moved:
-            sizes |= {"positions": "learned", "max_positions": self._matrix(_POSITIONS["encoder"]).shape[0]}
-        return sizes
+        table = "encoder.embedding.positions.weight"
+        if table not in self.moved:
+            return sizes
+        return sizes | {"positions": "learned", "max_positions": self._weight(table, ndim=2).shape[0]}
 
-    def _parts(self, norm: str) -> dict[str, Any]:
-        def any_name(pattern: str) -> bool:
-            return any(re.search(pattern, name) for name in self._moved)
-
-        return {
-            "attention_bias": any_name(r"attention\.(query|key|value|output)\.bias$"),
-            "feed_forward_bias": any_name(r"feed_forward\.(inner|outer)\.bias$"),
-            "output_bias": "output.bias" in self._moved,
-            "embedding_norm": any_name(r"^encoder\.embedding\.norm\.")
-            and (any_name(r"^decoder\.embedding\.norm\.") or "encoder"),
-            "final_norm": norm == "post" and any_name(r"\.final_norm\."),
-            "tied": self._ties(),
-        }
-
-    def _ties(self) -> str:
-        """Return which matrices are tied: those that are equal."""
-        src, tgt = (self._moved[_TOKENS[stack]] for stack in STACKS)
-        output = self._matrix("output.weight")
+    def _parts(self) -> dict[str, Any]:
+        """Return which biases and norms there are, and which matrices are tied: equal ones."""
+        names = " ".join(self.moved)
+        src, tgt, output = (self._weight(name, ndim=2) for name in (*_TOKENS.values(), "output.weight"))
         one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
-        same_output = same_numbers(output, tgt)
-        if one_pad and same_numbers(src, tgt):
-            return "all" if same_output else "embeddings"
-        return "target" if same_output else "none"
+        ties = {(True, True): "all", (True, False): "embeddings", (False, True): "target"}
+        return {
+            "attention_bias": re.search(r"attention\.(query|key|value|output)\.bias", names) is not None,
+            "feed_forward_bias": re.search(r"feed_forward\.(inner|outer)\.bias", names) is not None,
+            "output_bias": "output.bias" in self.moved,
+            "embedding_norm": "encoder.embedding.norm." in names
+            and ("decoder.embedding.norm." in names or "encoder"),
+            "tied": ties.get((one_pad and same_numbers(src, tgt), same_numbers(output, tgt)), "none"),
+        }
 
     def _head_sizes(self, num_heads: int, num_kv_heads: int, d_model: int) -> dict[str, int]:
         sizes = {}
         for key, part, heads in (("d_k", "query", num_heads), ("d_v", "value", num_kv_heads)):
             name = f"encoder.layers.0.self_attention.{part}.weight"
-            rows = self._matrix(name).shape[0]
+            rows = self._weight(name, ndim=2).shape[0]
             if rows % heads:
-                raise self.error(
-                    f"the {rows} rows of {self._names[name]!r} cannot be divided by "
-                    f"model.num_heads={heads}; give another number"
-                )
+                of = f"the {rows} rows of {self.names[name]!r}"
+                raise self.error(f"{of} cannot be divided by model.num_heads={heads}")
             if rows // heads * num_heads != d_model:
                 sizes[key] = rows // heads
         return sizes
 
-    def _weight(self, ours: str) -> Tensor:
-        if ours not in self._moved:
-            name = self._expected.get(ours, ours)
+    def _weight(self, ours: str, *, ndim: int | None = None) -> Tensor:
+        """Return a weight; InteropError if it is missing or has another number of dimensions."""
+        name = self.names.get(ours, ours)
+        if ours not in self.moved:
             raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
-        return self._moved[ours]
-
-    def _matrix(self, ours: str) -> Tensor:
-        tensor = self._weight(ours)
-        if tensor.ndim != 2:
-            raise self.error(f"the weight {self._names[ours]!r} must be a matrix, not {tuple(tensor.shape)}")
+        tensor = self.moved[ours]
+        if ndim not in (None, tensor.ndim):
+            raise self.error(f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}")
         return tensor
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
@@ -374,19 +291,16 @@ class Conversion:
         Biases are 0 if no module of their kind has one.
         """
         shapes = {n: p.shape for n, p in meta_model(config).named_parameters()}
-        biased = {_kind(name) for name in self._moved if name.endswith(".bias")}
+        biased = {_kind(name) for name in self.moved if name.endswith(".bias")}
         weights: dict[str, Tensor] = {}
         for ours, shape in shapes.items():
-            is_zero = ours not in self._moved and ours.endswith(".bias") and _kind(ours) not in biased
-            tensor = torch.zeros(shape) if is_zero else self._weight(ours)
+            is_zero = ours not in self.moved and ours.endswith(".bias") and _kind(ours) not in biased
+            weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
             if tensor.shape != shape:
-                raise self.error(
-                    f"the weight {self._names[ours]!r} has shape {tuple(tensor.shape)}, "
-                    f"but the others need {tuple(shape)}"
-                )
-            weights[ours] = tensor
-        for ours in self._moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}:
-            raise self.error(f"the weight {self._names[ours]!r} is not part of a model of these settings")
+                name, found = self.names[ours], tuple(tensor.shape)
+                raise self.error(f"the weight {name!r} has shape {found}, but the others need {tuple(shape)}")
+        for ours in self.moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}:
+            raise self.error(f"the weight {self.names[ours]!r} is not part of a model of these settings")
         return weights
 
 

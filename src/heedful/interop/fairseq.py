@@ -130,7 +130,7 @@ def read(conversion: Conversion) -> Imported:
     facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
     norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
     if arguments.get("encoder_normalize_before", norm == "pre") != (norm == "pre"):
-        conversion.refuse(f"encoder_normalize_before contradicts the weights, which are {norm}-norm")
+        raise conversion.error(f"encoder_normalize_before contradicts the weights, which are {norm}-norm")
     return TABLE.read(conversion, norm=norm, **facts)
 
 

@@ -115,7 +115,7 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
         types = [f"{name!r}" for name, each in FAMILIES.items() if each.layout == layout]
         found = shown(directory.config.get("model_type"))
         directory.refuse(f"model_type is {found}, not {' or '.join(types)}; give another --layout")
-    return family.read(directory, options)
+    return family.read(directory)
 
 
 def cached_bundle(path: Path) -> Path:

@@ -239,9 +239,9 @@ def _convert(
             conversion.put(each.ours[0], weight, origin=name)
             taken.add(name)
     src_pad, tgt_pad = _move_tokens(conversion, options)
-    for name in conversion.left:
+    for name in [*conversion.left]:
         if name in taken or name.endswith("_QuantMultA"):  # which is for activations in 8 bits
-            conversion.drop(name)
+            del conversion.left[name]
     conversion.settings |= {"src_pad_id": src_pad, "tgt_pad_id": tgt_pad, "decoder_start_id": tgt_pad}
     d_ff = _number(settings, "transformer-dim-ffn")
     settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})

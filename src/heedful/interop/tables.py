@@ -124,7 +124,7 @@ class Table:
 
     def move(self, conversion: Conversion) -> None:
         """Move all tensors that the rows name, and drop those that have no effect. Raises as `read`."""
-        names = conversion.left.keys()
+        names = {*conversion.left}
         layers = _Layers(names)
         tables: dict[str, str] = {}
         used: set[str] = set()
@@ -141,12 +141,12 @@ class Table:
                     _move(conversion, there, each)
                     used.update(there)
                 else:
-                    conversion.expect(each.ours[0], each.theirs[0][0])
+                    conversion.names.setdefault(each.ours[0], each.theirs[0][0])
         if not used:
             conversion.look(self.rules[0].filled(i=0, last=0).theirs[0][0])  # says that it is missing
         move_positions(conversion, tables, self.positions)
         for name in used:
-            conversion.drop(name)
+            conversion.left.pop(name, None)
 
     def export(self, weights: Mapping[str, Tensor], num_layers: Mapping[str, int]) -> dict[str, Tensor]:
         """Return weights by the other system's names, the first where there are alternatives.

@@ -37,7 +37,7 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
     Raises:
         InteropError: something is missing or ambiguous.
     """
-    left = conversion.left
+    left = dict(conversion.left)
     tables = {name: tensor for name, tensor in left.items() if _is_table(name)}
     matrices = {name: tensor for name, tensor in left.items() if name not in tables and tensor.ndim == 2}
     outputs = [name for name in matrices if _is_output(name, left)]
@@ -45,7 +45,9 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
         raise conversion.error(
             f"one Linear for the logits is expected, but there {_listed(outputs)}; call it 'generator'"
         )
-    conversion.move_parts(outputs[0].removesuffix(".weight"), "output")
+    for name in (outputs[0], f"{outputs[0].removesuffix('.weight')}.bias"):
+        if name in left:
+            conversion.put(f"output.{name.rpartition('.')[2]}", conversion.take(name), origin=name)
     embeddings = {name: tensor for name, tensor in matrices.items() if name not in outputs}
     by_stack = _by_stack(conversion, "token embedding", embeddings)
     if not by_stack:
@@ -126,7 +128,7 @@ def read(conversion: Conversion) -> Imported:
 
     `norm_first` cannot be inferred: it is post-norm, torch's default, unless `model.norm=pre` is set.
     """
-    pattern = re.compile(r"((?:.*\.)?)encoder\.layers\.\d+\.self_attn\.in_proj_weight")
+    pattern = re.compile(r"((?:[\w.]*\.)?)encoder\.layers\.\d+\.self_attn\.in_proj_weight")
     prefix = next((match[1] for name in conversion.left if (match := pattern.fullmatch(name))), "")
     Table(_TABLE.replace("PREFIX", prefix)).move(conversion)
     move_outer_modules(conversion, fixed_positions=True)

@@ -180,7 +180,7 @@ def kaggle_notebook(conversion: Conversion) -> Imported:
 # The "from scratch in PyTorch" thread: a separate small attention module for each head. Inside a layer the
 # names are the thread's; the stacks may have any name below `encoder.` and `decoder.`, and
 # `move_outer_modules` finds the other modules. A dropout shifts the decoder's outer feed-forward layer.
-_THREAD_LAYER = r"^((?:.*\.)?{stack}(?:\.[^.]+)*?)\.\d+\.(?:masked_attn|attn|ffn)(?:_norm)?\."
+_THREAD_LAYER = r"^((?:[\w.]*\.)?{stack}(?:\.\w+)*?)\.\d+\.(?:masked_attn|attn|ffn)(?:_norm)?\."
 _THREAD = """
     ENCODER.{i}.                               encoder.layers.{i}.
         attn.attentions.[HEADS].{query,key,value}         self_attention.{query,key,value}

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from heedful.interop.huggingface.pretrained import PIPELINE_FILE, TOKENIZER_FILE, PretrainedDirectory
+from heedful.interop.vocabulary import read_settings
 from heedful.settings.parsing import is_whole, shown
 from heedful.text.added_tokens import AddedToken
 
@@ -105,11 +106,11 @@ def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]
     """Return the tokens of added_tokens.json, ids by token, and of tokenizer.json, which has priority."""
     saved: dict[str, dict[str, Any]] = {}
     if (directory.path / ADDED_TOKENS_FILE).is_file():
-        for token, i in directory.read_object(ADDED_TOKENS_FILE).items():
+        for token, i in read_settings(directory.path / ADDED_TOKENS_FILE).items():
             saved[token] = {"content": token, "id": i, "normalized": token not in special}
             saved[token]["special"] = token in special
     if (directory.path / PIPELINE_FILE).is_file():
-        saved |= _by_content(directory, directory.read_object(PIPELINE_FILE).get("added_tokens"))
+        saved |= _by_content(directory, read_settings(directory.path / PIPELINE_FILE).get("added_tokens"))
     return [*saved.values()]
 
 

@@ -16,7 +16,6 @@ from heedful.interop.huggingface.generation import read_special_id, read_start_i
 from heedful.interop.huggingface.pretrained import (
     PIPELINE_FILE,
     TOKENIZER_FILE,
-    ImportOptions,
     PretrainedDirectory,
     tag_of,
 )
@@ -29,7 +28,7 @@ from heedful.interop.huggingface.reading import (
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import read_words
+from heedful.interop.vocabulary import read_settings, read_words
 from heedful.settings.parsing import shown
 from heedful.text import Tokenizer
 
@@ -80,10 +79,10 @@ def _bart_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
 
 
 def _bart_languages(
-    directory: PretrainedDirectory, options: ImportOptions, tokenizer: Tokenizer, search: dict[str, Any]
+    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
 ) -> dict[str, Any]:
     """Return BART's begin token, which stands before each source, and is often forced before the output."""
-    no_languages(directory, options, tokenizer, search)
+    no_languages(directory, tokenizer, search)
     bos = tokenizer.tokens([tokenizer.bos_id])[0]
     if search["forced_first_id"] != tokenizer.bos_id:
         return {"src_tag": bos}
@@ -114,7 +113,7 @@ def _mbart_class_by_tags(directory: PretrainedDirectory) -> str | None:
     if directory.tokenizer.get("language_codes") == "ML50":
         return MBART_50_CLASS
     if (directory.path / PIPELINE_FILE).is_file():
-        known = {*pipeline_with_added_tokens(directory, directory.read_object(PIPELINE_FILE))[1]}
+        known = {*pipeline_with_added_tokens(directory, read_settings(directory.path / PIPELINE_FILE))[1]}
     else:
         known = {each.content for each in read_added_tokens(directory)}
     if known.issuperset(MORE_LANGUAGES_50):
@@ -153,17 +152,17 @@ def _with_tags(directory: PretrainedDirectory, tags: list[str], *, in_library: b
 
 
 def _mbart_languages(
-    directory: PretrainedDirectory, options: ImportOptions, tokenizer: Tokenizer, search: dict[str, Any]
+    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
 ) -> dict[str, Any]:
     is_plbart = directory.config["model_type"] == "plbart"
     usual = None if is_plbart else _USUAL_SOURCE
-    languages = {"src_tag": tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=usual)}
+    languages = {"src_tag": tag_of(directory, tokenizer, "src_lang", usual=usual)}
     if not is_plbart and mbart_class(directory) == MBART_50_CLASS:
         forced_id = search.pop("forced_first_id")
-        tgt_tag = tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=forced_id)
+        tgt_tag = tag_of(directory, tokenizer, "tgt_lang", default_id=forced_id)
         return languages | {"tgt_tag": tgt_tag}
     default = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
-    tgt_tag = tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=default)
+    tgt_tag = tag_of(directory, tokenizer, "tgt_lang", default_id=default)
     return languages | {"src_tag_position": "last", "start_id": tokenizer.tag_id(tgt_tag)}
 
 
@@ -183,14 +182,14 @@ def _m2m100_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
 
 
 def _m2m100_languages(
-    directory: PretrainedDirectory, options: ImportOptions, tokenizer: Tokenizer, search: dict[str, Any]
+    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
 ) -> dict[str, Any]:
     forced_id = search.pop("forced_first_id")
     usual = next((tag for tag in _M2M100_SOURCES if tag in tokenizer.tags()), None)
     is_last = directory.tokenizer.get("legacy_behaviour") is True  # of NLLB's first tokenizer
     return {
-        "src_tag": tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=usual),
-        "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=forced_id),
+        "src_tag": tag_of(directory, tokenizer, "src_lang", usual=usual),
+        "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", default_id=forced_id),
         "src_tag_position": "last" if is_last else "first",
     }
 

@@ -91,7 +91,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     settings, file = directory.generation, directory.generation_file
     typed = directory.typed(file)
     known = None if file == CONFIG_FILE else GENERATION_KEYS  # all keys of config.json are checked elsewhere
-    typed.check({key: (only,) for key, only in _FIXED.items()}, known, ignored=directory.ignored)
+    typed.check({key: (only,) for key, only in _FIXED.items()}, known, ignored=directory.options.ignored)
     search: dict[str, Any] = {"length_normalization": "power", "early_stopping": _early_stopping(directory)}
     for key, (ours, usual) in _NUMBERS.items():
         value = (typed.number if isinstance(usual, float) else typed.whole_number)(key)

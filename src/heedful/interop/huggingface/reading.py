@@ -17,11 +17,11 @@ from heedful.interop.huggingface.pretrained import (
     PIPELINE_FILE,
     TOKENIZER_FILE,
     ImportedBundle,
-    ImportOptions,
     PretrainedDirectory,
 )
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
+from heedful.interop.vocabulary import read_settings
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
@@ -85,27 +85,29 @@ def keys(fixed: Mapping[str, Any], ignored: Iterable[str] = ()) -> Keys:
 
 
 def no_languages(
-    directory: PretrainedDirectory, options: ImportOptions, tokenizer: Tokenizer, search: dict[str, Any]
+    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
 ) -> dict[str, Any]:
     """Refuse languages, which the family does not have."""
-    if options.src_lang or options.tgt_lang:
-        directory.refuse(
-            f"--src-lang, --tgt-lang: {directory.config['model_type']} has no languages; leave them out"
-        )
+    if directory.options.src_lang or directory.options.tgt_lang:
+        name = directory.config["model_type"]
+        directory.refuse(f"--src-lang, --tgt-lang: {name} has no languages; leave them out")
     return {}
 
 
 def target_before_source(
-    directory: PretrainedDirectory, options: ImportOptions, tokenizer: Tokenizer, search: dict[str, Any]
+    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the tag of the target language, such as `>>fra<<`, which each source starts with."""
+    options = directory.options
     if options.src_lang is not None:
-        directory.refuse(
-            f"--src-lang {options.src_lang}: {directory.config['model_type']} has no tag for it; leave it out"
-        )
+        name = directory.config["model_type"]
+        directory.refuse(f"--src-lang {options.src_lang}: {name} has no tag for it; leave it out")
     if options.tgt_lang is None:
         return {}
     return {"src_tag": tokenizer.tokens([tokenizer.tag_id(options.tgt_lang)])[0]}
+
+
+Languages = Callable[[PretrainedDirectory, Tokenizer, dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,20 +133,14 @@ class Family:
     weights: Table | Callable[[PretrainedDirectory, Conversion], Table]
     tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair]
     keys: Keys = KEYS
-    languages: Callable[[PretrainedDirectory, ImportOptions, Tokenizer, dict[str, Any]], dict[str, Any]] = (
-        no_languages
-    )
+    languages: Languages = no_languages
     check: Callable[[PretrainedDirectory], object] | None = None
     source_eos: bool = True
     source_tokens: Callable[[PretrainedDirectory], int] | None = None
     never_written: Callable[[Tokenizer, int], Iterable[int]] = lambda tokenizer, size: ()
 
-    def read(self, directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
+    def read(self, directory: PretrainedDirectory) -> ImportedBundle:
         """Read a directory of the family.
-
-        Args:
-            directory: with its settings.
-            options: the user's settings, which override those of the files.
 
         Raises:
             InteropError: a file is missing, or has settings that are not supported.
@@ -152,9 +148,10 @@ class Family:
             MissingExtraError: a library of the tokenizer is not installed.
             ConfigError: the settings are invalid.
         """
-        for key in self.keys.known.intersection(directory.ignored):
+        options = directory.options
+        for key in self.keys.known.intersection(options.ignored):
             directory.refuse(f"--ignore {shown(key)}: it is known and followed; leave it out")
-        settings = self.keys.settings(directory.typed(), ignored=directory.ignored)
+        settings = self.keys.settings(directory.typed(), ignored=options.ignored)
         if self.check is not None:
             self.check(directory)
         search = read_search(directory)
@@ -165,7 +162,7 @@ class Family:
             found = self.tokenizer(directory)
             tokenizers = found if isinstance(found, TokenizerPair) else TokenizerPair(found, found)
             check_special_ids(directory, tokenizers.tgt)
-            languages = self.languages(directory, options, tokenizers.src, search)
+            languages = self.languages(directory, tokenizers.src, search)
         elif options.src_lang or options.tgt_lang or directory.prefix is not None:
             directory.refuse(
                 "without a tokenizer there are no languages and no prefix; copy the whole directory"
@@ -305,7 +302,7 @@ def tokenizer_of_pipeline(
         TokenizerError: it is not usable.
         MissingExtraError: the tokenizers library is not installed.
     """
-    pipeline = directory.read_object(PIPELINE_FILE)
+    pipeline = read_settings(directory.path / PIPELINE_FILE)
     content, known = pipeline_with_added_tokens(directory, pipeline)
     return HuggingFaceTokenizer(
         directory.read_bytes(PIPELINE_FILE) if content is None else content,
