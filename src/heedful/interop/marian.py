@@ -40,9 +40,9 @@ _FACTS = {"norm": "post", "positions": "concatenated"}
 _APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, facts=_FACTS)
 
 
-def _weights(directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    shared = directory.config.get(_SHARED, True) is True
-    return replace(_APART, rows=rows(shared=shared) + POSITIONS + BIAS)
+def _as_shared(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
+    is_shared = directory.config.get(_SHARED, True) is True
+    return replace(table, rows=rows() + POSITIONS + BIAS) if is_shared else table
 
 
 def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
@@ -62,7 +62,8 @@ def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
 MARIAN = Family(
     layout="marian",
     model_type="marian",
-    weights=_weights,
+    weights=_APART,
+    adapt=_as_shared,
     keys=keys(
         # Keys of an older class that today's does not support.
         fixed={

@@ -89,24 +89,25 @@ def _merges(directory: PretrainedDirectory, *, first: int) -> list[tuple[str, st
     return sorted(ranks, key=ranks.__getitem__)
 
 
-_FSMT = Table(
-    "",
-    positions=Positions(
-        fixed=True, required=False, formula=SINUSOIDS["fairseq"], unused=SINUSOID_OFFSETS["fairseq"]
-    ),
-    facts={"norm": "post", "positions": "fairseq"},
-)
+_OUTPUT = "model.decoder.output_projection.weight"
 
 
-def _fsmt_weights(directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    tied = directory.config.get("tie_word_embeddings") is True
-    return replace(_FSMT, rows=rows(shared=tied, output="model.decoder.output_projection.weight") + POSITIONS)
+def _as_tied(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
+    is_tied = directory.config.get("tie_word_embeddings") is True
+    return replace(table, rows=rows(output=_OUTPUT) + POSITIONS) if is_tied else table
 
 
 FSMT = Family(
     layout="fsmt",
     model_type="fsmt",
-    weights=_fsmt_weights,
+    weights=Table(
+        rows(shared=False, output=_OUTPUT) + POSITIONS,
+        positions=Positions(
+            fixed=True, required=False, formula=SINUSOIDS["fairseq"], unused=SINUSOID_OFFSETS["fairseq"]
+        ),
+        facts={"norm": "post", "positions": "fairseq"},
+    ),
+    adapt=_as_tied,
     keys=keys({}, ("decoder", "langs", "src_vocab_size", "tgt_vocab_size")),
     check=check_positions,
     tokenizer=_fsmt_tokenizers,
@@ -184,24 +185,17 @@ def _small_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     return moses_tokenizer(directory, "vocab.json", "en", rules="parlai", special=_SMALL_TOKENS)
 
 
-def _small_weights(directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    """Return the table of a post-norm model whose decoder normalises embeddings before it adds positions.
+def _with_norm(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
+    """Normalise the decoder's embeddings: it does so before it adds positions, and does not scale them.
 
-    The normalised vectors, one for each token, become the embedding of the decoder, which is not scaled.
+    The normalised vectors, one for each token, become the embedding of the decoder.
     """
-    gain, shift = (
-        conversion.take(f"model.decoder.layernorm_embedding.{kind}") for kind in ("weight", "bias")
-    )
+    norm = "model.decoder.layernorm_embedding"
+    gain, shift = conversion.take(f"{norm}.weight"), conversion.take(f"{norm}.bias")
     is_scaled = bool(conversion.settings.get("scale_embeddings"))
     normalised = partial(_normalised, gain=gain, shift=shift, is_scaled=is_scaled)
     transform = Transform(lambda matrix: DeferredTensor(matrix, normalised, matrix.shape))
-    embedding = "model.decoder.embed_tokens.weight|model.shared.weight|model.encoder.embed_tokens.weight"
-    return Table(
-        f"{embedding}|lm_head.weight  decoder.embedding.tokens.weight  normalised\n" + _CHAT_ROWS,
-        transforms={"normalised": transform},
-        positions=Positions(learned=True),
-        facts={"norm": "post"},
-    )
+    return replace(table, transforms={"normalised": transform})
 
 
 def _normalised(matrix: Tensor, *, gain: Tensor, shift: Tensor, is_scaled: bool) -> Tensor:
@@ -209,6 +203,10 @@ def _normalised(matrix: Tensor, *, gain: Tensor, shift: Tensor, is_scaled: bool)
     return layer_norm(matrix, matrix.shape[1:], gain, shift) / scale
 
 
+_SMALL_EMBEDDING = """
+    model.decoder.embed_tokens.weight|model.shared.weight|model.encoder.embed_tokens.weight|lm_head.weight \
+        decoder.embedding.tokens.weight  normalised
+"""
 _OF_SMALL = {
     "add_final_layer_norm": False,
     "layernorm_variant": "xlm",
@@ -218,7 +216,8 @@ _OF_SMALL = {
 BLENDERBOT_SMALL = Family(
     layout="blenderbot",
     model_type="blenderbot-small",
-    weights=_small_weights,
+    weights=Table(_SMALL_EMBEDDING + _CHAT_ROWS, positions=Positions(learned=True), facts={"norm": "post"}),
+    adapt=_with_norm,
     keys=keys(_CHAT | _OF_SMALL, _WITHOUT_EFFECT),
     tokenizer=_small_tokenizer,
     source_eos=False,

@@ -117,7 +117,8 @@ class Family:
     Attributes:
         layout: the name for `--layout`, which several families may share.
         model_type: the name in config.json.
-        weights: the names of the weights, or a function that returns them.
+        weights: the names of the weights.
+        adapt: changes that table to what the settings or the tensors say.
         tokenizer: reads the tokenizer, or the tokenizers of source and target.
         keys: the settings in config.json.
         languages: returns settings of `LanguageConfig`, and a "start_id" if a language gives it. It may take
@@ -130,9 +131,10 @@ class Family:
 
     layout: str
     model_type: str
-    weights: Table | Callable[[PretrainedDirectory, Conversion], Table]
+    weights: Table
     tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair]
     keys: Keys = KEYS
+    adapt: Callable[[Table, PretrainedDirectory, Conversion], Table] | None = None
     languages: Languages = no_languages
     check: Callable[[PretrainedDirectory], object] | None = None
     source_eos: bool = True
@@ -174,8 +176,8 @@ class Family:
             origin=directory.path,
             settings={**settings, **ids, **options.settings},
         )
-        table = self.weights if isinstance(self.weights, Table) else self.weights(directory, conversion)
-        model = table.read(conversion)
+        weights = self.weights if self.adapt is None else self.adapt(self.weights, directory, conversion)
+        model = weights.read(conversion)
         sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
         if tokenizers is not None:
             sizes = model.config.src_vocab_size, model.config.tgt_vocab_size

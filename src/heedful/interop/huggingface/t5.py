@@ -74,7 +74,7 @@ _FEED_FORWARD = {
 } | {"gated-gelu": {"activation": "gelu_tanh", "gated": True}}
 
 
-def _weights(directory: PretrainedDirectory, conversion: Conversion) -> Table:
+def _with_factors(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
     """Return the table with the factors of queries and of the decoder's last norm."""
     scales = _scales_outputs(directory.config)
     if scales is None:
@@ -85,7 +85,7 @@ def _weights(directory: PretrainedDirectory, conversion: Conversion) -> Table:
         "divided": AS_IS if scales is False else Transform(lambda gain: scaled(gain, len(gain) ** -0.5)),
     }
     is_umt5 = directory.config["model_type"] == "umt5"
-    return replace(_TABLE, transforms=transforms, facts={**_TABLE.facts, "relative_per_layer": is_umt5})
+    return replace(table, transforms=transforms, facts={**table.facts, "relative_per_layer": is_umt5})
 
 
 def _scales_outputs(config: Mapping[str, Any]) -> bool | None:
@@ -196,7 +196,8 @@ _KEYS = Keys(
 T5 = Family(
     layout="t5",
     model_type="t5",
-    weights=_weights,
+    weights=_TABLE,
+    adapt=_with_factors,
     keys=_KEYS,
     tokenizer=_tokenizer,
     languages=target_before_source,

@@ -1,0 +1,92 @@
+"""The page of docs/reference/ about the layouts that `heedful import` reads, from their declarations."""
+
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from textwrap import dedent
+from typing import Any
+
+from heedful.interop.huggingface.reading import FIXED, KEYS, WITHOUT_EFFECT, Family
+from heedful.interop.keys import Keys
+from heedful.interop.layouts import FAMILIES, LAYOUTS
+from heedful.interop.tables import Table
+
+HEAD = """\
+`heedful import --layout NAME` takes these names; usually the layout is recognised. Tables have the other
+system's names on the left and heedful's on the right, in the notation of `heedful/interop/tables.py`. A
+weight that is not in the table and a key that is not listed are refused by name.
+[Importing and exporting](../interop.md) says what is exact and how it is tested."""
+FILES = "A file of weights: a state dict of `torch.save`, or safetensors."
+DIRECTORIES = """\
+A directory that transformers' `save_pretrained` wrote. `generation_config.json` gives the search. In every
+`config.json`,"""
+
+
+def layouts() -> Iterable[str]:
+    """Yield the parts of the page."""
+    yield HEAD
+    yield "## Files of weights"
+    yield FILES
+    for name, layout in LAYOUTS.items():
+        yield f"### {name}"
+        if isinstance(layout, Table):
+            yield _weights(layout)
+        else:
+            yield (inspect.getdoc(layout) or "").partition("\n\nRaises:")[0]
+    yield "## Directories of transformers"
+    yield DIRECTORIES + f" these keys are ignored: {_listed(WITHOUT_EFFECT)}."
+    yield f"These must have one value, or be missing: {_fixed(FIXED)}."
+    for family in FAMILIES.values():
+        yield f"### {family.model_type}"
+        yield from _family(family)
+
+
+def _family(family: Family) -> Iterable[str]:
+    yield f"Layout `{family.layout}`."
+    if family.keys.read == KEYS.read:
+        yield (
+            "The keys are those of every family from fairseq:"
+            if family.layout == "marian"
+            else ("The keys are those of [marian](#marian), but:")
+        )
+    if family.keys.read != KEYS.read or family.layout == "marian":
+        yield _keys(family.keys)
+    own = {key: value for key, value in family.keys.fixed.items() if key not in FIXED}
+    if own:
+        yield f"Refused unless {_fixed(own)}."
+    ignored = {*family.keys.ignored} - {*KEYS.ignored}
+    if ignored:
+        yield f"Ignored: {_listed(ignored)}."
+    yield _weights(family.weights)
+    if family.adapt is not None:
+        yield (inspect.getdoc(family.adapt) or "").replace("\n\n", " ")
+
+
+def _keys(keys: Keys) -> str:
+    rows = ["| key | heedful |", "|---|---|"]
+    for key, names in keys.read.items():
+        ours = (names,) if isinstance(names, str) else names
+        rows.append(f"| `{key}` | {_listed((f'model.{name}' for name in ours), in_order=True)} |")
+    for key, choices in keys.choices.items():
+        values = (
+            f"`{json.dumps(value)}`: {_fixed({f'model.{k}': v for k, v in ours.items()}) or 'nothing'}"
+            for value, ours in choices.items()
+        )
+        rows.append(f"| `{key}` | {'; '.join(values)} |")
+    both = (f"`encoder_{key}` = `decoder_{key}`" for key in keys.equal)
+    return "\n".join(rows) + "".join(f"\n\nRefused unless {each}." for each in both)
+
+
+def _weights(table: Table) -> str:
+    facts = _fixed({f"model.{key}": value for key, value in table.facts.items()})
+    stated = f"Every model has {facts}.\n\n" if facts else ""
+    rows = "\n".join(line.rstrip() for line in dedent(table.rows).splitlines() if line.strip())
+    return f"{stated}```text\n{rows}\n```"
+
+
+def _fixed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in values.items())
+
+
+def _listed(names: Iterable[str], *, in_order: bool = False) -> str:
+    return ", ".join(f"`{name}`" for name in (names if in_order else sorted(names)))
