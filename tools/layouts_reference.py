@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from textwrap import dedent
 from typing import Any
 
+from heedful.interop.huggingface.generation import GENERATION_KEYS
 from heedful.interop.huggingface.reading import FIXED, KEYS, WITHOUT_EFFECT, Family
 from heedful.interop.keys import Keys
 from heedful.interop.layouts import FAMILIES, LAYOUTS
@@ -34,7 +35,7 @@ def layouts() -> Iterable[str]:
         else:
             yield (inspect.getdoc(layout) or "").partition("\n\nRaises:")[0]
     yield "## Directories of transformers"
-    yield DIRECTORIES + f" these keys are ignored: {_listed(WITHOUT_EFFECT)}."
+    yield DIRECTORIES + f" these keys are ignored: {_listed(WITHOUT_EFFECT - GENERATION_KEYS)}."
     yield f"These must have one value, or be missing: {_fixed(FIXED)}."
     for family in FAMILIES.values():
         yield f"### {family.model_type}"

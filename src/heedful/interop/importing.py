@@ -21,7 +21,6 @@ from heedful.interop.marian_native import LAYOUT as MARIAN
 from heedful.interop.opennmt import LAYOUT as OPENNMT
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
 from heedful.settings.run import Config
-from heedful.text import TokenizerPair
 
 
 def read_model(
@@ -47,12 +46,13 @@ def read_model(
         ConfigError: the settings or options are invalid or incompatible.
     """
     layout = layout or recognise(source)
-    if options.adapter is not None and layout not in PRETRAINED:
-        raise ConfigError(f"--base {source}: an adapter needs a directory of transformers")
-    if layout in DIRECTORY_LAYOUTS:
-        check_import_options(layout, options, lang_dict)
-        return _read_directory(layout, source, options, settings), layout
-    return _read_file(layout, source, options, settings, lang_dict)
+    if layout not in DIRECTORY_LAYOUTS:
+        return _read_file(layout, source, options, settings, lang_dict)
+    check_import_options(layout, options, lang_dict)
+    imported = read_directory(layout, source, options)
+    read = imported.config.model_dump(exclude_unset=True)
+    sections = {name: read.get(name, {}) | values for name, values in settings.items()}
+    return replace(imported, config=_config(read | sections)), layout
 
 
 def check_import_options(layout: str, options: ImportOptions, lang_dict: Path | None) -> None:
@@ -62,27 +62,21 @@ def check_import_options(layout: str, options: ImportOptions, lang_dict: Path | 
         ConfigError: it has not.
     """
     is_directory = layout in DIRECTORY_LAYOUTS
-    if is_directory and layout != MARIAN and options.vocabularies:
-        raise ConfigError(
-            f"--src-vocab, --tgt-vocab: layout {layout!r} has its own tokenizers; leave them out"
-        )
-    if options.ignored and (not is_directory or layout in (MARIAN, OPENNMT)):
-        raise ConfigError(f"--ignore: layout {layout!r} has no config.json; leave it out")
-    if layout not in PRETRAINED and options.task:
-        raise ConfigError(f"--task: layout {layout!r} has no tasks; leave it out")
-    if layout != fairseq.LAYOUT and lang_dict:
-        raise ConfigError(f"--lang-dict: layout {layout!r} has no such file; leave it out")
-    if not is_directory and layout != fairseq.LAYOUT and (options.src_lang or options.tgt_lang):
-        raise ConfigError(f"--src-lang, --tgt-lang: layout {layout!r} has no languages; leave them out")
-
-
-def _read_directory(
-    layout: str, source: Path, options: ImportOptions, settings: Mapping[str, Mapping[str, Any]]
-) -> ImportedBundle:
-    imported = read_directory(layout, source, options)
-    read = imported.config.model_dump(exclude_unset=True)
-    sections = {name: read.get(name, {}) | values for name, values in settings.items()}
-    return replace(imported, config=_config(read | sections))
+    languages = options.src_lang or options.tgt_lang
+    has_none: list[tuple[str, str, object]] = [
+        ("--src-vocab, --tgt-vocab", "has its own tokenizers; leave them out",
+         is_directory and layout != MARIAN and options.vocabularies),
+        ("--ignore", "has no config.json; leave it out",
+         (not is_directory or layout in (MARIAN, OPENNMT)) and options.ignored),
+        ("--task", "has no tasks; leave it out", layout not in PRETRAINED and options.task),
+        ("--base", "has no adapters; leave it out", layout not in PRETRAINED and options.adapter),
+        ("--lang-dict", "has no such file; leave it out", layout != fairseq.LAYOUT and lang_dict),
+        ("--src-lang, --tgt-lang", "has no languages; leave them out",
+         not is_directory and layout != fairseq.LAYOUT and languages),
+    ]  # fmt: skip
+    for option, problem, is_given in has_none:
+        if is_given:
+            raise ConfigError(f"{option}: layout {layout!r} {problem}")
 
 
 def _read_file(
@@ -95,21 +89,18 @@ def _read_file(
     checkpoint = read_checkpoint(source)
     layout = layout or recognise_weights(source, checkpoint, options.settings)
     check_import_options(layout, options, lang_dict)
-    vocabularies, of_fairseq = options.vocabularies, layout == fairseq.LAYOUT
-    # fairseq's vocabularies have another format
-    tokenizers = read_tokenizers(*vocabularies) if vocabularies and not of_fairseq else None
-    imported = read_layout(
-        layout,
-        checkpoint.tensors,
-        settings={**options.settings, **_padding(tokenizers)},
-        origin=source,
-        beside=checkpoint.beside,
-    )
     sections = {name: dict(values) for name, values in settings.items()}
-    if vocabularies and of_fairseq:
+    tokenizers, model = None, dict(options.settings)
+    of_fairseq = layout == fairseq.LAYOUT  # whose vocabularies have another format
+    if options.vocabularies and not of_fairseq:
+        tokenizers = read_tokenizers(*options.vocabularies)
+        model |= {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
+    tensors, beside = checkpoint.tensors, checkpoint.beside
+    imported = read_layout(layout, tensors, settings=model, origin=source, beside=beside)
+    if options.vocabularies and of_fairseq:
         languages = fairseq_dictionaries.Languages.of(checkpoint.beside, lang_dict)
         tokenizers = fairseq_dictionaries.read_dictionaries(
-            *vocabularies, imported.config, languages=languages
+            *options.vocabularies, imported.config, languages=languages
         )
         read = languages.settings(options.src_lang, options.tgt_lang, tokenizers)
         imported = replace(imported, config=imported.config.replace(**read.pop("model", {})))
@@ -126,9 +117,3 @@ def _read_file(
 def _config(sections: Mapping[str, Any]) -> Config:
     """Return the configuration of an imported model, without label smoothing, which no format states."""
     return Config(**{**sections, "train": {"label_smoothing": 0.0} | sections.get("train", {})})
-
-
-def _padding(tokenizers: TokenizerPair | None) -> dict[str, int]:
-    if tokenizers is None:
-        return {}
-    return {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
