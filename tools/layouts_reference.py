@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from textwrap import dedent
 from typing import Any
 
+from heedful.interop import marian_native, opennmt
+from heedful.interop.ctranslate2 import argos, weights
+from heedful.interop.ctranslate2 import names as ctranslate2
 from heedful.interop.huggingface.generation import GENERATION_KEYS
 from heedful.interop.huggingface.reading import FIXED, KEYS, WITHOUT_EFFECT, Family
 from heedful.interop.keys import Keys
@@ -40,6 +43,74 @@ def layouts() -> Iterable[str]:
     for family in FAMILIES.values():
         yield f"### {family.model_type}"
         yield from _family(family)
+    yield "## Other systems"
+    yield from _marian()
+    yield from _opennmt()
+    yield from _ctranslate2()
+
+
+def _marian() -> Iterable[str]:
+    yield f"### {marian_native.LAYOUT}"
+    yield _doc(marian_native)
+    yield (
+        "`{n}` is the number of a layer there, `{i}` here; NORM is `ln` or `rms`, PRE is `_pre` if a layer "
+        "normalises first, CELL is `ffn_NORM` otherwise."
+    )
+    parts = marian_native.LAYERS, marian_native.ATTENTION, marian_native.CELLS
+    norms = marian_native.EMBEDDING_NORM, marian_native.FINAL_NORM
+    yield _weights(Table("\n".join((*parts, *norms))))
+    for text, fixed, ignored in (
+        ("the model", marian_native.FIXED, marian_native.WITHOUT_EFFECT),
+        ("decoder.yml", marian_native.SEARCH_FIXED, marian_native.SEARCH_WITHOUT_EFFECT),
+    ):
+        yield f"Options of {text} that are refused unless they are missing or {_one_of(fixed)}."
+        yield f"Ignored: {_listed(ignored)}."
+
+
+def _opennmt() -> Iterable[str]:
+    for name, rows, fixed in (
+        (opennmt.LAYOUT, opennmt.OPENNMT_WEIGHTS, opennmt.OPENNMT_FIXED),
+        (opennmt.EOLE, opennmt.EOLE_WEIGHTS, opennmt.EOLE_FIXED | opennmt.EOLE_ROTARY_FIXED),
+    ):
+        yield f"### {name}"
+        if name == opennmt.LAYOUT:
+            yield _doc(opennmt)
+        theirs, ours = opennmt.MATRICES[rows][1]
+        yield "With a gate:"
+        yield _weights(Table(rows.replace("MATRICES", theirs).replace("OURS", ours)))
+        yield f"Keys that are refused unless they are missing or {_one_of(fixed)}."
+
+
+def _ctranslate2() -> Iterable[str]:
+    yield "### ctranslate2"
+    yield _doc(ctranslate2)
+    modules = {
+        f"{{stack}}/{theirs}": (f"{{stack}}.{each}" for each in ours)
+        for theirs, ours in ctranslate2.STACK.items()
+    }
+    modules |= {
+        f"{{stack}}/layer_{{i}}/{theirs}": (f"{{stack}}.layers.{{i}}.{each}" for each in ours)
+        for theirs, ours in ctranslate2.LAYER.items()
+    }
+    width = max(map(len, modules))
+    rows = "\n".join(f"{theirs:{width}}  {' + '.join(ours)}" for theirs, ours in modules.items())
+    yield f"```text\n{rows}\n```"
+    yield f"Variables that are refused unless they are missing or {_one_of(weights.FIXED)}."
+    yield "### argos"
+    yield _doc(argos)
+
+
+def _doc(module: object) -> str:
+    return inspect.getdoc(module) or ""
+
+
+def _one_of(values: Mapping[str, Iterable[Any]]) -> str:
+    """Say which values keys must have if they are there; a key without any must be missing."""
+    each = (
+        f"`{key}` = {' or '.join(f'`{json.dumps(v)}`' for v in only) or 'nothing'}"
+        for key, only in values.items()
+    )
+    return ", ".join(each)
 
 
 def _family(family: Family) -> Iterable[str]:

@@ -43,7 +43,7 @@ _PAD = "<pad>"
 _SPACE = "▁"
 _CONTROL_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(32))
 # Options of a model that must have this value or be absent.
-_FIXED = {
+FIXED = {
     "type": ("transformer",),
     "bert-train-type-embeddings": (True,),  # of another type of model
     "char-conv-filters-num": ([],),
@@ -66,7 +66,7 @@ _FIXED = {
     "transformer-train-positions": (False,),
     "ulr": (False,),
 }
-_WITHOUT_EFFECT = frozenset(
+WITHOUT_EFFECT = frozenset(
     (
         "bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell",
         "enc-cell-depth", "enc-type", "output-approx-knn", "separator-symbol", "skip",
@@ -91,7 +91,7 @@ _READ = frozenset(
 _SEARCH_READ = frozenset(
     ("allow-special", "allow-unk", "beam-size", "models", "normalize", "shortlist", "vocabs")
 )
-_SEARCH_FIXED = {
+SEARCH_FIXED = {
     "all-caps-every": (0,),
     "best-deep": (False,),
     "english-title-case-every": (0,),
@@ -103,7 +103,7 @@ _SEARCH_FIXED = {
     "weights": ([], [1]),
     "word-penalty": (0,),
 }
-_SEARCH_WITHOUT_EFFECT = frozenset(
+SEARCH_WITHOUT_EFFECT = frozenset(
     (
         "alignment", "authors", "build-info", "check-nan", "cite", "clip-gemm", "config", "cpu-threads",
         "data-threads", "devices", "dump-config", "fp16", "gemm-precision", "gemm-type",
@@ -118,7 +118,7 @@ _SEARCH_WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 _RECURRENT = {"dec-cell": ("ssru",), "layer-normalization": (False,)}  # of a decoder of cells
 # Names of weights of layer {n}, which is {i} here: of all layers, and of their self-attention or cells.
-_LAYERS = """
+LAYERS = """
     {stack}_l{n}_                        {stack}.layers.{i}.
         ffn_W{1,2}                       feed_forward.{inner,outer}.weight
         ffn_b{1,2}                       feed_forward.{inner,outer}.bias                flat
@@ -128,20 +128,20 @@ _LAYERS = """
         context_b{q,k,v,o}               cross_attention.{query,key,value,output}.bias  flat
         context_Wo_NORM_{scale,bias}PRE  cross_attention_norm.{weight,bias}             flat
 """
-_ATTENTION = """
+ATTENTION = """
     {stack}_l{n}_                        {stack}.layers.{i}.
         self_W{q,k,v,o}                  self_attention.{query,key,value,output}.weight
         self_b{q,k,v,o}                  self_attention.{query,key,value,output}.bias   flat
         self_Wo_NORM_{scale,bias}PRE     self_attention_norm.{weight,bias}              flat
 """
-_CELLS = """
+CELLS = """
     decoder_l{n}_rnn_                    decoder.layers.{i}.
         {W,Wf}                           self_attention.{input,forget}.weight
         bf                               self_attention.forget.bias                     flat
         CELL_{scale,bias}PRE             self_attention_norm.{weight,bias}              flat
 """
-_EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
-_FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
+EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
+FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
 _FLAT = Transform(lambda vector: vector.reshape(-1))
 _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
@@ -215,14 +215,14 @@ def _convert(
     """Convert the weights with the options that are in their file."""
     conversion = Conversion(weights, layout=LAYOUT, origin=files.model, settings=chosen.settings)
     settings = TypedSettings(options, files.model)
-    settings.check(_FIXED, _READ | _WITHOUT_EFFECT)
+    settings.check(FIXED, _READ | WITHOUT_EFFECT)
     is_recurrent = settings.one_of("transformer-decoder-autoreg", _UNITS, "self-attention")
     if is_recurrent:
         TypedSettings({key: options.get(key) for key in _RECURRENT}, files.model).check(_RECURRENT)
     norm, letter, outer = _norms(settings, conversion)
-    self_attention = _ATTENTION.replace("{stack}", "encoder") + _CELLS if is_recurrent else _ATTENTION
+    self_attention = ATTENTION.replace("{stack}", "encoder") + CELLS if is_recurrent else ATTENTION
     kind = "rms" if letter == "r" else "ln"
-    text = "\n".join([_LAYERS, self_attention, *outer])
+    text = "\n".join([LAYERS, self_attention, *outer])
     text = text.replace("CELL", "NORM" if norm == "pre" else "ffn_NORM").replace("NORM", kind)
     text = text.replace("PRE", "_pre" if norm == "pre" else "")
     if letter == "r":  # has no shift
@@ -286,7 +286,7 @@ def _norms(settings: TypedSettings, conversion: Conversion) -> tuple[str, str, l
         (usual[key] if text is None else text).replace("d", "") for key, text in texts.items()
     )
     letter = (before or after)[-1:]
-    outer = [_EMBEDDING_NORM] * bool(emb) + [_FINAL_NORM] * bool(top)
+    outer = [EMBEDDING_NORM] * bool(emb) + [FINAL_NORM] * bool(top)
     if letter in ("n", "r") and emb in ("", letter) and top in ("", letter):
         if (before, after) == ("", f"a{letter}"):
             return "post", letter, outer
@@ -357,7 +357,7 @@ def _read_search(files: MarianFiles) -> dict[str, Any]:
     is_flag = isinstance(options.get("normalize"), bool)
     options = {**options, "normalize": int(options["normalize"])} if is_flag else options
     settings = TypedSettings(options, files.options_file)
-    settings.check(_SEARCH_FIXED, _SEARCH_READ | _SEARCH_WITHOUT_EFFECT)
+    settings.check(SEARCH_FIXED, _SEARCH_READ | SEARCH_WITHOUT_EFFECT)
     return {
         "beam_size": settings.whole_number("beam-size", least=1, most=1000) or _BEAM_SIZE,
         "length_penalty": settings.number("normalize", least=0, most=30) or 0.0,

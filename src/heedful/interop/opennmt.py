@@ -40,7 +40,7 @@ from heedful.text import SpecialIds, TokenizerPair
 
 LAYOUT, EOLE = "opennmt-py", "eole"
 
-_OPENNMT = """
+OPENNMT_WEIGHTS = """
     encoder.transformer.{i}.                           encoder.layers.{i}.
         self_attn.linear_{query,keys,values}           self_attention.{query,key,value}
         self_attn.final_linear                         self_attention.output
@@ -59,7 +59,7 @@ _OPENNMT = """
     generator|decoder.embeddings.make_embedding.emb_luts.0   output
 """
 # Matrices that are shared are left out.
-_EOLE = """
+EOLE_WEIGHTS = """
     {stack}.transformer_layers.{i}.                    {stack}.layers.{i}.
         {self,context}_attn.linear_{query,keys,values} {self,cross}_attention.{query,key,value}
         {self,context}_attn.final_linear               {self,cross}_attention.output
@@ -74,9 +74,9 @@ _EOLE = """
     {stack}.transformer_layers.{i}.layer_scalar        -
 """
 # The matrices of a feed-forward part, without a gate and with one.
-_MATRICES = {
-    _OPENNMT: (("1,2", "inner,outer"), ("1,3,2", "gate,inner,outer")),
-    _EOLE: (("gate_up,down", "inner,outer"), ("gate_up,up,down", "gate,inner,outer")),
+MATRICES = {
+    OPENNMT_WEIGHTS: (("1,2", "inner,outer"), ("1,3,2", "gate,inner,outer")),
+    EOLE_WEIGHTS: (("gate_up,down", "inner,outer"), ("gate_up,up,down", "gate,inner,outer")),
 }
 _SPECIAL = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 _NORMS = {"standard": "layer", "rms": "rms"}
@@ -93,7 +93,7 @@ _SEARCH: Mapping[str, Any] = {
 _OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
 _ROTARY, _ROTARY_BASE = -1, 10_000
 # Options of a model that must have one of these values or be absent.
-_FIXED = {
+OPENNMT_FIXED = {
     "copy_attn": (False,),
     "coverage_attn": (False,),
     "decoder_type": ("transformer",),
@@ -146,7 +146,7 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     if not isinstance(arguments, argparse.Namespace) or not isinstance(vocabulary, Mapping):
         raise source.error("it has no options or no lists of tokens; give a checkpoint of OpenNMT-py 3")
     settings = TypedSettings(vars(arguments), path)
-    settings.check(_FIXED)
+    settings.check(OPENNMT_FIXED)
     vocabularies = source.vocabularies(TypedSettings(vocabulary, path))
     tensors = dict(checkpoint.tensors)
     generator = checkpoint.beside.get("generator")
@@ -164,7 +164,7 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     positions = kind if absolute else "rotary"
     activations = _ACTIVATIONS | {"silu": ("swish", True)}
     facts = _facts(settings, ("heads", "num_kv", "pos_ffn_activation_fn"), activations, positions, eps=1e-6)
-    imported = source.convert(tensors, _OPENNMT, facts, vocabularies)
+    imported = source.convert(tensors, OPENNMT_WEIGHTS, facts, vocabularies)
     if values.get("rotary_interleave", True) is True:
         imported = _in_halves(imported)
     return source.bundle(imported, vocabularies, _subword_models(values.get("transforms"), values))
@@ -315,7 +315,7 @@ class _Source:
             formula=SINUSOIDS.get(kind, sinusoids),
             rounding=ANGLE_ROUNDING,
         )
-        theirs, ours = _MATRICES[rows][bool(facts["gated"])]
+        theirs, ours = MATRICES[rows][bool(facts["gated"])]
         if kind == "rotary":
             rows = "\n".join(row for row in rows.splitlines() if not row.endswith("positions.weight"))
         table = Table(rows.replace("MATRICES", theirs).replace("OURS", ours), positions=positions)
@@ -354,7 +354,7 @@ class _Source:
 
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models
 # are not here: they are unknown, and so refused.
-_EOLE_FIXED = {
+EOLE_FIXED = {
     "add_estimator": (False,),
     "add_key_bias": (False, True),
     "architecture": ("transformer", "custom"),
@@ -383,7 +383,7 @@ _EOLE_FIXED = {
     "value_norm": (False,),
     "with_cross_attn": (True,),
 }
-_EOLE_ROTARY_FIXED = {
+EOLE_ROTARY_FIXED = {
     "interleave_local": (0,),
     "multidimensional_rope": (False,),
     "partial_rotary_factor": (0.0, 0),
@@ -394,7 +394,7 @@ _EOLE_ROTARY_FIXED = {
     "tmax_index": (0,),
     "xdrope_section": (),
 }
-_EOLE_KNOWN = frozenset(
+EOLE_KNOWN = frozenset(
     (
         "adapter_bias", "add_ffnbias", "add_final_linear_bias", "add_qkvbias", "alignment_heads",
         "alignment_layer", "decoder", "dim_per_head", "embeddings", "encoder", "eole_version",
@@ -442,9 +442,9 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
         raise source.error(f"there is no {_CONFIG}, {_VOCABULARY} or {_WEIGHTS}; copy the whole directory")
     config = TypedSettings(read_settings(path / _CONFIG), path / _CONFIG)
     settings = _eole_settings(config.settings("model"), config)
-    settings.check(_EOLE_FIXED, _EOLE_KNOWN, ignored=options.ignored)
+    settings.check(EOLE_FIXED, EOLE_KNOWN, ignored=options.ignored)
     rotary = TypedSettings(settings.settings("rope_config"), path / _CONFIG)
-    rotary.check(_EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN, ignored=options.ignored)
+    rotary.check(EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN, ignored=options.ignored)
     positions = settings.one_of(
         "position_encoding_type",
         _POSITIONS | {"Rotary": "rotary", "Learned": "learned"},
@@ -470,7 +470,7 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     for name in tensors:
         if name.endswith(".layer_scalar") and bool((tensors[name] != 1).any()):
             raise source.error(f"the weight {name!r} is not 1, which is not supported")
-    imported = source.convert(tensors, _EOLE, facts, vocabularies)
+    imported = source.convert(tensors, EOLE_WEIGHTS, facts, vocabularies)
     if rotary.values.get("rotary_interleave", True) is True:
         imported = _in_halves(imported)
     texts = config.values.get("transforms_configs")

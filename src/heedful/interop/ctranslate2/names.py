@@ -16,11 +16,11 @@ ACTIVATIONS: Mapping[str, str] = {
 TOKENS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
 OUTPUT = "decoder/projection"
 # The modules of a stack and of a layer there, and the modules here that they stack by rows.
-_STACK = {
+STACK = {
     "layernorm_embedding": ["embedding.norm"],
     "layer_norm": ["final_norm"],
 }
-_LAYER = {
+LAYER = {
     "self_attention/layer_norm": ["self_attention_norm"],
     "self_attention/linear_0": ["self_attention.query", "self_attention.key", "self_attention.value"],
     "self_attention/linear_1": ["self_attention.output"],
@@ -32,7 +32,7 @@ _LAYER = {
     "ffn/linear_0": ["feed_forward.inner"],
     "ffn/linear_1": ["feed_forward.outer"],
 }
-_GATED = {"ffn/linear_0": ["feed_forward.gate"], "ffn/linear_0_noact": ["feed_forward.inner"]}
+GATED = {"ffn/linear_0": ["feed_forward.gate"], "ffn/linear_0_noact": ["feed_forward.inner"]}
 
 
 def weight_names(config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -46,8 +46,8 @@ def weight_names(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         names[TOKENS[stack]] = (f"{stack}.embedding.tokens.weight",)
         if config.positions == "learned":
             names[f"{stack}/position_encodings/encodings"] = (f"{stack}.embedding.positions.weight",)
-        scopes = {f"{stack}/": (f"{stack}.", _STACK)} | {
-            f"{stack}/layer_{i}/": (f"{stack}.layers.{i}.", _LAYER | (_GATED if config.gated else {}))
+        scopes = {f"{stack}/": (f"{stack}.", STACK)} | {
+            f"{stack}/layer_{i}/": (f"{stack}.layers.{i}.", LAYER | (GATED if config.gated else {}))
             for i in range(getattr(config, f"num_{stack}_layers"))
         }
         for scope, (prefix, table) in scopes.items():

@@ -24,7 +24,7 @@ _NUMBERS = ("relu", "gelu_tanh", "swish", "gelu", "GELUSigmoid", "Tanh", "Sigmoi
 _TOLERANCE = 2e-6  # of sinusoids that were computed elsewhere
 # Last parts of names: variables that must have one of these values or be absent; those without effect on
 # outputs; those that are read.
-_FIXED: Mapping[str, tuple[float, ...]] = {
+FIXED: Mapping[str, tuple[float, ...]] = {
     "alibi": (0,),
     "embeddings_merge": (0,),
     "final_logit_softcapping": (0,),
@@ -34,7 +34,7 @@ _FIXED: Mapping[str, tuple[float, ...]] = {
     "scale_outputs": (0, 1),
     "sliding_window": (0,),
 }
-_KNOWN = frozenset(
+KNOWN = frozenset(
     (
         "activation", "alibi_use_positive_positions", "alignment_heads", "alignment_layer", "bos_token",
         "encodings", "eos_token", "head_dim", "multiply_by_sqrt_depth", "num_heads", "num_heads_kv",
@@ -178,11 +178,11 @@ def read_weights(
     used = {each.name for each in stored.values()} | {f"{OUTPUT}/weight", TOKENS["decoder"]}
     for name in model:
         last = name.rpartition("/")[2]
-        if name in used or name.removesuffix("_scale") in used or last in _KNOWN:
+        if name in used or name.removesuffix("_scale") in used or last in KNOWN:
             continue
-        value = model.scalar(name, 0) if last in _FIXED else None
+        value = model.scalar(name, 0) if last in FIXED else None
         problem = f"{name!r}" if value is None else f"{name}={value:g}"
-        is_fixed = value in _FIXED.get(last, ())
+        is_fixed = value in FIXED.get(last, ())
         model.require(is_fixed, f"{problem} is not supported, and would change the outputs")
     return config, weights
 
