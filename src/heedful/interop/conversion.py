@@ -94,20 +94,16 @@ class DeferredTensor(Tensor):
             return None if part is None else self.decode(part)
         return self.decode(self.stored[start:stop])
 
-    def is_same(self, other: Tensor) -> bool:
-        """Return whether another tensor is made alike of equal numbers; neither is decoded."""
-        if not isinstance(other, DeferredTensor) or self.decode != other.decode:
-            return False
-        return self.shape == other.shape and same_numbers(self.stored, other.stored)
-
 
 def same_numbers(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are equal; deferred ones only if they are stored alike."""
+    """Return whether two tensors are equal; deferred ones only if they are made alike of equal tensors."""
     if one is other:
         return True
-    if isinstance(one, DeferredTensor):
-        return one.is_same(other)
-    return not isinstance(other, DeferredTensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, DeferredTensor) and isinstance(other, DeferredTensor):
+        is_alike = one.decode == other.decode and one.shape == other.shape
+        return is_alike and same_numbers(one.stored, other.stored)
+    is_deferred = isinstance(one, DeferredTensor) or isinstance(other, DeferredTensor)
+    return not is_deferred and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def in_float32(tensor: Tensor) -> Tensor:

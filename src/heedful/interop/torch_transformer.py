@@ -7,8 +7,7 @@ of sinusoids) and `generator` (a Linear).
 """
 
 import re
-
-from torch import Tensor
+from collections.abc import Collection, Sequence
 
 from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
 from heedful.interop.tables import Table
@@ -38,18 +37,19 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
         InteropError: something is missing or ambiguous.
     """
     left = dict(conversion.left)
-    tables = {name: tensor for name, tensor in left.items() if _is_table(name)}
-    matrices = {name: tensor for name, tensor in left.items() if name not in tables and tensor.ndim == 2}
+    tables = [name for name in left if any(word == "pe" or word.startswith("pos") for word in _words(name))]
+    matrices = [name for name, tensor in left.items() if name not in tables and tensor.ndim == 2]
     outputs = [name for name in matrices if _is_output(name, left)]
     if len(outputs) != 1:
+        there = f"are {', '.join(outputs)}" if outputs else "is none"
         raise conversion.error(
-            f"one Linear for the logits is expected, but there {_listed(outputs)}; call it 'generator'"
+            f"one Linear for the logits is expected, but there {there}; call it 'generator'"
         )
-    for name in (outputs[0], f"{outputs[0].removesuffix('.weight')}.bias"):
+    for kind in ("weight", "bias"):
+        name = f"{outputs[0].removesuffix('.weight')}.{kind}"
         if name in left:
-            conversion.put(f"output.{name.rpartition('.')[2]}", conversion.take(name), origin=name)
-    embeddings = {name: tensor for name, tensor in matrices.items() if name not in outputs}
-    by_stack = _by_stack(conversion, "token embedding", embeddings)
+            conversion.put(f"output.{kind}", conversion.take(name), origin=name)
+    by_stack = _by_stack(conversion, "token embedding", [name for name in matrices if name not in outputs])
     if not by_stack:
         raise conversion.error("there is no token embedding")
     tokens = {name: conversion.take(name) for name in dict.fromkeys(by_stack.values())}
@@ -61,11 +61,11 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
     move_positions(conversion, by_stack, Positions(fixed=fixed_positions))
 
 
-def _by_stack(conversion: Conversion, what: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+def _by_stack(conversion: Conversion, what: str, tensors: Sequence[str]) -> dict[str, str]:
     """Return the name of each stack's tensor; an empty dict if there are none."""
     stacks_of = {name: _stacks(name) for name in tensors}
     if len(tensors) == 1 and not any(stacks_of.values()):
-        return dict.fromkeys(STACKS, next(iter(tensors)))
+        return dict.fromkeys(STACKS, tensors[0])
     names: dict[str, str] = {}
     for name, stacks in stacks_of.items():
         if len(stacks) != 1 or stacks[0] in names:
@@ -81,33 +81,21 @@ def _by_stack(conversion: Conversion, what: str, tensors: dict[str, Tensor]) -> 
 
 
 def _stacks(name: str) -> list[str]:
-    words = _words(name)
     for words_of in _STACK_WORDS:
-        if stacks := [stack for stack in STACKS if words & words_of[stack]]:
+        if stacks := [stack for stack in STACKS if _words(name) & words_of[stack]]:
             return stacks
     return []
 
 
-def _is_table(name: str) -> bool:
-    words = _words(name)
-    return "pe" in words or any(word.startswith("pos") for word in words)
-
-
-def _is_output(name: str, tensors: dict[str, Tensor]) -> bool:
+def _is_output(name: str, tensors: Collection[str]) -> bool:
     module, _, kind = name.rpartition(".")
-    if kind != "weight":
-        return False
     words = _words(module)
-    named = bool(words & _OUTPUT_WORDS) and not any(word.startswith(("emb", "tok")) for word in words)
-    return f"{module}.bias" in tensors or named
+    named = words & _OUTPUT_WORDS and not any(word.startswith(("emb", "tok")) for word in words)
+    return kind == "weight" and bool(named or f"{module}.bias" in tensors)
 
 
 def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
-
-
-def _listed(names: list[str]) -> str:
-    return f"are {', '.join(names)}" if names else "is none"
 
 
 _TABLE = """

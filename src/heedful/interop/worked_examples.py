@@ -14,29 +14,21 @@ from heedful.interop.torch_transformer import move_outer_modules
 _COMPUTED = Positions(fixed=True, required=False)
 
 
-def _gain_of_unbiased_norm(gain: Tensor, d_model: int) -> Tensor:
-    """Return the gain of a layer norm that is equal to one with the unbiased standard deviation (n - 1).
-
-    The unbiased deviation is sqrt(d / (d - 1)) times the biased one. The gain may be one number for all
-    dimensions.
-    """
-    return _one_number_for_all(gain, d_model) * math.sqrt((d_model - 1) / d_model)
-
-
-def _one_number_for_all(shift: Tensor, d_model: int) -> Tensor:
-    """Expand one number to a vector; a vector is returned unchanged."""
+def _shift(shift: Tensor, d_model: int) -> Tensor:
+    """Expand one number for all dimensions to a vector; a vector is returned unchanged."""
     return shift.reshape(1).repeat(d_model) if shift.numel() == 1 else shift
 
 
-def _eps_inside_the_root(eps: float) -> float:
-    """Return the epsilon for sqrt(variance + eps) that corresponds to one added to the deviation.
+def _gain(gain: Tensor, d_model: int) -> Tensor:
+    """Return the gain of a layer norm that equals one with the unbiased standard deviation (n - 1).
 
-    Both are equal for a constant row; otherwise they agree to eps / deviation.
+    The unbiased deviation is sqrt(d / (d - 1)) times the biased one.
     """
-    return eps * eps
+    return _shift(gain, d_model) * math.sqrt((d_model - 1) / d_model)
 
 
-# The Annotated Transformer: pre-norm, norms with the unbiased deviation, sinusoids as a buffer.
+# The Annotated Transformer: pre-norm, norms with the unbiased deviation, sinusoids as a buffer. An epsilon is
+# added to the deviation; its square in the root is equal for a constant row, and agrees to eps / deviation.
 ANNOTATED = Table(
     """
     {stack}.layers.{i}.                          {stack}.layers.{i}.
@@ -52,17 +44,17 @@ ANNOTATED = Table(
     {src,tgt}_embed.1.pe                         {encoder,decoder}.embedding.positions.weight
     generator.proj                               output
     """,
-    transforms={"gain": Transform(lambda gain: _gain_of_unbiased_norm(gain, gain.numel()))},
+    transforms={"gain": Transform(lambda gain: _gain(gain, gain.numel()))},
     positions=_COMPUTED,
-    facts={"norm": "pre", "layer_norm_eps": _eps_inside_the_root(1e-6)},
+    facts={"norm": "pre", "layer_norm_eps": 1e-6**2},
 )
 
 
 def adeveloperdiary(conversion: Conversion) -> Imported:
     """Convert A Developer Diary's "Coding Transformer Model from Scratch": norms have two scalars."""
     d_model = conversion.look("input_embed_block.embedding.weight").shape[-1]
-    gain = Transform(lambda gain: _gain_of_unbiased_norm(gain, d_model))
-    shift = Transform(lambda shift: _one_number_for_all(shift, d_model))
+    gain = Transform(lambda gain: _gain(gain, d_model))
+    shift = Transform(lambda shift: _shift(shift, d_model))
     return replace(_DIARY, transforms={"gain": gain, "shift": shift}).read(conversion)
 
 
@@ -83,7 +75,7 @@ _DIARY = Table(
     linear_softmax_block.linear                      output
     """,
     positions=_COMPUTED,
-    facts={"norm": "pre", "layer_norm_eps": _eps_inside_the_root(1e-8)},
+    facts={"norm": "pre", "layer_norm_eps": 1e-8**2},
 )
 
 # jadore801120/attention-is-all-you-need-pytorch: the embedded input has a norm. Its logits are divided by
