@@ -314,12 +314,13 @@ ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength h
 class Positions:
     """How tables of positions are read, (L, D), (1, L, D) or (L, 1, D).
 
+    Tables that equal the sinusoids are dropped, because the model computes them. Others become learned
+    positions, and a shorter one is padded with zeros.
+
     Attributes:
-        learned: whether tables are learned, and cut to the shorter one. Otherwise tables that equal the
-            sinusoids are dropped, since the model computes them, and others become learned positions, a
-            shorter one padded with zeros.
-        fixed: whether tables were computed, so that they may be absent, that a stack without one uses the
-            other's, and that `model.positions=sinusoidal` may drop them.
+        learned: whether tables are never dropped, and are cut to the shorter one.
+        fixed: whether tables were computed. Then a stack without one uses the other's, and
+            `model.positions=sinusoidal` drops any table.
         required: whether both tables must be in the file.
         formula: the sinusoids of a length and d_model, by default the paper's.
         rounding: the difference that an angle may have for each position, such as `ANGLE_ROUNDING`.

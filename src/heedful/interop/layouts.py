@@ -75,10 +75,10 @@ def read_layout(
     """Convert the tensors of a checkpoint to a configuration and weights with the same outputs.
 
     Args:
-        layout: one of `LAYOUTS`, or a function of a plugin, as `plugin:name`.
-        tensors: by the checkpoint's names; they are not changed.
-        settings: that cannot be inferred, for example `{"num_heads": 8}`; the keys of `ModelConfig`.
-        origin: the file, for error messages.
+        layout: a key of `LAYOUTS`, or a table or function of a plugin, `plugin:name`.
+        tensors: the tensors by the checkpoint's names.
+        settings: settings that cannot be inferred, by key of `ModelConfig`, for example `{"num_heads": 8}`.
+        origin: the name of the file in messages.
         beside: the other contents of the checkpoint, for example the arguments of the training script.
 
     Raises:
@@ -97,7 +97,7 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
     """Convert a directory or package to a configuration, weights and tokenizers.
 
     Args:
-        layout: one of `DIRECTORY_LAYOUTS`.
+        layout: a member of `DIRECTORY_LAYOUTS`.
         path: the directory or package.
         options: the user's settings.
 
@@ -186,9 +186,9 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
     """Return the layout of a file of weights.
 
     Args:
-        path: of the file.
+        path: the file.
         checkpoint: its contents.
-        settings: the user's.
+        settings: the user's settings.
 
     Raises:
         InteropError: no layout fits, or several do.
@@ -201,9 +201,9 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
     ]
     if len(fitting) == 1:
         return fitting[0]
-    if fitting:
-        raise InteropError(f"{path}: the layouts {' and '.join(fitting)} fit; choose one by --layout")
-    raise InteropError(f"{path}: no layout fits; --layout NAME says why, with one of {', '.join(LAYOUTS)}")
+    problem = f"the layouts {' and '.join(fitting)} fit; choose one by --layout"
+    none = f"no layout fits; --layout NAME says why, with one of {', '.join(LAYOUTS)}"
+    raise InteropError(f"{path}: {problem if fitting else none}")
 
 
 def _fits(layout: str, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> bool:

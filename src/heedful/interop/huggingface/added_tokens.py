@@ -1,7 +1,7 @@
 """Read the tokens that were added to a vocabulary, from any of the files where transformers has them."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -23,8 +23,8 @@ def with_added_tokens(
     Ids between them without a token get a token `<unused-N>`.
 
     Args:
-        directory: of the model.
-        tokens: by id.
+        directory: the model's files.
+        tokens: the tokens by id.
         in_library: whether transformers has the tokenizer in the tokenizers library, not in Python
             (`added_tokens`).
 
@@ -59,9 +59,10 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     and tokenizer.json. The settings name further special tokens; their id here is `_NEXT`.
 
     Args:
-        directory: of the model.
+        directory: the model's files.
         in_library: whether the tokenizers library splits texts at them: at normalised ones in the
-            normalised text, at single words where no letter is next to them. Else these lie between spaces.
+            normalised text, at single words if no letter is next to them. Otherwise single words are
+            between spaces.
 
     Raises:
         InteropError: they are not written as transformers writes them.
@@ -114,13 +115,12 @@ def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]
     return [*saved.values()]
 
 
-def pipeline_with_added_tokens(
-    directory: PretrainedDirectory, pipeline: Mapping[str, Any]
-) -> tuple[bytes | None, dict[str, int]]:
-    """Return a tokenizer.json with the added tokens that it lacks, and the ids of all added tokens.
+def pipeline_with_added_tokens(directory: PretrainedDirectory) -> tuple[bytes, dict[str, int]]:
+    """Return tokenizer.json with the added tokens that it lacks, and the ids of all added tokens.
 
-    The content is None if it lacks none. Raises as `read_added_tokens`.
+    Raises as `read_added_tokens`, and if there is no such file.
     """
+    pipeline = read_settings(directory.path / PIPELINE_FILE)
     saved = _by_content(directory, pipeline.get("added_tokens"))
     changed = {}
     for token in read_added_tokens(directory, in_library=True):
@@ -130,18 +130,16 @@ def pipeline_with_added_tokens(
     saved |= changed
     known = {content: token["id"] for content, token in saved.items() if is_whole(token.get("id"))}
     if not changed:
-        return None, known
+        return directory.read_bytes(PIPELINE_FILE), known
     added = sorted(saved.values(), key=lambda token: known.get(token["content"], -1))
     return json.dumps({**pipeline, "added_tokens": added}, ensure_ascii=False).encode(), known
 
 
-def _by_content(
-    directory: PretrainedDirectory, tokens: object, *, file: str = PIPELINE_FILE
-) -> dict[str, dict[str, Any]]:
-    """Return the tokens added to a vocabulary, by their content; None: there are none."""
+def _by_content(directory: PretrainedDirectory, tokens: object) -> dict[str, dict[str, Any]]:
+    """Return the "added_tokens" of tokenizer.json by their content."""
     added: dict[str, dict[str, Any]] = {}
     for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
         if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
-            directory.refuse(f"{shown(token)} is not an added token with its content", file=file)
+            directory.refuse(f"{shown(token)} is not an added token with its content", file=PIPELINE_FILE)
         added[token["content"]] = token
     return added

@@ -28,7 +28,7 @@ from heedful.interop.huggingface.reading import (
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import read_settings, read_words
+from heedful.interop.vocabulary import read_words
 from heedful.settings.parsing import shown
 from heedful.text import Tokenizer
 
@@ -113,7 +113,7 @@ def _mbart_class_by_tags(directory: PretrainedDirectory) -> str | None:
     if directory.tokenizer.get("language_codes") == "ML50":
         return MBART_50_CLASS
     if (directory.path / PIPELINE_FILE).is_file():
-        known = {*pipeline_with_added_tokens(directory, read_settings(directory.path / PIPELINE_FILE))[1]}
+        known = {*pipeline_with_added_tokens(directory)[1]}
     else:
         known = {each.content for each in read_added_tokens(directory)}
     if known.issuperset(MORE_LANGUAGES_50):

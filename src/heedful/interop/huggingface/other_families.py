@@ -25,6 +25,7 @@ from heedful.interop.huggingface.reading import (
     Family,
     clean_up_spaces,
     keys,
+    pieces,
     read_special_ids,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
@@ -36,7 +37,6 @@ from heedful.settings.model import SINUSOID_OFFSETS
 from heedful.settings.parsing import decode_text, shown
 from heedful.text import MosesTokenizer, Tokenizer, TokenizerPair
 from heedful.text.moses_tokenizer import read_merges
-from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 
 _MERGES_FILE = "merges.txt"
 
@@ -124,8 +124,7 @@ def _pegasus_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     if not (directory.path / _MODEL_FILE).is_file():
         return tokenizer_of_pipeline(directory, starts_with_pad=True)
     model = directory.read_bytes(_MODEL_FILE)
-    spm = load_sentencepiece(model, name=_MODEL_FILE)
-    of_model = [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
+    of_model = pieces(model, _MODEL_FILE)
     offset = directory.typed(TOKENIZER_FILE).whole_number("offset")
     offset = _USUAL_OFFSET if offset is None else offset
     if not _LEAST_OFFSET <= offset <= len(of_model) + _USUAL_OFFSET:

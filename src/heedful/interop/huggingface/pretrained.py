@@ -39,16 +39,16 @@ _TOKENIZER_FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """The user's settings of an imported model; the others are read from the directory.
+    """The user's settings of an imported model; the files give all others.
 
     Attributes:
-        settings: keys of `ModelConfig`.
-        src_lang: the language of the source, for models with language tags.
+        settings: settings of the model, by key of `ModelConfig`.
+        src_lang: the language of the source, if the model has several.
         tgt_lang: the language to translate into.
         ignored: unknown keys of the JSON files that do not change the outputs.
-        vocabularies: of source and target, in place of those of the model; None: its own.
-        task: one of "task_specific_params" in config.json.
-        adapter: the directory of a LoRA adapter of PEFT, which is merged into the weights; None: none.
+        vocabularies: files of source and target tokens; None: the model's own.
+        task: a key of "task_specific_params" in config.json.
+        adapter: the directory of a LoRA adapter of PEFT to merge into the weights.
     """
 
     settings: Mapping[str, Any]
@@ -65,11 +65,11 @@ class ImportedBundle:
     """An imported model with its tokenizers.
 
     Attributes:
-        config: of the bundle.
-        weights: by the names of a bundle; each may be read when it is asked for.
-        tokenizers: None: the model works on ids.
-        notes: sentences for the user, about what was not in the files.
-        shortlist: of the model's files; None: there is none.
+        config: the configuration of the bundle.
+        weights: the weights by heedful's names; each may be read only when it is used.
+        tokenizers: the tokenizers; None if the model works on ids.
+        notes: sentences for the user about what was not in the files.
+        shortlist: the shortlist, if the files have one.
     """
 
     config: Config
@@ -85,12 +85,12 @@ class PretrainedDirectory:
 
     Attributes:
         path: the directory.
-        config: config.json.
-        generation: generation_config.json or, for older models, config.json.
+        config: the content of config.json.
+        generation: the content of generation_config.json or, for older models, of config.json.
         generation_file: the name of that file.
         tokenizer: tokenizer_config.json merged with special_tokens_map.json; empty if there is none.
         options: the user's settings.
-        prefix: the text that a task has before each source; None: none.
+        prefix: the text before each source, if the task has one.
     """
 
     path: Path
@@ -130,12 +130,9 @@ class PretrainedDirectory:
         return token if isinstance(token, str) else default
 
     def tokenizer_class(self, *known: str) -> str | None:
-        """Return the class of the tokenizer, without "Fast"; None: no file names it.
+        """Return the class of the tokenizer, without "Fast", if a file names it: one of the family's classes.
 
-        It stands in the tokenizer's settings, or for many published models in config.json.
-
-        Args:
-            known: the classes of the family.
+        It is in the tokenizer's settings, or for many published models in config.json.
 
         Raises:
             InteropError: it is another class, which may frame and split texts otherwise.

@@ -14,14 +14,12 @@ from heedful.interop.huggingface.generation import (
     read_start_id,
 )
 from heedful.interop.huggingface.pretrained import (
-    PIPELINE_FILE,
     TOKENIZER_FILE,
     ImportedBundle,
     PretrainedDirectory,
 )
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import read_settings
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
@@ -240,7 +238,6 @@ def _task_notes(directory: PretrainedDirectory, task: str | None) -> Iterator[st
 
 
 _TRANSLATION = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")  # the name of a task
-_NUM_SPECIAL_TOKENS = 3  # <unk>, <s>, </s>
 USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
 
@@ -254,19 +251,19 @@ def vocabulary_tokenizer(
     leading_tags: bool = False,
     in_library: bool = False,
 ) -> VocabularyTokenizer:
-    """Return a tokenizer of a SentencePiece model and a list of tokens.
+    """Return a tokenizer of a SentencePiece model and a list of tokens by id.
 
     Args:
-        directory: of the model; its files name special and added tokens.
+        directory: its files name special and added tokens.
         model: the SentencePiece model.
-        tokens: by id, without added tokens.
+        tokens: the tokens by id, without added ones.
         special: special tokens, such as language tags.
         starts_with_pad: whether there is no begin token.
         leading_tags: as in `VocabularyTokenizer`.
         in_library: as in `with_added_tokens`.
 
     Raises:
-        InteropError: a special token is not in the list, or an added one has another's id.
+        InteropError: a special token is not in the list, or an added token has the id of another one.
         TokenizerError: the model or the tokens are not usable.
     """
     tokens, added = with_added_tokens(directory, tokens, in_library=in_library)
@@ -284,30 +281,30 @@ def vocabulary_tokenizer(
 
 
 def fairseq_tokens(model: bytes) -> list[str]:
-    """Return the tokens of a SentencePiece model in fairseq's order: four special ones, then the others.
+    """Return the tokens of a SentencePiece model in fairseq's order: four special ones, then the others."""
+    _, _, _, *others = pieces(model, "sentencepiece.bpe.model")  # after <unk>, <s>, </s>
+    return ["<s>", "<pad>", "</s>", "<unk>", *others]
 
-    Raises:
-        TokenizerError: it is not a SentencePiece model.
-    """
-    spm = load_sentencepiece(model, name="sentencepiece.bpe.model")
-    ordinary = range(_NUM_SPECIAL_TOKENS, spm.get_piece_size())
-    return ["<s>", "<pad>", "</s>", "<unk>", *(spm.id_to_piece(i) for i in ordinary)]
+
+def pieces(model: bytes, name: str) -> list[str]:
+    """Return the tokens of a SentencePiece model by id; TokenizerError if it is not one."""
+    spm = load_sentencepiece(model, name=name)
+    return [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
 
 
 def tokenizer_of_pipeline(
     directory: PretrainedDirectory, *, starts_with_pad: bool = False
 ) -> HuggingFaceTokenizer:
-    """Load a tokenizer.json; `starts_with_pad`: there is no begin token.
+    """Load a tokenizer.json; if `starts_with_pad`, there is no begin token.
 
     Raises:
-        InteropError: there is none, or it lacks a special token.
+        InteropError: there is no such file, or it lacks a special token.
         TokenizerError: it is not usable.
         MissingExtraError: the tokenizers library is not installed.
     """
-    pipeline = read_settings(directory.path / PIPELINE_FILE)
-    content, known = pipeline_with_added_tokens(directory, pipeline)
+    content, known = pipeline_with_added_tokens(directory)
     return HuggingFaceTokenizer(
-        directory.read_bytes(PIPELINE_FILE) if content is None else content,
+        content,
         read_special_ids(directory, known, without_bos=starts_with_pad),
         clean_up_spaces=clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
@@ -315,11 +312,7 @@ def tokenizer_of_pipeline(
 
 
 def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> None:
-    """Compare the ids of the model's padding and end tokens with those of the tokenizer.
-
-    Raises:
-        InteropError: they differ.
-    """
+    """Refuse a tokenizer whose padding or end token has another id than the model's."""
     for key, ours in (("pad_token_id", tokenizer.pad_id), ("eos_token_id", tokenizer.eos_id)):
         theirs = read_special_id(directory, key)
         if theirs != ours:
@@ -335,7 +328,7 @@ def read_special_ids(
     without_bos: bool = False,
     usual: Mapping[str, str] = USUAL_TOKENS,
 ) -> SpecialIds:
-    """Return the ids of the special tokens, by the ids of all tokens; InteropError if one has none."""
+    """Return the ids of the special tokens; InteropError if one is not among the known tokens."""
     ids: dict[str, int] = {}
     for kind, token in usual.items():
         if kind == "bos" and without_bos:

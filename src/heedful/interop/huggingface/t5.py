@@ -21,6 +21,7 @@ from heedful.interop.huggingface.reading import (
     FIXED,
     WITHOUT_EFFECT,
     Family,
+    pieces,
     target_before_source,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
@@ -28,7 +29,6 @@ from heedful.interop.huggingface.reading import (
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import AS_IS, Table, Transform
 from heedful.text import ByteTokenizer, Tokenizer
-from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.tokenizer import is_sentinel
 
 _MODEL_FILE = "spiece.model"
@@ -125,8 +125,7 @@ def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
         return ByteTokenizer([each for each in added if each.content not in own])
     if (directory.path / _MODEL_FILE).is_file():
         model = directory.read_bytes(_MODEL_FILE)
-        spm = load_sentencepiece(model, name=_MODEL_FILE)
-        own = [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
+        own = pieces(model, _MODEL_FILE)
         special = _added_sentinels(directory, own)
         return vocabulary_tokenizer(
             directory, model, [*own, *special], special=special, starts_with_pad=True, in_library=True
