@@ -23,9 +23,9 @@ rows have the same name on the right, the first one whose tensors are in the fil
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -59,9 +59,7 @@ FLAT = Transform(lambda tensor: tensor.reshape(-1))
 NONZERO = Transform(
     lambda bias: bias.reshape(-1) if torch.any(bias != 0) else None, lambda bias: bias.reshape(1, -1)
 )
-
-
-LEARNED = Positions()
+BOTH_TABLES = Positions()
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,9 @@ class Rule:
     """A row without lists; names may still have the number of a layer.
 
     Attributes:
-        theirs: the other system's names: alternatives, and for each the tensors that are concatenated.
+        theirs: the other system's names: alternatives, each one or several tensors to concatenate.
         ours: heedful's names of the parts of that tensor.
-        transform: of each part.
+        transform: the computation on each part.
     """
 
     theirs: tuple[tuple[str, ...], ...]
@@ -92,15 +90,15 @@ class Table:
     """The weights of one architecture in another system.
 
     Attributes:
-        rows: the names, as the module describes them.
-        transforms: by the names in the third column.
+        rows: the names, in the notation that this module describes.
+        transforms: the computations by their names in the third column.
         positions: how the rows for `{stack}.embedding.positions.weight` are read.
         facts: the settings that all models of the architecture have, by key of `ModelConfig`.
     """
 
     rows: str
     transforms: Mapping[str, Transform] = field(default_factory=dict)
-    positions: Positions = LEARNED
+    positions: Positions = BOTH_TABLES
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -112,7 +110,7 @@ class Table:
         """Convert a checkpoint.
 
         Args:
-            conversion: of its tensors.
+            conversion: the tensors of the checkpoint.
             **facts: further settings of the model.
 
         Raises:
@@ -125,11 +123,11 @@ class Table:
     def move(self, conversion: Conversion) -> None:
         """Move all tensors that the rows name, and drop those that have no effect. Raises as `read`."""
         names = {*conversion.left}
-        layers = _Layers(names)
+        count = cache(partial(num_parts, names))
         tables: dict[str, str] = {}
         used: set[str] = set()
         for rule in self.rules:
-            for each in layers.rules(rule):
+            for each in _of_layers(rule, count):
                 there: Sequence[str] = next((those for those in each.theirs if names >= {*those}), ())
                 stack = _TABLES.get(each.ours[0])
                 if there and each.ours[0] == _NOTHING:
@@ -152,8 +150,8 @@ class Table:
         """Return weights by the other system's names, the first where there are alternatives.
 
         Args:
-            weights: by heedful's names.
-            num_layers: of "encoder" and "decoder".
+            weights: the weights by heedful's names.
+            num_layers: the numbers of layers of "encoder" and "decoder".
         """
         tensors: dict[str, Tensor] = {}
         for rule in self.rules:
@@ -168,7 +166,7 @@ class Table:
 
 
 def _rows(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the columns of each row with its beginnings, once for each stack if it names one."""
+    """Yield the columns of each row with their beginnings, once for each stack if they name `{stack}`."""
     begin, start, depth = "", "", 0
     for line in filter(str.strip, text.splitlines()):
         theirs, ours, transform = (*line.split(), "as_is")[:3]
@@ -215,29 +213,17 @@ def _parts(text: str) -> Iterator[str]:
     yield from (f"{before}{item}{after}" for item in items.split(",")) if bracket else (text,)
 
 
-class _Layers:
-    """Fills the numbers of layers into rules, from the names in a file."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-        self._counts: dict[str, int] = {}
-
-    def rules(self, rule: Rule) -> Iterator[Rule]:
-        """Yield the rule of each layer in the file."""
-        name = rule.theirs[0][0]
-        place = _NUMBER.search(name)
-        count = max(1, self._count(name[: place.start()])) if place else 1
-        if place is None:
-            yield rule
-        elif place[0] == "{last}":
-            yield rule.filled(last=count - 1)
-        else:
-            yield from (rule.filled(i=i) for i in range(count))
-
-    def _count(self, prefix: str) -> int:
-        if prefix not in self._counts:
-            self._counts[prefix] = num_parts(self._names, prefix)
-        return self._counts[prefix]
+def _of_layers(rule: Rule, count: Callable[[str], int]) -> Iterator[Rule]:
+    """Yield the rule of each layer, with the number of layers by the beginning of their names."""
+    place = _NUMBER.search(rule.theirs[0][0])
+    if place is None:
+        yield rule
+        return
+    num_layers = max(1, count(rule.theirs[0][0][: place.start()]))
+    if place[0] == "{last}":
+        yield rule.filled(last=num_layers - 1)
+    else:
+        yield from (rule.filled(i=i) for i in range(num_layers))
 
 
 def num_parts(names: Iterable[str], prefix: str) -> int:
