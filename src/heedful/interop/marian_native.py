@@ -261,19 +261,17 @@ _UNITS = {"self-attention": False, "rnn": True}
 
 def _number(settings: TypedSettings, key: str) -> int:
     number = settings.whole_number(key, least=1, most=2**20)
-    if number is None:
-        raise settings.error(key, " is missing")
-    return number
+    settings.require(number is not None, key, " is missing")
+    return number or 0
 
 
 def _tied_layers(settings: TypedSettings) -> Sequence[int]:
     """Return Marian's number of each layer of the decoder; tied layers have the number of another one."""
     depth = _number(settings, "dec-depth")
     tied = settings.values.get("transformer-tied-layers") or range(1, depth + 1)
-    if not isinstance(tied, list | range) or not all(is_whole(i, least=1, most=1000) for i in tied):
-        raise settings.error("transformer-tied-layers", " is no list of layers")
-    if len(tied) != depth:
-        raise settings.error("transformer-tied-layers", f" are not the {depth} layers of dec-depth")
+    is_list = isinstance(tied, list | range) and all(is_whole(i, least=1, most=1000) for i in tied)
+    is_right = is_list and len(tied) == depth
+    settings.require(is_right, "transformer-tied-layers", f" are not the {depth} layers of dec-depth")
     return tied
 
 
@@ -291,12 +289,12 @@ def _norms(settings: TypedSettings, conversion: Conversion) -> tuple[str, str, l
         if (before, after) == ("", f"a{letter}"):
             return "post", letter, outer
         if (before, after, top) == (letter, "a", letter):
-            if conversion.settings.get("norm") != "pre" and _version(settings) < _NORMED_KEYS:
-                raise settings.error(
-                    "version",
-                    " leaves keys and values unnormalised with transformer-preprocess, which is not "
-                    "supported; for a model of 1.11 or later, give --set model.norm=pre",
-                )
+            settings.require(
+                conversion.settings.get("norm") == "pre" or _version(settings) >= _NORMED_KEYS,
+                "version",
+                " leaves keys and values unnormalised with transformer-preprocess, which is not supported; "
+                "for a model of 1.11 or later, give --set model.norm=pre",
+            )
             return "pre", letter, outer
     raise conversion.error(
         f"transformer-preprocess={before!r}, transformer-postprocess={after!r}, "
@@ -307,12 +305,12 @@ def _norms(settings: TypedSettings, conversion: Conversion) -> tuple[str, str, l
 
 def _activation(settings: TypedSettings, conversion: Conversion) -> str:
     name = settings.one_of("transformer-ffn-activation", _ACTIVATIONS, "swish")
-    if name == "gelu" and "activation" not in conversion.settings and _version(settings) < _EXACT_GELU:
-        raise settings.error(
-            "version",
-            " computes transformer-ffn-activation=gelu as x sigmoid(1.702 x), which is not supported; for "
-            "the exact one, give --set model.activation=gelu",
-        )
+    settings.require(
+        name != "gelu" or "activation" in conversion.settings or _version(settings) >= _EXACT_GELU,
+        "version",
+        " computes transformer-ffn-activation=gelu as x sigmoid(1.702 x), which is not supported; for the "
+        "exact one, give --set model.activation=gelu",
+    )
     return name
 
 

@@ -144,7 +144,9 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     source = _Source(path, LAYOUT, options)
     arguments, vocabulary = (checkpoint.beside.get(key) for key in ("opt", "vocab"))
     if not isinstance(arguments, argparse.Namespace) or not isinstance(vocabulary, Mapping):
-        raise source.error("it has no options or no lists of tokens; give a checkpoint of OpenNMT-py 3")
+        raise InteropError(
+            f"{path}: it has no options or no lists of tokens; give a checkpoint of OpenNMT-py 3"
+        )
     settings = TypedSettings(vars(arguments), path)
     settings.check(OPENNMT_FIXED)
     vocabularies = source.vocabularies(TypedSettings(vocabulary, path))
@@ -156,11 +158,11 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     values = settings.values
     kind = settings.one_of("position_encoding_type", _POSITIONS, "SinusoidalInterleaved")
     reach, absolute = values.get("max_relative_positions", 0), values.get("position_encoding", False)
-    if (reach, absolute) not in ((_ROTARY, False), (0, True)):
-        raise settings.error(
-            "max_relative_positions",
-            f" is not supported with position_encoding={shown(absolute)}; sinusoids and rotary positions are",
-        )
+    settings.require(
+        (reach, absolute) in ((_ROTARY, False), (0, True)),
+        "max_relative_positions",
+        f" is not supported with position_encoding={shown(absolute)}; sinusoids and rotary positions are",
+    )
     positions = kind if absolute else "rotary"
     activations = _ACTIVATIONS | {"silu": ("swish", True)}
     facts = _facts(settings, ("heads", "num_kv", "pos_ffn_activation_fn"), activations, positions, eps=1e-6)
@@ -189,8 +191,7 @@ def _facts(
     """
     heads, num_kv, activation = keys
     num_heads = settings.whole_number(heads, least=1, most=2**16)
-    if num_heads is None:
-        raise settings.error(heads, " is not a number of heads")
+    settings.require(num_heads is not None, heads, " is not a number of heads")
     name, gated = settings.one_of(activation, activations, "relu")
     facts: dict[str, Any] = {
         "num_heads": num_heads,
@@ -259,16 +260,16 @@ class _Source:
     layout: str
     options: ImportOptions
 
-    def error(self, problem: str) -> InteropError:
-        """Return an exception that names the file and the layout."""
-        return InteropError(f"{self.path}: as layout {self.layout!r}, {problem}")
+    def require(self, is_right: bool, problem: str) -> None:  # noqa: FBT001
+        """Raise an exception that names the file and the layout unless a condition holds."""
+        if not is_right:
+            raise InteropError(f"{self.path}: as layout {self.layout!r}, {problem}")
 
     def vocabularies(self, saved: TypedSettings) -> list[_Vocabulary]:
         """Return the vocabularies of source and target; the begin token of the target starts the decoder."""
-        if self.options.src_lang or self.options.tgt_lang:
-            raise self.error("there is no choice of languages; leave out --src-lang and --tgt-lang")
-        if saved.values.get("src_feats"):
-            raise self.error("features of source tokens are not supported")
+        chosen = self.options.src_lang or self.options.tgt_lang
+        self.require(not chosen, "there is no choice of languages; leave out --src-lang and --tgt-lang")
+        self.require(not saved.values.get("src_feats"), "features of source tokens are not supported")
         specials = saved.values.get("specials")
         specials = specials if isinstance(specials, Mapping) else {}
         names = {
@@ -278,13 +279,13 @@ class _Source:
         start = saved.text("decoder_start_token") or names["bos"]
         results = []
         for language, bos in (("src", None), ("tgt", start)):
-            tokens = saved.values.get(language)
-            if not isinstance(tokens, list) or not all(isinstance(each, str) for each in tokens):
-                raise self.error(f"the vocabulary {language} is not a list of tokens")
+            tokens: Any = saved.values.get(language)
+            is_list = isinstance(tokens, list) and all(isinstance(each, str) for each in tokens)
+            self.require(is_list, f"the vocabulary {language} is not a list of tokens")
             known = {token: i for i, token in reversed([*enumerate(tokens)])}
             needed = [bos or names["eos"], *(names[kind] for kind in ("pad", "unk", "eos"))]
-            if missing := [token for token in needed if token not in known]:
-                raise self.error(f"the vocabulary {language} has no token {shown(missing[0])}")
+            for token in needed:
+                self.require(token in known, f"the vocabulary {language} has no token {shown(token)}")
             special = names | ({} if bos is None else {"bos": bos})
             ids = {kind: known.get(token, known[names["eos"]]) for kind, token in special.items()}
             results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
@@ -328,8 +329,8 @@ class _Source:
         config = imported.config
         sizes = config.src_vocab_size, config.tgt_vocab_size
         for vocabulary, size in zip(vocabularies, sizes, strict=True):
-            if len(vocabulary.tokens) != size:
-                raise self.error(f"{len(vocabulary.tokens):,} tokens, but {size:,} rows in the embedding")
+            number = len(vocabulary.tokens)
+            self.require(number == size, f"{number:,} tokens, but {size:,} rows in the embedding")
         folder = self.path if self.path.is_dir() else self.path.parent
         files = [folder / name.name for name in subwords]
         models: list[bytes | None] = [None, None]
@@ -438,8 +439,8 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
         ConfigError: the settings are invalid.
     """
     source = _Source(path, EOLE, options)
-    if not is_eole(path):
-        raise source.error(f"there is no {_CONFIG}, {_VOCABULARY} or {_WEIGHTS}; copy the whole directory")
+    files = f"{_CONFIG}, {_VOCABULARY} or {_WEIGHTS}"
+    source.require(is_eole(path), f"there is no {files}; copy the whole directory")
     config = TypedSettings(read_settings(path / _CONFIG), path / _CONFIG)
     settings = _eole_settings(config.settings("model"), config)
     settings.check(EOLE_FIXED, EOLE_KNOWN, ignored=options.ignored)
@@ -451,8 +452,8 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
         "SinusoidalInterleaved",
     )
     is_scaled = settings.values.get("normalize")
-    if is_scaled and positions != "rotary":
-        raise settings.error("normalize", " is not supported with positions that are not rotary")
+    problem = " is not supported with positions that are not rotary"
+    settings.require(not is_scaled or positions == "rotary", "normalize", problem)
     training = config.values.get("training")
     training = training if isinstance(training, Mapping) else {}
     dropouts = {key: training.get(key) for key in ("dropout", "attention_dropout")}
@@ -468,8 +469,8 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     for file in sorted(path.glob(_WEIGHTS)):
         tensors |= read_checkpoint(file).tensors
     for name in tensors:
-        if name.endswith(".layer_scalar") and bool((tensors[name] != 1).any()):
-            raise source.error(f"the weight {name!r} is not 1, which is not supported")
+        is_one = not name.endswith(".layer_scalar") or bool((tensors[name] == 1).all())
+        source.require(is_one, f"the weight {name!r} is not 1, which is not supported")
     imported = source.convert(tensors, EOLE_WEIGHTS, facts, vocabularies)
     if rotary.values.get("rotary_interleave", True) is True:
         imported = _in_halves(imported)
@@ -482,15 +483,16 @@ def _eole_settings(model: Mapping[str, Any], config: TypedSettings) -> TypedSett
     """Return the settings of the model, which are equal in both stacks."""
     sections = TypedSettings(model, config.file)
     for key in ("encoder", "decoder"):
-        if sections.values.get(key) is None:
-            raise sections.error(
-                key, ": it has no encoder or no decoder; only models with both are supported"
-            )
+        is_there = sections.values.get(key) is not None
+        sections.require(
+            is_there, key, ": it has no encoder or no decoder; only models with both are supported"
+        )
     parts = {key: sections.settings(key) for key in ("embeddings", "encoder", "decoder")}
     merged = {key: value for key, value in model.items() if key not in parts}
     for part, values in parts.items():
         for key, value in values.items():
-            if key not in ("layers", "encoder_type", "decoder_type") and merged.get(key, value) != value:
-                raise sections.error(part, f": {key} is {shown(merged[key])} elsewhere; they must be equal")
+            other = merged.get(key, value)
+            is_equal = key in ("layers", "encoder_type", "decoder_type") or other == value
+            sections.require(is_equal, part, f": {key} is {shown(other)} elsewhere; they must be equal")
             merged[key] = value
     return TypedSettings(merged, config.file)

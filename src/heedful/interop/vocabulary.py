@@ -72,40 +72,37 @@ class TypedSettings:
     def whole_number(self, key: str, *, least: int = 0, most: int = MAX_NUMBER) -> int | None:
         """Return an id, a size or a count within limits; InteropError for anything else."""
         value = self.values.get(key)
-        if value is None or is_whole(value, least=least, most=most):
-            return value
-        raise self.error(key, f": must be a whole number from {least} to {most:,}")
+        is_right = value is None or is_whole(value, least=least, most=most)
+        self.require(is_right, key, f": must be a whole number from {least} to {most:,}")
+        return value
 
     def number(self, key: str, *, least: float = -MAX_NUMBER, most: float = MAX_NUMBER) -> float | None:
         """Return a finite number within limits; InteropError for anything else."""
         value = self.values.get(key)
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
-            return float(value)
-        raise self.error(key, ": must be a number" + (f" from {least} to {most}" if least >= 0 else ""))
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+        limits = f" from {least} to {most}" if least >= 0 else ""
+        self.require(value is None or is_number, key, f": must be a number{limits}")
+        return None if value is None else float(value)
 
     def text(self, key: str) -> str | None:
         """Return a text; InteropError for anything else."""
         value = self.values.get(key)
-        if value is None or isinstance(value, str):
-            return value
-        raise self.error(key, ": must be a text")
+        self.require(isinstance(value, str | None), key, ": must be a text")
+        return value
 
     def one_of(self, key: str, known: Mapping[str, _T], default: str) -> _T:
         """Return what a text stands for; InteropError for one that is not known."""
         value = self.values.get(key)
         value = default if value is None else value
-        if isinstance(value, str) and value in known:
-            return known[value]
-        raise self.error(key, f" is not supported; there are {', '.join(map(repr, known))}")
+        is_known = isinstance(value, str) and value in known
+        self.require(is_known, key, f" is not supported; there are {', '.join(map(repr, known))}")
+        return known[value]
 
     def settings(self, key: str) -> Mapping[str, Any]:
         """Return an object of settings, empty where there is none; InteropError for anything else."""
         value = self.values.get(key)
-        if value is None or isinstance(value, Mapping):
-            return value or {}
-        raise self.error(key, ": must be an object of settings")
+        self.require(isinstance(value, Mapping | None), key, ": must be an object of settings")
+        return value or {}
 
     def check(
         self,
@@ -128,14 +125,18 @@ class TypedSettings:
             is_plain = isinstance(value, bool | int | float | str | list | dict)
             if value is None or (is_plain and value in fixed.get(key, ())):
                 continue
-            if key in fixed:
-                raise self.error(key, " is not supported, and would change the outputs")
+            self.require(key not in fixed, key, " is not supported, and would change the outputs")
             if known is not None and key not in known and key not in (ignored or ()):
                 remedy = f"; if it only describes text, give --ignore {shown(key)}"
                 raise InteropError(
                     f"{self.file}: {shown(key)} is unknown, and may change the outputs"
                     + ("" if ignored is None else remedy)
                 )
+
+    def require(self, is_right: bool, key: str, problem: str) -> None:  # noqa: FBT001
+        """Raise the exception of `error` unless a condition holds."""
+        if not is_right:
+            raise self.error(key, problem)
 
     def error(self, key: str, problem: str) -> InteropError:
         """Return an exception that names the file, the key and the value before a problem."""

@@ -83,8 +83,7 @@ def _read_package(directory: Path, options: ImportOptions) -> ImportedBundle:
     metadata.check({"type": ("translate",)})
     codes = [metadata.text(key) or "" for key in ("from_code", "to_code")]
     for key, code in zip(("from_code", "to_code"), codes, strict=True):
-        if not code.isascii() or not 0 < len(code) <= 20:
-            raise metadata.error(key, " is no code of a language")
+        metadata.require(code.isascii() and 0 < len(code) <= 20, key, " is no code of a language")
     languages = {key: _CODES.get(code, code) for key, code in zip(("src", "tgt"), codes, strict=True)}
     text = TextFiles(search=_SEARCH, languages=languages, moses=(codes[0], codes[1]))
     if (directory / _SENTENCEPIECE).is_file():
@@ -95,8 +94,8 @@ def _read_package(directory: Path, options: ImportOptions) -> ImportedBundle:
         raise InteropError(f"{directory}: there is no {_SENTENCEPIECE} and no {_BPE}; copy the whole package")
     model = CTranslate2Directory(directory / _MODEL, ignored=options.ignored)
     if prefix := metadata.text("target_prefix"):
-        if prefix not in model.vocabularies["tgt"]:
-            raise metadata.error("target_prefix", " is not in the vocabulary")
+        is_token = prefix in model.vocabularies["tgt"]
+        metadata.require(is_token, "target_prefix", " is not in the vocabulary")
         languages["tgt_tag"] = prefix
     return model.bundle(text, options)
 
