@@ -7,10 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heedful.decoding.options import longest_output
-from heedful.interop.huggingface.pretrained import (
-    CONFIG_FILE,
-    PretrainedDirectory,
-)
+from heedful.interop.huggingface.pretrained import CONFIG_FILE, PretrainedDirectory
 from heedful.interop.vocabulary import MAX_NUMBER
 from heedful.settings.parsing import is_whole, shown
 from heedful.settings.run import Config, DecodeConfig
@@ -18,49 +15,36 @@ from heedful.text import Tokenizer
 from heedful.text.special_tokens import SpecialTokens
 
 # Keys that are read, and those without effect on a search without sampling.
-_READ = frozenset(
-    (
-        "bad_words_ids", "decoder_start_token_id", "early_stopping", "encoder_no_repeat_ngram_size",
-        "eos_token_id", "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_eos_token_id",
-        "length_penalty", "max_length", "max_new_tokens", "min_length",
-        "min_new_tokens", "no_repeat_ngram_size", "num_beams", "num_return_sequences", "pad_token_id",
-        "renormalize_logits", "repetition_penalty", "suppress_tokens",
-    )
-)  # fmt: skip
-_WITHOUT_EFFECT = frozenset(
-    (
-        "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",
-        "assistant_lookbehind", "bos_token_id", "cache_config", "cache_implementation", "compile_config",
-        "continuous_batching_config", "disable_compile", "epsilon_cutoff", "eta_cutoff", "is_assistant",
-        "max_cache_len", "max_matching_ngram_size", "min_p", "num_assistant_tokens",
-        "num_assistant_tokens_schedule", "output_attentions", "output_hidden_states", "output_logits",
-        "output_scores", "prefill_chunk_size", "prompt_lookup_num_tokens", "remove_invalid_values",
-        "return_dict_in_generate", "return_legacy_cache", "speculation_type", "target_lookbehind",
-        "temperature", "top_h", "top_k", "top_p", "transformers_version", "typical_p", "use_cache", "use_mtp",
-    )
-)  # fmt: skip
-# Keys that must have this value or be absent: others are not supported.
-_FIXED: Mapping[str, Any] = {
-    "begin_suppress_tokens": None,
-    "constraints": None,
+_READ = """
+    bad_words_ids decoder_start_token_id early_stopping encoder_no_repeat_ngram_size eos_token_id
+    force_bos_token_to_be_generated forced_bos_token_id forced_eos_token_id length_penalty max_length
+    max_new_tokens min_length min_new_tokens no_repeat_ngram_size num_beams num_return_sequences pad_token_id
+    renormalize_logits repetition_penalty suppress_tokens
+"""
+_WITHOUT_EFFECT = """
+    assistant_confidence_threshold assistant_early_exit assistant_ensemble_weight assistant_lookbehind
+    bos_token_id cache_config cache_implementation compile_config continuous_batching_config disable_compile
+    epsilon_cutoff eta_cutoff is_assistant max_cache_len max_matching_ngram_size min_p num_assistant_tokens
+    num_assistant_tokens_schedule output_attentions output_hidden_states output_logits output_scores
+    prefill_chunk_size prompt_lookup_num_tokens remove_invalid_values return_dict_in_generate
+    return_legacy_cache speculation_type target_lookbehind temperature top_h top_k top_p transformers_version
+    typical_p use_cache use_mtp
+"""
+_ABSENT = """
+    begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty force_words_ids
+    forced_decoder_ids max_time penalty_alpha sequence_bias stop_strings watermarking_config
+"""
+# Keys that must have this value or be missing; others are not supported.
+_FIXED: Mapping[str, Any] = dict.fromkeys(_ABSENT.split()) | {
     "diversity_penalty": 0.0,
     "do_sample": False,
-    "dola_layers": None,
     "encoder_repetition_penalty": 1.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": None,
-    "forced_decoder_ids": None,
     "guidance_scale": 1.0,
     "low_memory": False,
-    "max_time": None,
     "num_beam_groups": 1,
-    "penalty_alpha": None,
-    "sequence_bias": None,
-    "stop_strings": None,
     "token_healing": False,
-    "watermarking_config": None,
 }
-GENERATION_KEYS = _READ | _WITHOUT_EFFECT | _FIXED.keys()
+GENERATION_KEYS = {*_READ.split(), *_WITHOUT_EFFECT.split(), *_FIXED}
 _USUAL_NEW_TOKENS = 20
 _NO_LIMIT = 1024
 _MAX_LENGTH = 512  # of outputs, where a search has no number for it

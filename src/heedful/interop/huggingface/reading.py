@@ -27,16 +27,13 @@ from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.special_tokens import SpecialTokens
 
 # Keys of any config.json that do not change the outputs of a trained model.
-WITHOUT_EFFECT = frozenset(
-    (
-        "architectures", "bos_token_id", "classif_dropout", "classifier_dropout", "decoder_layerdrop",
-        "dtype", "encoder_layerdrop", "extra_pos_embeddings", "finetuning_task", "gradient_checkpointing",
-        "id2label", "init_std", "label2id", "model_type", "name_or_path", "num_hidden_layers", "num_labels",
-        "output_attentions", "output_hidden_states", "output_past", "prefix", "problem_type", "return_dict",
-        "sep_token_id", "task_specific_params", "tie_word_embeddings", "tokenizer_class", "torch_dtype",
-        "torchscript", "transformers_version", "use_bfloat16", "use_cache", "vocab_size",
-    )
-) | GENERATION_KEYS  # fmt: skip
+_WITHOUT_EFFECT = """
+    architectures classif_dropout classifier_dropout decoder_layerdrop dtype encoder_layerdrop
+    extra_pos_embeddings finetuning_task gradient_checkpointing id2label init_std label2id model_type
+    name_or_path num_hidden_layers num_labels output_past prefix problem_type return_dict sep_token_id
+    task_specific_params tie_word_embeddings tokenizer_class torch_dtype torchscript use_bfloat16 vocab_size
+"""
+WITHOUT_EFFECT = GENERATION_KEYS.union(_WITHOUT_EFFECT.split())
 # Keys of any config.json that must have this value or be absent.
 FIXED: Mapping[str, Any] = {
     "add_cross_attention": False,
@@ -167,7 +164,10 @@ class Family:
             directory.refuse(
                 "without a tokenizer there are no languages and no prefix; copy the whole directory"
             )
-        ids = _ids(directory, tokenizers, languages.pop("start_id", None))
+        start_id = languages.pop("start_id", None)
+        ids = _pad_ids(directory, tokenizers) | {
+            "decoder_start_id": read_start_id(directory) if start_id is None else start_id
+        }
         conversion = Conversion(
             directory.read_tensors(),
             layout=self.layout,
@@ -191,16 +191,10 @@ class Family:
         return ImportedBundle(config, model.weights, tokenizers, notes)
 
 
-def _ids(
-    directory: PretrainedDirectory, tokenizers: TokenizerPair | None, start_id: int | None
-) -> dict[str, int]:
-    """Return the ids of padding and of the decoder's first input."""
+def _pad_ids(directory: PretrainedDirectory, tokenizers: TokenizerPair | None) -> dict[str, int]:
     if tokenizers is None:
-        src_pad_id = tgt_pad_id = read_special_id(directory, "pad_token_id")
-    else:
-        src_pad_id, tgt_pad_id = tokenizers.src.pad_id, tokenizers.tgt.pad_id
-    start_id = read_start_id(directory) if start_id is None else start_id
-    return {"src_pad_id": src_pad_id, "tgt_pad_id": tgt_pad_id, "decoder_start_id": start_id}
+        return dict.fromkeys(("src_pad_id", "tgt_pad_id"), read_special_id(directory, "pad_token_id"))
+    return {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
 
 
 def _check_sizes(directory: PretrainedDirectory, tokenizers: TokenizerPair, sizes: tuple[int, int]) -> None:
