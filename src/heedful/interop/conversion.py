@@ -21,6 +21,7 @@ from heedful.settings.run import Config
 from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
+_MISSING = "the weight {!r} is missing; is it another --layout, or part of a model?"
 _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
 
 
@@ -167,18 +168,22 @@ class Conversion:
         """Return an exception that names the file and the layout."""
         return InteropError(f"{self.origin}: as layout {self._layout!r}, {problem}")
 
+    def require(self, is_right: bool, problem: str) -> None:  # noqa: FBT001
+        """Raise the exception of `error` unless a condition holds."""
+        if not is_right:
+            raise self.error(problem)
+
     def look(self, name: str) -> Tensor:
         """Return a tensor without using it.
 
         Raises:
             InteropError: it is missing, empty, a scalar, or of integers.
         """
-        if name not in self.left:
-            raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
+        self.require(name in self.left, _MISSING.format(name))
         tensor = self.left[name]
-        if tensor.ndim == 0 or tensor.numel() == 0 or not tensor.is_floating_point():
-            kind = f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
-            raise self.error(f"the weight {name!r} is {kind}; it must be a vector or matrix of floats")
+        is_usable = tensor.ndim > 0 and tensor.numel() > 0 and tensor.is_floating_point()
+        kind = f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
+        self.require(is_usable, f"the weight {name!r} is {kind}; it must be a vector or matrix of floats")
         return tensor
 
     def take(self, name: str) -> Tensor:
@@ -194,10 +199,10 @@ class Conversion:
 
     def required(self, key: str) -> int:
         """Return a setting that cannot be inferred from the weights; InteropError if nothing states it."""
-        value = self.settings.get(key)
-        if type(value) is not int or value < 1:
-            raise self.error(f"the weights do not say what model.{key} is; give --set model.{key}=N")
-        return value
+        value: Any = self.settings.get(key)
+        problem = f"the weights do not say what model.{key} is; give --set model.{key}=N"
+        self.require(is_whole(value, least=1), problem)
+        return int(value)
 
     def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
         """Check that all tensors were used and have consistent shapes; return the model.
@@ -212,21 +217,20 @@ class Conversion:
             InteropError: a tensor is unknown, missing or of a wrong shape; the first is named.
             ConfigError: the settings are invalid.
         """
-        for name in self.left:
-            raise self.error(f"the weight {name!r} is unknown")
+        self.require(not self.left, f"the weight {next(iter(self.left), '')!r} is unknown")
         norm = self.settings.get("norm", facts.get("norm", "post"))
         read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | self._parts()
         read["final_norm"] = norm == "post" and any(".final_norm." in name for name in self.moved)
         if "num_heads" in facts:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
-            if self.settings.get(key, value) != value:
-                setting = short(str(self.settings[key]))
-                raise self.error(f"model.{key}={setting} contradicts the weights: it is {value}")
+            stated = self.settings.get(key, value)
+            problem = f"model.{key}={short(str(stated))} contradicts the weights: it is {value}"
+            self.require(stated == value, problem)
         num_heads = read.get("num_heads") or self.required("num_heads")
         num_kv_heads = self.settings.get("num_kv_heads") or facts.get("num_kv_heads") or num_heads
-        if not is_whole(num_kv_heads, least=1):
-            raise self.error(f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads")
+        problem = f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads"
+        self.require(is_whole(num_kv_heads, least=1), problem)
         heads = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
         model: Any = {"dropout": 0.0} | facts | heads | self.settings | read
         config = Config(model=model).model
@@ -264,9 +268,8 @@ class Conversion:
         for key, part, heads in (("d_k", "query", num_heads), ("d_v", "value", num_kv_heads)):
             name = f"encoder.layers.0.self_attention.{part}.weight"
             rows = self._weight(name, ndim=2).shape[0]
-            if rows % heads:
-                of = f"the {rows} rows of {self.names[name]!r}"
-                raise self.error(f"{of} cannot be divided by model.num_heads={heads}")
+            problem = f"the {rows} rows of {self.names[name]!r} cannot be divided by model.num_heads={heads}"
+            self.require(rows % heads == 0, problem)
             if rows // heads * num_heads != d_model:
                 sizes[key] = rows // heads
         return sizes
@@ -274,11 +277,10 @@ class Conversion:
     def _weight(self, ours: str, *, ndim: int | None = None) -> Tensor:
         """Return a weight; InteropError if it is missing or has another number of dimensions."""
         name = self.names.get(ours, ours)
-        if ours not in self.moved:
-            raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
+        self.require(ours in self.moved, _MISSING.format(name))
         tensor = self.moved[ours]
-        if ndim not in (None, tensor.ndim):
-            raise self.error(f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}")
+        problem = f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}"
+        self.require(ndim in (None, tensor.ndim), problem)
         return tensor
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
@@ -292,11 +294,11 @@ class Conversion:
         for ours, shape in shapes.items():
             is_zero = ours not in self.moved and ours.endswith(".bias") and _kind(ours) not in biased
             weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
-            if tensor.shape != shape:
-                name, found = self.names[ours], tuple(tensor.shape)
-                raise self.error(f"the weight {name!r} has shape {found}, but the others need {tuple(shape)}")
-        for ours in self.moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}:
-            raise self.error(f"the weight {self.names[ours]!r} is not part of a model of these settings")
+            problem = f"has shape {tuple(tensor.shape)}, but the others need {tuple(shape)}"
+            self.require(tensor.shape == shape, f"the weight {self.names.get(ours)!r} {problem}")
+        others = self.moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}
+        names = sorted(self.names[ours] for ours in others)
+        self.require(not names, f"the weight {''.join(names[:1])!r} is not part of a model of these settings")
         return weights
 
 
@@ -352,8 +354,9 @@ def move_positions(conversion: Conversion, tables: Mapping[str, str], positions:
     use_formula = positions.fixed and conversion.settings.get("positions") == "sinusoidal"
     if not positions.learned and (use_formula or all(_equal(each, positions) for each in by_name.values())):
         return
-    if len({table.shape[1] for table in by_name.values()}) > 1:
-        raise conversion.error(f"the vectors of {' and '.join(map(repr, by_name))} have different sizes")
+    names = " and ".join(map(repr, by_name))
+    is_one_size = len({table.shape[1] for table in by_name.values()}) <= 1
+    conversion.require(is_one_size, f"the vectors of {names} have different sizes")
     length = (min if positions.learned else max)(map(len, by_name.values()), default=0)
     for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
         name = tables.get(stack) or (tables[other] if positions.fixed else "")

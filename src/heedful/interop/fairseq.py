@@ -129,8 +129,9 @@ def read(conversion: Conversion) -> Imported:
     arguments = _arguments(conversion.beside)
     facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
     norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
-    if arguments.get("encoder_normalize_before", norm == "pre") != (norm == "pre"):
-        raise conversion.error(f"encoder_normalize_before contradicts the weights, which are {norm}-norm")
+    is_right = arguments.get("encoder_normalize_before", norm == "pre") == (norm == "pre")
+    problem = f"encoder_normalize_before contradicts the weights, which are {norm}-norm"
+    conversion.require(is_right, problem)
     return TABLE.read(conversion, norm=norm, **facts)
 
 

@@ -59,21 +59,19 @@ class Keys:
                 model |= dict.fromkeys((names,) if isinstance(names, str) else names, typed.values[key])
         for key in self.equal:
             one, other = (f"{stack}_{key}" for stack in ("encoder", "decoder"))
-            if typed.values.get(one) != typed.values.get(other):
-                raise typed.error(
-                    one, f" and {other}={shown(typed.values.get(other))} differ; they must be equal"
-                )
+            problem = f" and {other}={shown(typed.values.get(other))} differ; they must be equal"
+            typed.require(typed.values.get(one) == typed.values.get(other), one, problem)
         return model | self._chosen(typed)
 
     def _chosen(self, typed: TypedSettings) -> dict[str, Any]:
         chosen: dict[str, Any] = {}
         for key, meanings in self.choices.items():
             value = typed.values.get(key)
-            if not isinstance(value, str | bool | None) or value not in meanings:
-                raise typed.error(key, f" is unknown; there are {', '.join(map(str, meanings))}")
+            is_known = isinstance(value, str | bool | None) and value in meanings
+            typed.require(is_known, key, f" is unknown; there are {', '.join(map(str, meanings))}")
             for name, meaning in meanings[value].items():
-                if chosen.setdefault(name, meaning) != meaning:
-                    raise typed.error(key, f" contradicts another key: model.{name} is {chosen[name]}")
+                is_same = chosen.setdefault(name, meaning) == meaning
+                typed.require(is_same, key, f" contradicts another key: model.{name} is {chosen[name]}")
         return chosen
 
 

@@ -235,10 +235,10 @@ def num_parts(names: Iterable[str], prefix: str) -> int:
 def _move(conversion: Conversion, names: Sequence[str], rule: Rule) -> None:
     """Set heedful's weights of a rule from tensors of the file."""
     tensors = [conversion.look(name) for name in names]
-    if any(each.shape != tensors[0].shape for each in tensors):
-        raise conversion.error(f"{names[0]!r} and {names[-1]!r} have different shapes; they must be equal")
+    is_one_shape = all(each.shape == tensors[0].shape for each in tensors)
+    conversion.require(is_one_shape, f"{names[0]!r} and {names[-1]!r} have different shapes")
     whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-    if len(whole) % len(rule.ours):
-        raise conversion.error(f"the {len(whole)} rows of {names[0]!r} are not {len(rule.ours)} equal parts")
+    problem = f"the {len(whole)} rows of {names[0]!r} are not {len(rule.ours)} equal parts"
+    conversion.require(len(whole) % len(rule.ours) == 0, problem)
     for ours, part in zip(rule.ours, whole.chunk(len(rule.ours)) if rule.ours[1:] else [whole], strict=True):
         conversion.put(ours, rule.transform.forwards(part), origin=names[0])

@@ -40,23 +40,20 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
     tables = [name for name in left if any(word == "pe" or word.startswith("pos") for word in _words(name))]
     matrices = [name for name, tensor in left.items() if name not in tables and tensor.ndim == 2]
     outputs = [name for name in matrices if _is_output(name, left)]
-    if len(outputs) != 1:
-        there = f"are {', '.join(outputs)}" if outputs else "is none"
-        raise conversion.error(
-            f"one Linear for the logits is expected, but there {there}; call it 'generator'"
-        )
+    there = f"are {', '.join(outputs)}" if outputs else "is none"
+    problem = f"one Linear for the logits is expected, but there {there}; call it 'generator'"
+    conversion.require(len(outputs) == 1, problem)
     for kind in ("weight", "bias"):
         name = f"{outputs[0].removesuffix('.weight')}.{kind}"
         if name in left:
             conversion.put(f"output.{kind}", conversion.take(name), origin=name)
     by_stack = _by_stack(conversion, "token embedding", [name for name in matrices if name not in outputs])
-    if not by_stack:
-        raise conversion.error("there is no token embedding")
+    conversion.require(bool(by_stack), "there is no token embedding")
     tokens = {name: conversion.take(name) for name in dict.fromkeys(by_stack.values())}
     for stack, name in by_stack.items():
         conversion.put(f"{stack}.embedding.tokens.weight", tokens[name], origin=name)
-    if not (tables or fixed_positions):
-        raise conversion.error("there is no table of positions, with 'pos' in its name")
+    has_positions = bool(tables) or fixed_positions
+    conversion.require(has_positions, "there is no table of positions, with 'pos' in its name")
     by_stack = _by_stack(conversion, "position table", tables)
     move_positions(conversion, by_stack, Positions(fixed=fixed_positions))
 
@@ -68,15 +65,11 @@ def _by_stack(conversion: Conversion, what: str, tensors: Sequence[str]) -> dict
         return dict.fromkeys(STACKS, tensors[0])
     names: dict[str, str] = {}
     for name, stacks in stacks_of.items():
-        if len(stacks) != 1 or stacks[0] in names:
-            raise conversion.error(
-                f"it is not clear whether the {what} {name!r} is the source's or the target's; "
-                "put 'src' or 'tgt' into its name"
-            )
+        problem = f"the {what} {name!r} may be the source's or the target's; put 'src' or 'tgt' into its name"
+        conversion.require(len(stacks) == 1 and stacks[0] not in names, problem)
         names[stacks[0]] = name
     for stack in STACKS:
-        if names and stack not in names:
-            raise conversion.error(f"the {stack} has no {what}")
+        conversion.require(not names or stack in names, f"the {stack} has no {what}")
     return names
 
 

@@ -109,11 +109,11 @@ def jadore(conversion: Conversion) -> Imported:
     Raises:
         InteropError: `model.scale_embeddings` is not set.
     """
-    if not isinstance(conversion.settings.get("scale_embeddings"), bool):
-        raise conversion.error(
-            "the weights do not say what is scaled; give --set model.scale_embeddings=true for the "
-            "embeddings ('emb'), =false for nothing, or --layout jadore-prj for the logits"
-        )
+    conversion.require(
+        isinstance(conversion.settings.get("scale_embeddings"), bool),
+        "the weights do not say what is scaled; give --set model.scale_embeddings=true for the "
+        "embeddings ('emb'), =false for nothing, or --layout jadore-prj for the logits",
+    )
     return replace(JADORE_PRJ, transforms={"root": AS_IS}, facts=_JADORE_FACTS).read(conversion)
 
 
@@ -152,15 +152,13 @@ def kaggle_notebook(conversion: Conversion) -> Imported:
     d_model = conversion.look("encoder.word_embedding.weight").shape[-1]
     d_k = conversion.look("encoder.layers.0.attention.queries.weight").shape[0]
     whole = conversion.look("encoder.layers.0.attention.fc_out.weight").shape
-    if d_model % d_k or whole != (d_model, d_model):
-        raise conversion.error(
-            f"heads of size {d_k} and an output {tuple(whole)} do not fit embeddings of size {d_model}"
-        )
+    problem = f"heads of size {d_k} and an output {tuple(whole)} do not fit embeddings of size {d_model}"
+    conversion.require(d_model % d_k == 0 and whole == (d_model, d_model), problem)
     num_heads = d_model // d_k
 
     def spread(matrix: Tensor) -> Tensor:
-        if matrix.shape != (d_k, d_k):
-            raise conversion.error(f"a matrix {tuple(matrix.shape)} of heads that share one of {(d_k, d_k)}")
+        problem = f"a matrix {tuple(matrix.shape)} of heads that share one of {(d_k, d_k)}"
+        conversion.require(matrix.shape == (d_k, d_k), problem)
         return torch.block_diag(*[matrix] * num_heads)  # type: ignore[no-untyped-call,no-any-return]
 
     # Softmax(q k / sqrt(d_model)) is softmax(q' k / sqrt(d_k)) with q' = q sqrt(d_k / d_model).
@@ -194,8 +192,8 @@ def abhishek_thread(conversion: Conversion) -> Imported:
     for stack in STACKS:
         pattern = re.compile(_THREAD_LAYER.format(stack=stack))
         found = sorted({match[1] for name in conversion.left if (match := pattern.match(name))})
-        if len(found) != 1:
-            raise conversion.error(f"one list of layers is expected below '{stack}.'; there are {found}")
+        problem = f"one list of layers is expected below '{stack}.'; there are {found}"
+        conversion.require(len(found) == 1, problem)
         rows = rows.replace(stack.upper(), found[0])
     num_heads = num_parts(conversion.left, f"{found[0]}.0.attn.attentions.")
     Table(rows.replace("HEADS", ",".join(map(str, range(num_heads))))).move(conversion)

@@ -89,15 +89,12 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     # `min_length` includes the decoder's start token, as does `max_length`.
     lengths = (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0
     search["min_length"] = max(0, *lengths)
-    if search["no_repeat_ngram_size"] == 1:
-        raise typed.error(
-            "no_repeat_ngram_size", " counts the start token there; only 2 and more are supported"
-        )
-    if search["repetition_penalty"] != 1 and search["beam_size"] == 1:
-        problem = " with num_beams=1 changes logits there; only log-probabilities can be changed here"
-        raise typed.error("repetition_penalty", problem)
-    if search["length_penalty"] < 0:
-        raise typed.error("length_penalty", " is negative; it must be at least 0")
+    counts_start = search["no_repeat_ngram_size"] == 1
+    typed.require(not counts_start, "no_repeat_ngram_size", " counts the start token there, which is no text")
+    changes_logits = search["repetition_penalty"] != 1 and search["beam_size"] == 1
+    problem = " with num_beams=1 changes logits there; only log-probabilities can be changed here"
+    typed.require(not changes_logits, "repetition_penalty", problem)
+    typed.require(search["length_penalty"] >= 0, "length_penalty", " is negative; it must be at least 0")
     limit = _max_new_tokens(directory)
     # The length of the input must not limit the output, even if the user sets another maximum.
     return search | {"max_length": limit, "max_length_offset": max(limit, _NO_LIMIT)}
