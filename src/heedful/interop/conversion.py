@@ -1,4 +1,4 @@
-"""Read a checkpoint, and convert its names to those of this package; each tensor must be used exactly once.
+"""Checkpoints of other systems, and their conversion to the configuration and weights of a heedful model.
 
 Reading a file executes no code.
 """
@@ -75,7 +75,7 @@ class DeferredTensor(Tensor):
         Args:
             stored: what is in the file; it may be deferred itself.
             decode: makes the float32 numbers; equal ones make the same of equal tensors.
-            shape: of the result.
+            shape: the shape of the result.
         """
         super().__init__()
         self.stored, self.decode = stored, decode
@@ -341,7 +341,7 @@ def move_positions(conversion: Conversion, tables: Mapping[str, str], positions:
     """Move the position tables of both stacks.
 
     Args:
-        conversion: of the tensors.
+        conversion: the checkpoint.
         tables: the name of a tensor by stack, "encoder" and "decoder"; without any, positions are sinusoids.
         positions: how tables are read.
 

@@ -56,7 +56,7 @@ _OLDER = """
 
 
 def rows(prefix: str = "model.", *, shared: bool = True, output: str = "lm_head.weight") -> str:
-    """Return the rows of layers, embeddings and output of a model whose parts have fairseq's names.
+    """Return the rows of layers, embeddings and output of a model with fairseq's names.
 
     Args:
         prefix: before "encoder." and "decoder.".
@@ -138,8 +138,8 @@ def read(conversion: Conversion) -> Imported:
 def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model's arguments, by their names on the command line.
 
-    Older checkpoints have them in "args"; newer ones under "model" in "cfg", where those of a stack may be
-    nested: `{"encoder": {"attention_heads": 8}}`.
+    Older checkpoints have them in "args"; newer ones under "model" in "cfg", where the arguments of a
+    stack may be nested: `{"encoder": {"attention_heads": 8}}`.
     """
     saved = beside.get("args")
     if saved is None and isinstance(beside.get("cfg"), Mapping):

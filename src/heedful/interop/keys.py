@@ -76,5 +76,5 @@ class Keys:
 
 
 def named(key: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the choices whose values are names of values of one key of `ModelConfig`."""
+    """Return choices that all set one key of `ModelConfig`."""
     return {theirs: {key: ours} for theirs, ours in values.items()}

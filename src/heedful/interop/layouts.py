@@ -86,8 +86,8 @@ def read_model(
     Args:
         source: a directory, a package or a file.
         options: the user's settings of the model.
-        layout: that of its files; None: recognised.
-        settings: of the other sections.
+        layout: the layout of its files; None: it is recognised.
+        settings: settings of other sections than `[model]`.
         lang_dict: the languages of a multilingual model of fairseq, one per line.
 
     Raises:
@@ -141,7 +141,7 @@ def _read_file(
     check_import_options(layout, options, lang_dict)
     sections = {name: dict(values) for name, values in settings.items()}
     tokenizers, model = None, dict(options.settings)
-    of_fairseq = layout == fairseq.LAYOUT  # whose vocabularies have another format
+    of_fairseq = layout == fairseq.LAYOUT  # it has another format of vocabularies
     if options.vocabularies and not of_fairseq:
         tokenizers = read_tokenizers(*options.vocabularies)
         model |= {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
@@ -246,7 +246,7 @@ def cached_bundle(path: Path) -> Path:
 
 
 def recognise(path: Path) -> str | None:
-    """Return the layout of a directory or package; None for a file of weights, whose tensors tell.
+    """Return the layout of a directory or package; None for a file of weights (`recognise_weights`).
 
     Raises:
         InteropError: no layout fits, or Marian's and CTranslate2's do.
@@ -279,7 +279,7 @@ def recognise(path: Path) -> str | None:
 
 
 def _has_ctranslate2(directory: Path) -> bool:
-    """Return whether `model.bin` is CTranslate2's, by its version: that of Marian's binary files is 1."""
+    """Return whether `model.bin` is CTranslate2's, by its version: Marian's binary files have 1."""
     file = directory / MODEL_FILE
     if not file.is_file():
         return False

@@ -34,7 +34,7 @@ from heedful.text import Tokenizer
 
 _MODEL_FILE = "sentencepiece.bpe.model"
 MBART_CLASS, MBART_50_CLASS = "MBartTokenizer", "MBart50Tokenizer"
-# The languages in the order of their ids, which follow those of the tokens (MBartTokenizer and
+# The languages in the order of their ids, which follow the tokens (MBartTokenizer and
 # MBart50Tokenizer of transformers).
 _LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM "
@@ -46,7 +46,7 @@ _MORE_LANGUAGES = (
 )
 MBART_LANGUAGES, MORE_LANGUAGES_50 = _LANGUAGES.split(), _MORE_LANGUAGES.split()
 # By the "language_codes" of a tokenizer's settings (PLBartTokenizer, M2M100Tokenizer of transformers), the
-# languages in the order of their ids, which follow those of the tokens.
+# languages in the order of their ids, which follow the tokens.
 _PROGRAMMING_LANGUAGES = {
     "base": "java python en_XX",
     "multi": "java python en_XX javascript php ruby go",
@@ -123,7 +123,7 @@ def _mbart_class_by_tags(directory: PretrainedDirectory) -> str | None:
 
 
 def _mbart_class_by_size(directory: PretrainedDirectory) -> str | None:
-    """Return the class that has as many tokens as the model has rows."""
+    """Return the class with a token for each row of the model."""
     if not (directory.path / _MODEL_FILE).is_file():
         return None
     count = len(fairseq_tokens(directory.read_bytes(_MODEL_FILE))) + len([*MBART_LANGUAGES, "<mask>"])

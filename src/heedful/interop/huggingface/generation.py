@@ -83,7 +83,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     if directory.config.get("force_bos_token_to_be_generated") is True and file == CONFIG_FILE:
         search["forced_first_id"] = read_special_id(directory, "bos_token_id")  # as older files of BART say
     search["suppressed_ids"] = _suppressed_ids(directory)
-    # The longest texts that it was made for; without it, those of a training here would be the limit.
+    # The longest texts that it was made for; without it, a limit for training here would be used.
     search["max_source_tokens"] = directory.typed().whole_number("max_position_embeddings") or None
     search["renormalize"] = settings.get("renormalize_logits") is True
     # `min_length` includes the decoder's start token, as does `max_length`.
@@ -106,7 +106,7 @@ def write_search(
     """Return the settings of `generate` that are closest to a search.
 
     Args:
-        config: of the bundle.
+        config: the configuration of the bundle.
         special_tokens: the special-token template.
         tgt: the tokenizer of the outputs.
         max_positions: the maximum length of a sequence in transformers.

@@ -2,7 +2,7 @@
 
 FSMT is fairseq's Transformer (post-norm, its sinusoids, two vocabularies), and its text is split by Moses'
 rules. Pegasus and Blenderbot are BARTs in pre-norm. Pegasus has concatenated sinusoids, and a SentencePiece
-model whose ids follow those of its masks; Blenderbot has learned positions that count from 0.
+model with ids after its masks; Blenderbot has learned positions that count from 0.
 BlenderbotSmall is in post-norm, with words in lower case. A source ends with the end token, but not in
 BlenderbotSmall, and has no other special tokens.
 """

@@ -169,7 +169,7 @@ class PretrainedDirectory:
         return tensors if adapter is None else merge_adapter(tensors, adapter)
 
     def _weight_files(self) -> list[str]:
-        """Return the files of weights; those of sharded weights must be next to their index."""
+        """Return the files of weights, which must be next to their index if there are several."""
         for name in _WEIGHTS:
             if (self.path / name).is_file():
                 return [name]
@@ -244,7 +244,7 @@ def tag_of(
     """Return the tag of a language, as a token of the vocabulary.
 
     Args:
-        directory: whose options or tokenizer_config.json may name the language.
+        directory: its options or tokenizer_config.json may name the language.
         tokenizer: with the tags.
         key: "src_lang" or "tgt_lang".
         usual: the default language.

@@ -112,12 +112,12 @@ class Family:
     Attributes:
         layout: the name for `--layout`, which several families may share.
         model_type: the name in config.json.
-        weights: the names of the weights.
-        adapt: changes that table to what the settings or the tensors say.
+        weights: the table of the weights.
+        adapt: returns that table as the settings or the tensors require.
         tokenizer: reads the tokenizer, or the tokenizers of source and target.
         keys: the settings in config.json.
-        languages: returns settings of `LanguageConfig`, and a "start_id" if a language gives it. It may take
-            settings from those of the search.
+        languages: returns settings of `LanguageConfig`, and a "start_id" if a language gives it. It may move
+            settings out of the search.
         check: refuses what no single key says.
         source_eos: whether a source ends with the end token.
         source_tokens: returns the largest number of tokens in a source; None: the number of positions.
@@ -306,7 +306,7 @@ def tokenizer_of_pipeline(
 
 
 def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer whose padding or end token has another id than the model's."""
+    """Refuse a tokenizer if the model has other ids for padding and end."""
     for key, ours in (("pad_token_id", tokenizer.pad_id), ("eos_token_id", tokenizer.eos_id)):
         theirs = read_special_id(directory, key)
         if theirs != ours:
