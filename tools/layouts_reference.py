@@ -68,13 +68,15 @@ def _marian() -> Iterable[str]:
 
 
 def _opennmt() -> Iterable[str]:
-    for name, rows, fixed in (
-        (opennmt.LAYOUT, opennmt.OPENNMT_WEIGHTS, opennmt.OPENNMT_FIXED),
-        (opennmt.EOLE, opennmt.EOLE_WEIGHTS, opennmt.EOLE_FIXED | opennmt.EOLE_ROTARY_FIXED),
+    eole = opennmt.EOLE_FIXED | opennmt.EOLE_ROTARY_FIXED
+    for name, keys, rows, fixed in (
+        (opennmt.LAYOUT, opennmt.OPENNMT, opennmt.OPENNMT_WEIGHTS, opennmt.OPENNMT_FIXED),
+        (opennmt.EOLE, opennmt.EOLE_KEYS, opennmt.EOLE_WEIGHTS, eole),
     ):
         yield f"### {name}"
         if name == opennmt.LAYOUT:
             yield _doc(opennmt)
+        yield _keys(keys)
         theirs, ours = opennmt.MATRICES[rows][1]
         yield "With a gate:"
         yield _weights(Table(rows.replace("MATRICES", theirs).replace("OURS", ours)))

@@ -29,6 +29,7 @@ from heedful.interop.conversion import (
 )
 from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of, tokenizer_section
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names
 from heedful.model.positions import sinusoids
@@ -79,9 +80,33 @@ MATRICES = {
     EOLE_WEIGHTS: (("gate_up,down", "inner,outer"), ("gate_up,up,down", "gate,inner,outer")),
 }
 _SPECIAL = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
-_NORMS = {"standard": "layer", "rms": "rms"}
-_POSITIONS = {"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "marian"}
-_ACTIVATIONS = {"relu": ("relu", False), "gelu": ("gelu", False), "gated-gelu": ("gelu", True)}
+_NORMS = named("norm_kind", {"standard": "layer", "rms": "rms"})
+_SINUSOIDS = {
+    "SinusoidalInterleaved": {"positions": "sinusoidal", "scale_embeddings": True},
+    "SinusoidalConcat": {"positions": "marian", "scale_embeddings": True},
+}
+_RELU = {"activation": "relu", "gated": False}
+_GELU = {"activation": "gelu", "gated": False}
+_ZERO_IS_NONE = ("num_kv", "heads_kv", "head_dim")
+OPENNMT = Keys(
+    read={"heads": "num_heads", "num_kv": "num_kv_heads", "norm_eps": "layer_norm_eps"},
+    choices={
+        "pos_ffn_activation_fn": {
+            "relu": _RELU,
+            "gelu": _GELU,
+            "gated-gelu": _GELU | {"gated": True},
+            "silu": {"activation": "swish", "gated": True},
+        },
+        "layer_norm": _NORMS,
+        "position_encoding_type": _SINUSOIDS,
+    },
+    defaults={
+        "pos_ffn_activation_fn": "relu",
+        "layer_norm": "standard",
+        "norm_eps": 1e-6,
+        "position_encoding_type": "SinusoidalInterleaved",
+    },
+)
 # The default search of OpenNMT-py and Eole.
 _SEARCH: Mapping[str, Any] = {
     "beam_size": 5,
@@ -156,59 +181,30 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
         if isinstance(tensor, Tensor) and name in ("weight", "bias"):
             tensors[f"generator.{name}"] = in_float32(tensor)
     values = settings.values
-    kind = settings.one_of("position_encoding_type", _POSITIONS, "SinusoidalInterleaved")
     reach, absolute = values.get("max_relative_positions", 0), values.get("position_encoding", False)
     settings.require(
         (reach, absolute) in ((_ROTARY, False), (0, True)),
         "max_relative_positions",
         f" is not supported with position_encoding={shown(absolute)}; sinusoids and rotary positions are",
     )
-    positions = kind if absolute else "rotary"
-    activations = _ACTIVATIONS | {"silu": ("swish", True)}
-    facts = _facts(settings, ("heads", "num_kv", "pos_ffn_activation_fn"), activations, positions, eps=1e-6)
+    facts = _facts(OPENNMT, settings, values)
+    if not absolute:
+        facts |= {"positions": "rotary", "scale_embeddings": False}
     imported = source.convert(tensors, OPENNMT_WEIGHTS, facts, vocabularies)
     if values.get("rotary_interleave", True) is True:
         imported = _in_halves(imported)
     return source.bundle(imported, vocabularies, _subword_models(values.get("transforms"), values))
 
 
-def _facts(
-    settings: TypedSettings,
-    keys: tuple[str, str, str],
-    activations: Mapping[str, tuple[str, bool]],
-    positions: str,
-    *,
-    eps: float,
-) -> dict[str, Any]:
-    """Return the settings of `ModelConfig`.
-
-    Args:
-        settings: the system's.
-        keys: the number of heads, that of keys and values, and the activation.
-        activations: heedful's activation, and whether it is gated, by the system's name.
-        positions: heedful's name.
-        eps: of norms, by default.
-    """
-    heads, num_kv, activation = keys
-    num_heads = settings.whole_number(heads, least=1, most=2**16)
-    settings.require(num_heads is not None, heads, " is not a number of heads")
-    name, gated = settings.one_of(activation, activations, "relu")
-    facts: dict[str, Any] = {
-        "num_heads": num_heads,
-        "activation": name,
-        "gated": gated,
-        "norm_kind": settings.one_of("layer_norm", _NORMS, "standard"),
-        "layer_norm_eps": eps if settings.values.get("norm_eps") is None else settings.values["norm_eps"],
-        "positions": positions,
-        "scale_embeddings": positions in _POSITIONS.values(),
-    }
-    if settings.values.get(num_kv):
-        facts["num_kv_heads"] = settings.values[num_kv]
+def _facts(keys: Keys, settings: TypedSettings, training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of `ModelConfig`, with dropouts of the training."""
+    given = {key: value for key, value in settings.values.items() if value or key not in _ZERO_IS_NONE}
+    facts = keys.settings(TypedSettings(given, settings.file))
     for theirs, names in (
         ("dropout", ("dropout", "activation_dropout")),
         ("attention_dropout", ("attention_dropout",)),
     ):
-        value = settings.values.get(theirs)
+        value = training.get(theirs)
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, float):
             facts |= dict.fromkeys(names, value)
@@ -415,13 +411,39 @@ _EOLE_ROTARY_KNOWN = frozenset(
         "rotary_interleave", "rotary_theta_local", "scaling_factor",
     )
 )  # fmt: skip
-_EOLE_ACTIVATIONS = {
-    **_ACTIVATIONS,
-    "gelu-tanh": ("gelu_tanh", False),
-    "gated-gelu-tanh": ("gelu_tanh", True),
-    "silu": ("swish", False),
-    "gated-silu": ("swish", True),
-}
+_GELU_TANH, _SILU = {"activation": "gelu_tanh", "gated": False}, {"activation": "swish", "gated": False}
+EOLE_KEYS = Keys(
+    read={
+        "heads": "num_heads",
+        "heads_kv": "num_kv_heads",
+        "head_dim": ("d_k", "d_v"),
+        "norm_eps": "layer_norm_eps",
+    },
+    choices={
+        "mlp_activation_fn": {
+            "relu": _RELU,
+            "gelu": _GELU,
+            "gated-gelu": _GELU | {"gated": True},
+            "gelu-tanh": _GELU_TANH,
+            "gated-gelu-tanh": _GELU_TANH | {"gated": True},
+            "silu": _SILU,
+            "gated-silu": _SILU | {"gated": True},
+        },
+        "layer_norm": _NORMS,
+        "position_encoding_type": {
+            **_SINUSOIDS,
+            "Learned": {"positions": "learned", "scale_embeddings": False},
+            "Rotary": {"positions": "rotary", "scale_embeddings": False},
+        },
+    },
+    defaults={
+        "heads": 8,
+        "mlp_activation_fn": "relu",
+        "layer_norm": "standard",
+        "norm_eps": 1e-5,
+        "position_encoding_type": "SinusoidalInterleaved",
+    },
+)
 _CONFIG, _VOCABULARY, _WEIGHTS = "config.json", "vocab.json", "model.*.safetensors"
 
 
@@ -446,23 +468,12 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     settings.check(EOLE_FIXED, EOLE_KNOWN, ignored=options.ignored)
     rotary = TypedSettings(settings.settings("rope_config"), path / _CONFIG)
     rotary.check(EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN, ignored=options.ignored)
-    positions = settings.one_of(
-        "position_encoding_type",
-        _POSITIONS | {"Rotary": "rotary", "Learned": "learned"},
-        "SinusoidalInterleaved",
-    )
+    training = config.values.get("training")
+    facts = _facts(EOLE_KEYS, settings, training if isinstance(training, Mapping) else {})
     is_scaled = settings.values.get("normalize")
     problem = " is not supported with positions that are not rotary"
-    settings.require(not is_scaled or positions == "rotary", "normalize", problem)
-    training = config.values.get("training")
-    training = training if isinstance(training, Mapping) else {}
-    dropouts = {key: training.get(key) for key in ("dropout", "attention_dropout")}
-    settings = TypedSettings({"heads": 8, **settings.values, **dropouts}, settings.file)
-    keys = ("heads", "heads_kv", "mlp_activation_fn")
-    facts = _facts(settings, keys, _EOLE_ACTIVATIONS, positions, eps=1e-5)
+    settings.require(not is_scaled or facts["positions"] == "rotary", "normalize", problem)
     facts["scale_embeddings"] |= is_scaled is True
-    if size := settings.values.get("head_dim"):
-        facts |= {"d_k": size, "d_v": size}
     file = path / _VOCABULARY
     vocabularies = source.vocabularies(TypedSettings(read_settings(file), file))
     tensors: dict[str, Tensor] = {}
