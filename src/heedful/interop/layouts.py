@@ -73,6 +73,19 @@ OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
 DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
 
 
+def families(layout: str) -> dict[str, Family]:
+    """Return the families of transformers with a layout, by model_type; a plugin's is `PLUGIN:NAME`."""
+    plugged = part(layout, "layout") if ":" in layout else None
+    if isinstance(plugged, Family):
+        return {plugged.model_type: plugged}
+    return {name: family for name, family in FAMILIES.items() if family.layout == layout}
+
+
+def is_directory(layout: str) -> bool:
+    """Return whether models of a layout are directories or packages, and not files of weights."""
+    return layout in OTHERS or bool(families(layout))
+
+
 def read_model(
     source: Path,
     options: ImportOptions,
@@ -96,7 +109,7 @@ def read_model(
         ConfigError: the settings or options are invalid or incompatible.
     """
     layout = layout or recognise(source)
-    if layout not in DIRECTORY_LAYOUTS:
+    if layout is None or not is_directory(layout):
         return _read_file(layout, source, options, settings, lang_dict)
     check_import_options(layout, options, lang_dict)
     imported = read_directory(layout, source, options)
@@ -111,18 +124,18 @@ def check_import_options(layout: str, options: ImportOptions, lang_dict: Path | 
     Raises:
         ConfigError: it has not.
     """
-    is_directory = layout in DIRECTORY_LAYOUTS
+    has_files, is_pretrained = is_directory(layout), bool(families(layout))
     languages = options.src_lang or options.tgt_lang
     has_none: list[tuple[str, str, object]] = [
         ("--src-vocab, --tgt-vocab", "has its own tokenizers; leave them out",
-         is_directory and layout != marian_native.LAYOUT and options.vocabularies),
+         has_files and layout != marian_native.LAYOUT and options.vocabularies),
         ("--ignore", "has no config.json; leave it out",
-         (not is_directory or layout in (marian_native.LAYOUT, opennmt.LAYOUT)) and options.ignored),
-        ("--task", "has no tasks; leave it out", layout not in PRETRAINED and options.task),
-        ("--base", "has no adapters; leave it out", layout not in PRETRAINED and options.adapter),
+         (not has_files or layout in (marian_native.LAYOUT, opennmt.LAYOUT)) and options.ignored),
+        ("--task", "has no tasks; leave it out", not is_pretrained and options.task),
+        ("--base", "has no adapters; leave it out", not is_pretrained and options.adapter),
         ("--lang-dict", "has no such file; leave it out", layout != fairseq.LAYOUT and lang_dict),
         ("--src-lang, --tgt-lang", "has no languages; leave them out",
-         not is_directory and layout != fairseq.LAYOUT and languages),
+         not has_files and layout != fairseq.LAYOUT and languages),
     ]  # fmt: skip
     for option, problem, is_given in has_none:
         if is_given:
@@ -215,12 +228,11 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
     if layout in OTHERS:
         return OTHERS[layout](path, options)
     directory = read_pretrained(path, options=options)
-    family = FAMILIES.get(str(directory.config.get("model_type")))
-    if family is None or family.layout != layout:
-        types = [f"{name!r}" for name, each in FAMILIES.items() if each.layout == layout]
-        found = shown(directory.config.get("model_type"))
-        directory.refuse(f"model_type is {found}, not {' or '.join(types)}; give another --layout")
-    return family.read(directory)
+    known, model_type = families(layout), directory.config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in known:
+        types = " or ".join(map(repr, known))
+        directory.refuse(f"model_type is {shown(model_type)}, not {types}; give another --layout")
+    return known[model_type].read(directory)
 
 
 def cached_bundle(path: Path) -> Path:
