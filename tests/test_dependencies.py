@@ -30,6 +30,7 @@ def imported() -> set[str]:
         "pydantic_core": "pydantic",
         "markdown_it": "markdown_it_py",
         "sklearn": "scikit_learn",
+        "yaml": "pyyaml",
     }  # documented there
     names = {part_of.get(name, name) for name in names}
     return names - set(sys.stdlib_module_names) - {"heedful"}

@@ -1,9 +1,10 @@
-"""Write docs/reference/: every command with its options, every key of the configuration, the names in Python.
+"""Write docs/reference/: commands, keys of the configuration, layouts of models, the names in Python.
 
     python tools/reference.py          # or make docs
 
-The commands' tasks say what the options are, the schema what the keys are, signatures and docstrings what
-the names in Python are (python_reference.py); nothing is written by hand.
+The commands' tasks say what the options are, the schema what the keys are, tables what the layouts are
+(layouts_reference.py), signatures and docstrings what the names in Python are (python_reference.py); nothing
+is written by hand.
 CI's documentation job fails where the committed files differ.
 """
 
@@ -20,6 +21,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from heedful.cli.main import commands
 from heedful.cli.options import HELP_ALL, command_of
 from heedful.settings.run import Config
+from layouts_reference import layouts
 from python_reference import examples_fenced, python_names
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -70,9 +72,15 @@ def python() -> str:
     return "\n\n".join(["# Python", NOT_BY_HAND, *python_names()]) + "\n"
 
 
+def imports() -> str:
+    """Return the page of the layouts of models."""
+    return "\n\n".join(["# Layouts", NOT_BY_HAND, *layouts()]) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
+    "layouts.md": imports,
     "python.md": python,
 }
 

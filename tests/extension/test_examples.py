@@ -1,6 +1,7 @@
 """Each example of docs/examples/ works through a public hook, beside the source of heedful."""
 
 import asyncio
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -10,12 +11,13 @@ import httpx
 import pytest
 import torch
 from command_line import assert_one_clear_line, heedful, text
+from pretrained_models import FAMILIES, batch, logits_of
 from small_models import small_model
 from small_services import rule_service
 from tiny_bundle import PAIRS, memorised, save_memorised
 from tolerances import FLOAT32, assert_close
 
-from heedful import Translator
+from heedful import Translator, load_bundle
 from heedful.data.batches import Batch
 from heedful.interop.conversion import Conversion
 from heedful.model.transformer import Transformer
@@ -25,6 +27,7 @@ from heedful.serving.records import ClientRecords
 from heedful.settings import plugins
 from heedful.settings.plugins import load_plugin
 from heedful.settings.run import TrainConfig
+from heedful.text.special_tokens import SpecialTokens
 from heedful.training.step import batch_loss
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -99,11 +102,30 @@ def test_a_loss_is_the_paper_s_without_its_exponent() -> None:
 def test_a_layout_gives_the_same_weights() -> None:
     weights = memorised().model.state_dict()
     theirs = {name.replace(".", "/"): tensor for name, tensor in weights.items()}
-    conversion = Conversion(theirs, layout="slashes", origin=Path("theirs"), settings={"num_heads": 4})
-    imported = example("slashes").read(conversion)
+    imported = example("slashes").SLASHES.read(
+        Conversion(theirs, layout="slashes", origin=Path("theirs"), settings={"num_heads": 4})
+    )
     model = Transformer.from_config(imported.config)
     model.load_state_dict(imported.weights, strict=False)  # a shared matrix is stored once
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_family_of_transformers_is_imported_by_its_declaration(tmp_path: Path) -> None:
+    theirs = FAMILIES["m2m100"].save(tmp_path / "model", strength=0.5)
+    file = tmp_path / "model" / "tokenizer_config.json"
+    settings = json.loads(file.read_text()) | {"tokenizer_class": "SMALL100Tokenizer"}
+    file.write_text(json.dumps(settings))
+    options = ("--layout", "small100:SMALL100", "--tgt-lang", "de", "--output", tmp_path / "bundle")
+    done = heedful("import", tmp_path / "model", *plugin("small100"), *options)
+    assert done.code == 0, done.err
+    bundle = load_bundle(tmp_path / "bundle")
+    src = bundle.tokenizers.src
+    template = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    assert template.source(src.encode("The cat")) == [src.tag_id("de"), *src.encode("The cat"), src.eos_id]
+    assert template.tgt_prefix == ()
+    ids = batch(bundle.model)
+    wanted = logits_of(theirs, *ids, bundle.model.config)
+    assert_close(logits_of(bundle.model, *ids, bundle.model.config), wanted, FLOAT32.MODEL)
 
 
 def test_a_dialect_answers_beside_the_others() -> None:

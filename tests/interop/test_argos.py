@@ -177,7 +177,7 @@ def test_packages_that_are_not_supported_or_damaged_are_refused(package: Path, t
     copy = unpacked_copy(package, tmp_path)
     metadata = json.loads((copy / "metadata.json").read_text(encoding="utf-8"))
     for changes, message in (
-        ({"type": "sbd"}, "type='sbd'; only 'translate' is supported"),
+        ({"type": "sbd"}, "type='sbd' is not supported"),
         ({"from_code": None}, "from_code=None is no code of a language"),
         ({"target_prefix": "__xx__"}, "target_prefix='__xx__' is not in the vocabulary"),
     ):
@@ -197,7 +197,7 @@ def test_packages_that_are_not_supported_or_damaged_are_refused(package: Path, t
     middle = len(content) // 2
     file.write_bytes(content[:middle] + bytes(64) + content[middle + 64 :])
     assert is_package(file)
-    refusal(file, tmp_path, "not a usable package")
+    refusal(file, tmp_path, "argosmodel: cannot be unpacked")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a/metadata.json", "{}")
     assert not is_package(tmp_path / "other.zip")

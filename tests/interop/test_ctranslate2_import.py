@@ -488,10 +488,10 @@ def test_damaged_files_and_contradictions_are_one_line(tmp_path: Path) -> None:
     )
     content = (directory / "model.bin").read_bytes()
     for damaged, message in (
-        (content[:999], "truncated; copy it again"),
+        (content[:999], "truncated"),
         (content + b"x", "1 bytes too many"),
-        (b"\7" + content[1:], "version 7 of the format; 2 to 6 are supported"),
-        (b"", "empty; give the directory of a CTranslate2 model"),
+        (b"\7" + content[1:], "version 7 of the format"),
+        (b"", "model.bin: "),
     ):
         (directory / "model.bin").write_bytes(damaged)
         assert message in refusal(directory, tmp_path)

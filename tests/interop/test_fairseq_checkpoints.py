@@ -151,7 +151,7 @@ def test_arguments_are_read_in_all_their_forms(form: Any) -> None:  # noqa: ANN4
         ({"decoder_attention_heads": 4}, "encoder_attention_heads=3 and decoder_attention_heads=4 differ"),
         ({"encoder_normalize_before": True, "decoder_normalize_before": True}, "contradicts the weights"),
         ({"activation_fn": "tanh"}, "activation_fn='tanh' is unknown"),
-        ({"adaptive_softmax_cutoff": "5,10"}, "the argument adaptive_softmax_cutoff=5,10 is not supported"),
+        ({"adaptive_softmax_cutoff": "5,10"}, "adaptive_softmax_cutoff=.*is not supported"),
         ({"no_token_positional_embeddings": True}, "no_token_positional_embeddings=True is not supported"),
         ({"cross_self_attention": True}, "cross_self_attention=True is not supported"),
     ],
@@ -209,5 +209,5 @@ def test_a_dictionary_of_another_size_or_form_is_one_line(tmp_path: Path) -> Non
         ):
             read_dictionary(file, size)
     file.write_text("a 3\nb\n", encoding="utf-8")
-    with pytest.raises(InteropError, match="line 2 is not a token and its count"):
+    with pytest.raises(InteropError, match="line 2: 'b' is not a token and its count"):
         read_dictionary(file, 6)

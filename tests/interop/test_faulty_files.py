@@ -229,18 +229,21 @@ def test_why_a_file_is_refused_is_said_in_a_few_own_words(tmp_path: Path) -> Non
 def test_a_truncated_archive_is_named_as_what_it_is(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK\3\4 and no end")
     assert recognise(tmp_path / name) == ("argos" if name.endswith("argosmodel") else "marian-native")
-    with pytest.raises(InteropError, match=r"not a usable package|not a model of Marian|cannot be unpacked"):
+    with pytest.raises(InteropError, match=r"not a model of Marian|cannot be unpacked"):
         import_model(tmp_path / name, output=tmp_path / "bundle")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder_attention_heads": "8"}, "encoder_attention_heads='8' is not a number of heads"),
-        ({"encoder_attention_heads": 0, "decoder_attention_heads": 0}, "=0 is not a number of heads"),
+        ({"encoder_attention_heads": "8"}, "encoder_attention_heads='8': must be a whole number"),
+        (
+            {"encoder_attention_heads": 0, "decoder_attention_heads": 0},
+            "encoder_attention_heads=0: must be a whole number",
+        ),
         ({"activation_fn": ["relu"]}, "activation_fn=.* is unknown"),
-        ({"moe_freq": torch.ones(3)}, "the argument moe_freq=<Tensor> is not supported"),
-        ({"base_layers": 10**5000}, "the argument base_layers=<a number of .* bits> is not supported"),
+        ({"moe_freq": torch.ones(3)}, "moe_freq='<Tensor>' is not supported"),
+        ({"base_layers": 10**5000}, "base_layers='<a number of .* bits>' is not supported"),
     ],
 )
 def test_arguments_of_fairseq_of_other_types_are_named(changes: dict[str, Any], message: str) -> None:

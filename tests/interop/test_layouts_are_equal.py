@@ -16,7 +16,7 @@ from tolerances import FLOAT32, FLOAT64, assert_apart, assert_close
 from torch import Tensor, nn
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import Conversion, move_positions
+from heedful.interop.conversion import Conversion, Positions, move_positions
 from heedful.interop.layouts import LAYOUTS
 from heedful.ops.attention import record_attention
 from heedful.settings.presets import PUBLISHED
@@ -217,7 +217,7 @@ def test_a_stack_without_a_table_has_the_others(monkeypatch: pytest.MonkeyPatch,
     conversion = Conversion({"table": table}, layout="x", origin=Path("x"), settings={}, beside=None)
     moved: dict[str, Tensor] = {}
     monkeypatch.setattr(conversion, "put", lambda ours, tensor, **_: moved.update({ours: tensor}))
-    move_positions(conversion, {stack: "table"})
+    move_positions(conversion, {stack: "table"}, Positions(fixed=True))
     assert sorted(moved) == [f"{each}.embedding.positions.weight" for each in ("decoder", "encoder")]
     assert all(torch.equal(each, table) for each in moved.values())
 

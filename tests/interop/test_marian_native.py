@@ -253,7 +253,7 @@ def test_without_vocabularies_there_are_ids(tmp_path: Path) -> None:
         ({"transformer_ffn_activation": "tanh"}, "transformer-ffn-activation='tanh'"),
         ({"transformer_ffn_activation": "gelu", "version": "v1.9.0 abc"}, "--set model.activation=gelu"),
         ({"transformer_no_projection": "true"}, "transformer-no-projection=True"),
-        ({"transformer_tied_layers": "[1, 1]"}, "transformer-tied-layers has 2 layers, dec-depth 1"),
+        ({"transformer_tied_layers": "[1, 1]"}, "transformer-tied-layers=[1, 1]"),
         ({"transformer_train_positions": "true"}, "transformer-train-positions=True"),
         ({"transformer_attention_mask": "alibi"}, "transformer-attention-mask='alibi'"),
         ({"right_left": "true"}, "right-left=True"),
@@ -261,7 +261,7 @@ def test_without_vocabularies_there_are_ids(tmp_path: Path) -> None:
         ({"type": "s2s"}, "type='s2s'"),
         ({"lemma_dim_emb": "8"}, "lemma-dim-emb=8"),
         ({"flux_capacitor": "true"}, "'flux-capacitor' is unknown"),
-        ({"enc_depth": "3"}, "encoder_l2_self_Wq"),
+        ({"enc_depth": "3"}, "encoder_l2_"),
     ],
 )
 def test_what_is_not_exact_is_refused_by_name(options: dict[str, str], part: str, tmp_path: Path) -> None:
@@ -312,14 +312,14 @@ def test_names_that_lead_out_of_an_archive_are_refused(name: str, tmp_path: Path
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr(name, "x")
     outcome = heedful("import", file, "--output", tmp_path / "bundle")
-    assert_one_clear_line(outcome, 1, "opus.zip", "is no plain name of a file")
+    assert_one_clear_line(outcome, 1, "opus.zip: cannot be unpacked", repr(name))
 
 
 def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("model.npz", bytes(10**7))
     outcome = heedful("import", tmp_path / "bomb.zip", "--output", tmp_path / "bundle")
-    assert_one_clear_line(outcome, 1, "bomb.zip", "more than 20 times as large")
+    assert_one_clear_line(outcome, 1, "bomb.zip: cannot be unpacked", "20 times")
 
 
 def test_packed_weights_are_refused(tmp_path: Path) -> None:
@@ -337,8 +337,7 @@ def test_a_pickle_is_not_read(tmp_path: Path) -> None:
         imported(copy)
 
 
-def test_vocabularies_are_read_by_lines(tmp_path: Path) -> None:
-    """Tokens that libraries of YAML take for something else, or quote."""
+def test_tokens_are_texts_whatever_yaml_takes_them_for(tmp_path: Path) -> None:
     odd = [
         "~",
         "null",
@@ -352,6 +351,12 @@ def test_vocabularies_are_read_by_lines(tmp_path: Path) -> None:
         "-",
         "\U0001f600",
         "a" * 2000,
+        "0x1",
+        "1e3",
+        "on",
+        ":",
+        "<<",
+        "*",
     ]
     tokens = ["</s>", "<unk>", *odd]
     lines = ["---"]
@@ -364,8 +369,13 @@ def test_vocabularies_are_read_by_lines(tmp_path: Path) -> None:
             lines.append(f"{json.dumps(token)}: {i}")
         else:
             lines.append("'" + token.replace("'", "''") + f"': {i}")
-    (tmp_path / "vocab.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert read_vocabulary(tmp_path / "vocab.yml") == tokens
+    plain = ["0", "~~", "é\u2028", "a\x85b", "\u2029", "no", "0o7", "2001-01-01", "1_000", "="]
+    lines += [f"{token}: {i}" for i, token in enumerate(plain, start=len(tokens))]
+    (tmp_path / "vocab.yml").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
+    assert read_vocabulary(tmp_path / "vocab.yml") == [*tokens, *plain]
+    with pytest.raises(InteropError, match="have one id, 5"):  # a token that comes twice is not lost
+        (tmp_path / "vocab.yml").write_text("a: 4\n~: 5\n~: 5\n", encoding="utf-8")
+        read_vocabulary(tmp_path / "vocab.yml")
 
 
 @pytest.mark.parametrize(
@@ -373,9 +383,12 @@ def test_vocabularies_are_read_by_lines(tmp_path: Path) -> None:
     [
         ("a: 2\nb: 2\n", "have one id, 2"),
         ("a: 3\n", "no token has the id 2"),
-        ("a 2\n", "line 1 is not a token and its id"),
-        ('"a: 2\n', "has no closing quote"),
-        ('"\\ud800": 2\n', "is no character"),
+        ("a: 1e3\n", "1000.0 is not the id"),
+        ("a: {b: 2}\n", "line 1"),
+        ("a: &x 2\nb: *x\n", "line 2"),
+        ("a 2\n", "line 1"),
+        ('"a: 2\n', "line 2"),
+        ('"\\ud800": 2\n', "line 1"),
     ],
 )
 def test_vocabularies_of_other_forms_are_refused(text: str, part: str, tmp_path: Path) -> None:

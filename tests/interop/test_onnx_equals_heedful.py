@@ -281,7 +281,7 @@ def test_a_missing_exporter_is_named(library: str, tmp_path: Path, monkeypatch: 
 def test_a_missing_runtime_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=re.escape(f"needs onnxruntime: {install_hint('interop')}")):
-        OnnxTranslator.load(tmp_path)
+        OnnxTranslator.load(files_without_graphs(tmp_path))
 
 
 def files_without_graphs(directory: Path) -> Path:

@@ -136,15 +136,15 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
         ("marian", {"decoder_attention_heads": 2}, "encoder_attention_heads=3 and decoder_attention_heads=2"),
         ("marian", {"encoder_ffn_dim": 8}, "encoder_ffn_dim=8 and decoder_ffn_dim=20 differ"),
         ("marian", {"activation_function": "mish"}, "activation_function='mish' is unknown"),
-        ("marian", {"normalize_before": True}, "normalize_before=true is not supported"),
-        ("marian", {"static_position_embeddings": False}, "static_position_embeddings=false is not"),
+        ("marian", {"normalize_before": True}, "normalize_before=True is not supported"),
+        ("marian", {"static_position_embeddings": False}, "static_position_embeddings=False is not"),
         ("marian", {"rope_theta": 10000}, "'rope_theta' is unknown, and may change the outputs"),
         ("marian", {"quantization_config": {"bits": 4}}, "quantization_config="),
         ("marian", {"d_model": 8}, "model.d_model=8 contradicts the weights: it is 12"),
         ("marian", {"encoder_layers": 1}, "model.num_encoder_layers=1 contradicts the weights"),
         ("marian", {"model_type": "t5"}, "model_type is 't5', not 'marian'"),
         ("t5", {"feed_forward_proj": "glu-relu"}, "feed_forward_proj='glu-relu' is unknown"),
-        ("t5", {"is_gated_act": True}, "is_gated_act=True contradicts 'relu'"),
+        ("t5", {"is_gated_act": True}, "is_gated_act=True contradicts another key"),
         ("t5", {"d_kv": 4}, "has shape (15, 12), but the others need (12, 12)"),
         ("t5", {"num_heads": 5}, "has shape (15, 12), but the others need (25, 12)"),
         ("t5", {"mlp_bias": True}, "'mlp_bias' is unknown, and may change the outputs"),
@@ -153,16 +153,16 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
         ("m2m100", {"decoder_start_token_id": 1}, "decoder_start_token_id=1 are not supported"),
         ("m2m100", {"pad_token_id": 3}, "pad_token_id=3 and decoder_start_token_id=2 are not supported"),
         ("bart", {"pad_token_id": 3}, "pad_token_id=3, but the tokenizer files say 1"),
-        ("bart", {"normalize_before": True}, "normalize_before=true is not supported"),
-        ("mbart", {"normalize_before": False}, "normalize_before=false is not supported"),
-        ("mvp", {"use_prompt": True}, "use_prompt=true is not supported"),
-        ("plbart", {"add_final_layer_norm": True}, "add_final_layer_norm=true is not supported"),
-        ("pegasus", {"normalize_before": False}, "normalize_before=false is not supported"),
+        ("bart", {"normalize_before": True}, "normalize_before=True is not supported"),
+        ("mbart", {"normalize_before": False}, "normalize_before=False is not supported"),
+        ("mvp", {"use_prompt": True}, "use_prompt=True is not supported"),
+        ("plbart", {"add_final_layer_norm": True}, "add_final_layer_norm=True is not supported"),
+        ("pegasus", {"normalize_before": False}, "normalize_before=False is not supported"),
         ("pegasus", {"window_size": 4}, "'window_size' is unknown, and may change the outputs"),
-        ("blenderbot", {"layernorm_variant": "xlm"}, 'layernorm_variant="xlm" is not supported'),
+        ("blenderbot", {"layernorm_variant": "xlm"}, "layernorm_variant='xlm' is not supported"),
         ("blenderbot", {"d_model": None}, "model.d_model=None contradicts the weights: it is 12"),
         ("blenderbot small", {"d_model": "x"}, "model.d_model=x contradicts the weights: it is 12"),
-        ("blenderbot small", {"normalize_before": True}, "normalize_before=true is not supported"),
+        ("blenderbot small", {"normalize_before": True}, "normalize_before=True is not supported"),
         ("fsmt", {"pad_token_id": 3}, "pad_token_id=3 and decoder_start_token_id=2 are not supported"),
     ],
 )  # fmt: skip
@@ -241,7 +241,7 @@ def test_languages_are_the_users_or_those_of_the_files(tmp_path: Path) -> None:
 def test_marians_source_begins_with_the_tag_of_the_target_language(tmp_path: Path) -> None:
     MARIAN.save(tmp_path / "model")
     assert imported("marian", tmp_path / "model", tgt_lang="fra")[0].config.languages.src_tag == ">>fra<<"
-    with pytest.raises(InteropError, match="--src-lang en: Marian has no tag for it"):
+    with pytest.raises(InteropError, match="--src-lang en: marian has no tag for it"):
         imported("marian", tmp_path / "model", src_lang="en")
 
 

@@ -90,8 +90,8 @@ def test_texts_are_split_at_the_length_that_the_published_model_was_made_for(tmp
     ("settings", "message"),
     [
         ({"no_repeat_ngram_size": 1}, "no_repeat_ngram_size=1 counts the start token there"),
-        ({"do_sample": True}, "do_sample=true is not"),
-        ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "diversity_penalty=1.0 is not"),
+        ({"do_sample": True}, "do_sample=True is not"),
+        ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "num_beam_groups=2 is not"),
         ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 with num_beams=1 changes logits there"),
         ({"sequence_bias": [[[4], 1.0]]}, "sequence_bias="),
         ({"bad_words_ids": [[4, 5]]}, r"bad_words_ids has \[4, 5\], several tokens"),

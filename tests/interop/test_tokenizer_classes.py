@@ -10,11 +10,17 @@ from pretrained_models import FAMILIES, imported
 from small_tokenizers import phrases, sentencepiece_model
 
 from heedful.errors import InteropError
-from heedful.interop.huggingface.fairseq_families import _LANGUAGES, _MORE_LANGUAGES_50
+from heedful.interop.huggingface.fairseq_families import (
+    MBART_LANGUAGES,
+    MORE_LANGUAGES_50,
+    mbart_class,
+)
 from heedful.interop.huggingface.pretrained import read_pretrained
 
-TAGS = {"MBartTokenizer": _LANGUAGES.split()}
-TAGS["MBart50Tokenizer"] = [*TAGS["MBartTokenizer"], *_MORE_LANGUAGES_50.split()]
+TAGS = {
+    "MBartTokenizer": MBART_LANGUAGES,
+    "MBart50Tokenizer": [*MBART_LANGUAGES, *MORE_LANGUAGES_50],
+}
 
 
 @pytest.fixture(params=TAGS)
@@ -38,9 +44,7 @@ def change(directory: Path, file: str, **values: object) -> None:
 
 
 def kind_of(directory: Path) -> str:
-    from heedful.interop.huggingface.fairseq_families import _kind
-
-    return {"mbart": "MBartTokenizer", "mbart-50": "MBart50Tokenizer"}[_kind(read_pretrained(directory))]
+    return mbart_class(read_pretrained(directory))
 
 
 @pytest.mark.parametrize("evidence", ["config", "tokenizer", "fast", "codes", "old codes", "rows"])

@@ -25,8 +25,8 @@ from small_tokenizers import (
 )
 
 from heedful.errors import InputError, InteropError, MissingExtraError, TokenizerError
-from heedful.interop.huggingface import fairseq_families, other_families, t5
 from heedful.interop.huggingface.pretrained import read_pretrained
+from heedful.interop.layouts import FAMILIES as DECLARED
 from heedful.text import (
     ByteTokenizer,
     HuggingFaceTokenizer,
@@ -42,6 +42,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
     pytest.mark.filterwarnings("ignore:builtin type .*has no __module__ attribute:DeprecationWarning"),
 ]
+
+
+def read_tokenizer(model_type: str, directory: Path) -> Any:  # noqa: ANN401
+    return DECLARED[model_type].tokenizer(read_pretrained(directory))
+
 
 NASTY = (
     "",
@@ -194,7 +199,7 @@ def test_plbart(codes: str, tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "saved")
     ids = {"model_type": "plbart", "pad_token_id": 1, "eos_token_id": 2}
     (tmp_path / "saved" / "config.json").write_text(json.dumps(ids))
-    ours = fairseq_families._tokenizer(read_pretrained(tmp_path / "saved"))
+    ours = read_tokenizer("plbart", tmp_path / "saved")
     assert ours.vocab_size == theirs.vocab_size
     if codes == "base":  # the other has no mask, whose name is unknown there, but text here
         assert_equal(theirs, ours)
@@ -208,7 +213,8 @@ def test_fsmt_on_lines_of_many_scripts(tmp_path: Path) -> None:
     fsmt_files(tmp_path)
     theirs = FSMTTokenizer.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    src, tgt = (other_families._fsmt_tokenizer(read_pretrained(tmp_path), i) for i in (0, 1))
+    pair = read_tokenizer("fsmt", tmp_path)
+    src, tgt = pair.src, pair.tgt
     assert (src.vocab_size, tgt.vocab_size) == (theirs.src_vocab_size, theirs.tgt_vocab_size)
     punctuation = "它说：“你好”。 （１５％）…　ａ～ｂ ．c well-known semi - colon; "
     punctuation += "3,000.50 U.S. Mr. Smith's & <b> [x] |"
@@ -222,7 +228,7 @@ def test_fsmt_on_lines_of_many_scripts(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(src)).encode(punctuation) == src.encode(punctuation)
     (tmp_path / "tokenizer_config.json").write_text('{"langs": "en"}')
     with pytest.raises(InteropError, match="langs='en' are not two languages"):
-        other_families._fsmt_tokenizer(read_pretrained(tmp_path), 0)
+        read_tokenizer("fsmt", tmp_path)
     line = "It is 3,000 well-known words ."
     assert "".join(line[start:end] for start, end in src.spans(line)) == line.replace(" ", "")
 
@@ -234,7 +240,7 @@ def test_blenderbot_small_on_lines_of_many_scripts(tmp_path: Path) -> None:
     size = blenderbot_small_files(tmp_path)
     theirs = BlenderbotSmallTokenizer.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "blenderbot-small"}')
-    ours = other_families._words_tokenizer(read_pretrained(tmp_path))
+    ours = read_tokenizer("blenderbot-small", tmp_path)
     assert ours.vocab_size == size == len(theirs)
     chat = (
         "Don't, (really)?!  I'm  ok...",
@@ -262,7 +268,7 @@ def test_without_sacremoses_one_line_says_what_to_install(
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(MissingExtraError, match="needs sacremoses: pip install"):
-        other_families._fsmt_tokenizer(read_pretrained(tmp_path), 0)
+        read_tokenizer("fsmt", tmp_path)
 
 
 @pytest.mark.slow
@@ -273,7 +279,7 @@ def test_pegasus_on_lines_of_many_scripts(tmp_path: Path) -> None:
     size = pegasus_files(tmp_path, corpus=lines_of_scripts(2000, 7), vocab_size=1500)
     theirs = PegasusTokenizer.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    ours = other_families._pegasus_tokenizer(read_pretrained(tmp_path))
+    ours = read_tokenizer("pegasus", tmp_path)
     assert ours.vocab_size == size == len(theirs)
     assert ours.tokens(range(size)) == theirs.convert_ids_to_tokens(list(range(size)))
     rng = random.Random(2)
@@ -308,7 +314,7 @@ def test_t5_on_lines_of_many_scripts(madlad: bool, tmp_path: Path) -> None:
     size = t5_files(tmp_path, madlad=madlad, corpus=corpus, vocab_size=1500)
     theirs = T5Tokenizer.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    ours = _read_tokenizer(tmp_path)
+    ours = read_tokenizer("t5", tmp_path)
     assert ours.vocab_size == size == len(theirs)
     assert ours.tokens(range(size)) == theirs.convert_ids_to_tokens(list(range(size)))
     tagged = ("<2de> the house", "<2zh_Latn>the", "a <2fr> b", "<2xx> c")
@@ -329,10 +335,6 @@ def test_t5_on_lines_of_many_scripts(madlad: bool, tmp_path: Path) -> None:
         assert (ours.tag_id("de"), ours.tags()) == (3, ["<2de>", "<2fr>", "<2zh_Latn>"])
 
 
-def _read_tokenizer(directory: Path) -> Tokenizer:
-    return t5._read_tokenizer(read_pretrained(directory))
-
-
 def test_madlads_tag_stands_before_the_source_as_transformers_reads_it(tmp_path: Path) -> None:
     from transformers import T5Tokenizer
 
@@ -348,7 +350,7 @@ def test_madlads_tag_stands_before_the_source_as_transformers_reads_it(tmp_path:
         for line in phrases()[0]:
             ids = template.source(found.tokenizers.src.encode(line))
             assert ids == theirs(f"{tag} {line}").input_ids, line
-    with pytest.raises(InteropError, match="--src-lang en: T5 has no tag for it"):
+    with pytest.raises(InteropError, match="--src-lang en: t5 has no tag for it"):
         imported("t5", tmp_path / "model", src_lang="en")
 
 

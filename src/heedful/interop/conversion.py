@@ -1,11 +1,10 @@
-"""Read a checkpoint, and convert its names to those of this package; each tensor must be used exactly once.
+"""Checkpoints of other systems, and their conversion to the configuration and weights of a heedful model.
 
 Reading a file executes no code.
 """
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
@@ -22,8 +21,8 @@ from heedful.settings.run import Config
 from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
+_MISSING = "the weight {!r} is missing; is it another --layout, or part of a model?"
 _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
-_POSITIONS = {stack: f"{stack}.embedding.positions.weight" for stack in STACKS}
 
 
 @runtime_checkable
@@ -76,7 +75,7 @@ class DeferredTensor(Tensor):
         Args:
             stored: what is in the file; it may be deferred itself.
             decode: makes the float32 numbers; equal ones make the same of equal tensors.
-            shape: of the result.
+            shape: the shape of the result.
         """
         super().__init__()
         self.stored, self.decode = stored, decode
@@ -96,20 +95,16 @@ class DeferredTensor(Tensor):
             return None if part is None else self.decode(part)
         return self.decode(self.stored[start:stop])
 
-    def is_same(self, other: Tensor) -> bool:
-        """Return whether another tensor is made alike of equal numbers; neither is decoded."""
-        if not isinstance(other, DeferredTensor) or self.decode != other.decode:
-            return False
-        return self.shape == other.shape and same_numbers(self.stored, other.stored)
-
 
 def same_numbers(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are equal; deferred ones only if they are stored alike."""
+    """Return whether two tensors are equal; deferred ones only if they are made alike of equal tensors."""
     if one is other:
         return True
-    if isinstance(one, DeferredTensor):
-        return one.is_same(other)
-    return not isinstance(other, DeferredTensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, DeferredTensor) and isinstance(other, DeferredTensor):
+        is_alike = one.decode == other.decode and one.shape == other.shape
+        return is_alike and same_numbers(one.stored, other.stored)
+    is_deferred = isinstance(one, DeferredTensor) or isinstance(other, DeferredTensor)
+    return not is_deferred and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def in_float32(tensor: Tensor) -> Tensor:
@@ -139,14 +134,17 @@ class Imported:
 
 
 class Conversion:
-    """Renames the tensors of a checkpoint.
+    """The tensors of a checkpoint, and the weights of heedful's model that they become.
 
-    A layout moves them one by one; `finish` infers the configuration from their shapes and checks that they
-    are complete.
+    A table moves the tensors; `finish` infers the configuration from their shapes.
 
     Attributes:
-        settings: of the model, by key of `ModelConfig`.
+        left: the tensors that were not moved yet, in the order of the file.
+        moved: the weights by heedful's names.
+        names: the checkpoint's names by heedful's, also of weights that were looked for.
+        settings: the settings that the files or the user state, by key of `ModelConfig`.
         beside: the other contents of the checkpoint.
+        origin: the file or directory.
     """
 
     def __init__(
@@ -158,27 +156,22 @@ class Conversion:
         settings: Mapping[str, Any],
         beside: Mapping[str, Any] | None = None,
     ) -> None:
+        self.left = dict(tensors)
+        self.moved: dict[str, Tensor] = {}
+        self.names: dict[str, str] = {}
         self.settings = dict(settings)
         self.beside = dict(beside or {})
+        self.origin = origin
         self._layout = layout
-        self._origin = origin
-        self._left = dict(tensors)
-        self._moved: dict[str, Tensor] = {}
-        self._names: dict[str, str] = {}  # the checkpoint's name, by ours
 
     def error(self, problem: str) -> InteropError:
         """Return an exception that names the file and the layout."""
-        return InteropError(f"{self._origin}: as layout {self._layout!r}, {problem}")
+        return InteropError(f"{self.origin}: as layout {self._layout!r}, {problem}")
 
-    @property
-    def left(self) -> dict[str, Tensor]:
-        """The tensors that were not moved yet, in the order of the file."""
-        return dict(self._left)
-
-    @property
-    def moved(self) -> list[str]:
-        """The names, of this package, of the tensors moved so far."""
-        return list(self._moved)
+    def require(self, is_right: bool, problem: str) -> None:  # noqa: FBT001
+        """Raise the exception of `error` unless a condition holds."""
+        if not is_right:
+            raise self.error(problem)
 
     def look(self, name: str) -> Tensor:
         """Return a tensor without using it.
@@ -186,77 +179,30 @@ class Conversion:
         Raises:
             InteropError: it is missing, empty, a scalar, or of integers.
         """
-        if name not in self._left:
-            raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
-        tensor = self._left[name]
-        if tensor.ndim == 0 or tensor.numel() == 0 or not tensor.is_floating_point():
-            kind = f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
-            raise self.error(f"the weight {name!r} is {kind}; it must be a vector or matrix of floats")
+        self.require(name in self.left, _MISSING.format(name))
+        tensor = self.left[name]
+        is_usable = tensor.ndim > 0 and tensor.numel() > 0 and tensor.is_floating_point()
+        kind = f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
+        self.require(is_usable, f"the weight {name!r} is {kind}; it must be a vector or matrix of floats")
         return tensor
 
     def take(self, name: str) -> Tensor:
         """Remove and return a tensor. Raises as `look`."""
         tensor = self.look(name)
-        del self._left[name]
+        del self.left[name]
         return tensor
 
-    def take_parts(self, name: str, count: int) -> tuple[Tensor, ...]:
-        """Remove a tensor and split its rows into equal parts. Raises as `look`."""
-        stacked = self.take(name)
-        if len(stacked) % count:
-            raise self.error(
-                f"the weight {name!r} has {len(stacked)} rows, which are not {count} equal parts"
-            )
-        return stacked.chunk(count)
-
-    def put_back(self, name: str, tensor: Tensor) -> None:
-        """Add a tensor under a name of the checkpoint, for example a part of one taken."""
-        self._left[name] = tensor
-
-    def put(self, ours: str, tensor: Tensor, *, origin: str) -> None:
-        """Set a weight of this package; `origin` is its name in error messages."""
-        self._moved[ours] = tensor
-        self._names[ours] = origin
-
-    def move(self, theirs: str, ours: str) -> None:
-        """Rename one tensor."""
-        self.put(ours, self.take(theirs), origin=theirs)
-
-    def move_parts(self, theirs: str, ours: str) -> None:
-        """Rename the weight and, if there is one, the bias of a module."""
-        self.move(f"{theirs}.weight", f"{ours}.weight")
-        if f"{theirs}.bias" in self._left:
-            self.move(f"{theirs}.bias", f"{ours}.bias")
-
-    def change(self, ours: str, decode: Callable[[Tensor], Tensor]) -> None:
-        """Replace a weight that was put or moved by a function of it, of the same shape."""
-        self._moved[ours] = DeferredTensor(self._moved[ours], decode, self._moved[ours].shape)
-
-    def scale(self, ours: str, factor: float) -> None:
-        """Multiply a weight that was put or moved."""
-        self.change(ours, _Times(factor))
-
-    def num_layers(self, stack: str) -> int:
-        """Return the number of layers with names of `stack`, a dot and a number; at least one."""
-        layer = re.compile(rf"{re.escape(stack)}\.([0-9]{{1,6}})\.")
-        numbers = [int(match[1]) for name in self._left if (match := layer.match(name))]
-        return max(numbers, default=0) + 1
-
-    def layers(self, stack: str, theirs: str) -> Iterator[tuple[str, str]]:
-        """Yield the names of the layers of a stack, theirs and ours."""
-        for i in range(self.num_layers(theirs)):
-            yield f"{theirs}.{i}", f"{stack}.layers.{i}"
+    def put(self, ours: str, tensor: Tensor | None, *, origin: str) -> None:
+        """Set a weight, if the model has it; `origin` is its name in the checkpoint."""
+        if tensor is not None:
+            self.moved[ours], self.names[ours] = tensor, origin
 
     def required(self, key: str) -> int:
-        """Return a setting that cannot be inferred from the weights.
-
-        Raises:
-            InteropError: the user did not set it.
-        """
-        value = self.settings.get(key)
-        if type(value) is not int or value < 1:
-            raise self.error(f"the weights do not say what model.{key} is; give --set model.{key}=N")
-        return value
+        """Return a setting that cannot be inferred from the weights; InteropError if nothing states it."""
+        value: Any = self.settings.get(key)
+        problem = f"the weights do not say what model.{key} is; give --set model.{key}=N"
+        self.require(is_whole(value, least=1), problem)
+        return int(value)
 
     def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
         """Check that all tensors were used and have consistent shapes; return the model.
@@ -271,139 +217,94 @@ class Conversion:
             InteropError: a tensor is unknown, missing or of a wrong shape; the first is named.
             ConfigError: the settings are invalid.
         """
-        for name in self._left:
-            raise self.error(f"the weight {name!r} is unknown")
-        parts = self._parts(str(self.settings.get("norm", facts.get("norm", "post"))))
-        read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | parts
+        self.require(not self.left, f"the weight {next(iter(self.left), '')!r} is unknown")
+        norm = self.settings.get("norm", facts.get("norm", "post"))
+        read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | self._parts()
+        read["final_norm"] = norm == "post" and any(".final_norm." in name for name in self.moved)
         if "num_heads" in facts:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
-            if self.settings.get(key, value) != value:
-                setting = short(str(self.settings[key]))
-                raise self.error(f"model.{key}={setting} contradicts the weights: it is {value}")
+            stated = self.settings.get(key, value)
+            problem = f"model.{key}={short(str(stated))} contradicts the weights: it is {value}"
+            self.require(stated == value, problem)
         num_heads = read.get("num_heads") or self.required("num_heads")
         num_kv_heads = self.settings.get("num_kv_heads") or facts.get("num_kv_heads") or num_heads
-        if not is_whole(num_kv_heads, least=1):
-            raise self.error(f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads")
-        sizes = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
-        model: Any = {"dropout": 0.0} | facts | sizes | self.settings | read
+        problem = f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads"
+        self.require(is_whole(num_kv_heads, least=1), problem)
+        heads = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
+        model: Any = {"dropout": 0.0} | facts | heads | self.settings | read
         config = Config(model=model).model
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> dict[str, Any]:
-        src, tgt = (self._matrix(_TOKENS[stack]) for stack in STACKS)
-        sizes: dict[str, Any] = {
-            "d_model": src.shape[1],
-            "d_ff": self._matrix("encoder.layers.0.feed_forward.inner.weight").shape[0],
-            "src_vocab_size": src.shape[0],
-            "tgt_vocab_size": tgt.shape[0],
-        }
+        src, tgt = (self._weight(_TOKENS[stack], ndim=2).shape for stack in STACKS)
+        d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
+        sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
         for stack in STACKS:
-            layers = {name.split(".")[2] for name in self._moved if name.startswith(f"{stack}.layers.")}
+            layers = {name.split(".")[2] for name in self.moved if name.startswith(f"{stack}.layers.")}
             sizes[f"num_{stack}_layers"] = len(layers)
-        if _POSITIONS["encoder"] in self._moved:
-            sizes |= {"positions": "learned", "max_positions": self._matrix(_POSITIONS["encoder"]).shape[0]}
-        return sizes
+        table = "encoder.embedding.positions.weight"
+        if table not in self.moved:
+            return sizes
+        return sizes | {"positions": "learned", "max_positions": self._weight(table, ndim=2).shape[0]}
 
-    def _parts(self, norm: str) -> dict[str, Any]:
-        def any_name(pattern: str) -> bool:
-            return any(re.search(pattern, name) for name in self._moved)
-
-        return {
-            "attention_bias": any_name(r"attention\.(query|key|value|output)\.bias$"),
-            "feed_forward_bias": any_name(r"feed_forward\.(inner|outer)\.bias$"),
-            "output_bias": "output.bias" in self._moved,
-            "embedding_norm": any_name(r"^encoder\.embedding\.norm\.")
-            and (any_name(r"^decoder\.embedding\.norm\.") or "encoder"),
-            "final_norm": norm == "post" and any_name(r"\.final_norm\."),
-            "tied": self._ties(),
-        }
-
-    def _ties(self) -> str:
-        """Return which matrices are tied: those that are equal."""
-        src, tgt = (self._moved[_TOKENS[stack]] for stack in STACKS)
-        output = self._matrix("output.weight")
+    def _parts(self) -> dict[str, Any]:
+        """Return which biases and norms there are, and which matrices are tied: equal ones."""
+        names = " ".join(self.moved)
+        src, tgt, output = (self._weight(name, ndim=2) for name in (*_TOKENS.values(), "output.weight"))
         one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
-        same_output = same_numbers(output, tgt)
-        if one_pad and same_numbers(src, tgt):
-            return "all" if same_output else "embeddings"
-        return "target" if same_output else "none"
+        ties = {(True, True): "all", (True, False): "embeddings", (False, True): "target"}
+        return {
+            "attention_bias": re.search(r"attention\.(query|key|value|output)\.bias", names) is not None,
+            "feed_forward_bias": re.search(r"feed_forward\.(inner|outer)\.bias", names) is not None,
+            "output_bias": "output.bias" in self.moved,
+            "embedding_norm": "encoder.embedding.norm." in names
+            and ("decoder.embedding.norm." in names or "encoder"),
+            "tied": ties.get((one_pad and same_numbers(src, tgt), same_numbers(output, tgt)), "none"),
+        }
 
     def _head_sizes(self, num_heads: int, num_kv_heads: int, d_model: int) -> dict[str, int]:
         sizes = {}
         for key, part, heads in (("d_k", "query", num_heads), ("d_v", "value", num_kv_heads)):
             name = f"encoder.layers.0.self_attention.{part}.weight"
-            rows = self._matrix(name).shape[0]
-            if rows % heads:
-                raise self.error(
-                    f"the {rows} rows of {self._names[name]!r} cannot be divided by "
-                    f"model.num_heads={heads}; give another number"
-                )
+            rows = self._weight(name, ndim=2).shape[0]
+            problem = f"the {rows} rows of {self.names[name]!r} cannot be divided by model.num_heads={heads}"
+            self.require(rows % heads == 0, problem)
             if rows // heads * num_heads != d_model:
                 sizes[key] = rows // heads
         return sizes
 
-    def _matrix(self, ours: str) -> Tensor:
-        if ours not in self._moved:
-            raise self.error(f"nothing in the file is the weight {ours!r}; is it part of a model?")
-        tensor = self._moved[ours]
-        if tensor.ndim != 2:
-            raise self.error(f"the weight {self._names[ours]!r} must be a matrix, not {tuple(tensor.shape)}")
+    def _weight(self, ours: str, *, ndim: int | None = None) -> Tensor:
+        """Return a weight; InteropError if it is missing or has another number of dimensions."""
+        name = self.names.get(ours, ours)
+        self.require(ours in self.moved, _MISSING.format(name))
+        tensor = self.moved[ours]
+        problem = f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}"
+        self.require(ndim in (None, tensor.ndim), problem)
         return tensor
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
-        """Return the weights of a model of this configuration, shared ones once; missing biases are 0."""
+        """Return the weights of a model of this configuration, shared ones once.
+
+        Biases are 0 if no module of their kind has one.
+        """
         shapes = {n: p.shape for n, p in meta_model(config).named_parameters()}
+        biased = {_kind(name) for name in self.moved if name.endswith(".bias")}
         weights: dict[str, Tensor] = {}
         for ours, shape in shapes.items():
-            tensor = self._moved.get(ours)
-            if tensor is None and ours.endswith(".bias"):
-                tensor = torch.zeros(shape)
-            if tensor is None:
-                raise self.error(f"nothing in the file is the weight {ours!r}; is it part of a model?")
-            if tensor.shape != shape:
-                raise self.error(
-                    f"the weight {self._names[ours]!r} has shape {tuple(tensor.shape)}, "
-                    f"but the others need {tuple(shape)}"
-                )
-            weights[ours] = tensor
-        for ours in self._moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}:
-            raise self.error(f"the weight {self._names[ours]!r} is not part of a model of these settings")
+            is_zero = ours not in self.moved and ours.endswith(".bias") and _kind(ours) not in biased
+            weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
+            problem = f"has shape {tuple(tensor.shape)}, but the others need {tuple(shape)}"
+            self.require(tensor.shape == shape, f"the weight {self.names.get(ours)!r} {problem}")
+        others = self.moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}
+        names = sorted(self.names[ours] for ours in others)
+        self.require(not names, f"the weight {''.join(names[:1])!r} is not part of a model of these settings")
         return weights
 
 
-def stacked(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate the matrices (or biases) of all heads: rows are grouped by head here."""
-    return torch.cat(list(parts))
-
-
-def shared_by_heads(weight: Tensor, num_heads: int) -> Tensor:
-    """Return the block-diagonal matrix that applies one small matrix to every head."""
-    return torch.block_diag(*[weight] * num_heads)  # type: ignore[no-untyped-call,no-any-return]
-
-
-def gain_of_unbiased_norm(alpha: Tensor, d_model: int) -> Tensor:
-    """Return the gain of a layer norm that is equal to one with the unbiased standard deviation (n - 1).
-
-    The unbiased deviation is sqrt(d / (d - 1)) times the biased one. `alpha` may be one number for all
-    dimensions.
-    """
-    if alpha.numel() == 1:
-        alpha = alpha.reshape(1).expand(d_model)
-    return alpha * math.sqrt((d_model - 1) / d_model)
-
-
-def one_number_for_all(beta: Tensor, d_model: int) -> Tensor:
-    """Expand one number to a vector; a vector is returned unchanged."""
-    return beta.reshape(1).repeat(d_model) if beta.numel() == 1 else beta
-
-
-def eps_inside_the_root(eps: float) -> float:
-    """Return the epsilon for sqrt(variance + eps) that corresponds to one added to the deviation.
-
-    Both are equal for a constant row; otherwise they agree to eps / deviation.
-    """
-    return eps * eps
+def _kind(bias: str) -> str:
+    """Return what is equal in biases that exist together: all norms have one, or a module of all layers."""
+    return "norm" if "norm." in bias else re.sub(r"\.[0-9]+\.", ".", bias)
 
 
 # Sinusoids computed through logarithms in float32 have larger errors from position 30 or so on.
@@ -411,56 +312,71 @@ _TOLERANCE = 2e-6
 ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength has a relative error
 
 
-def move_positions(
-    conversion: Conversion,
-    tables: Mapping[str, str],
-    *,
-    fixed: bool = False,
-    formula: Callable[[int, int], Tensor] = sinusoids,
-    rounding: float = 0.0,
-) -> None:
+@dataclass(frozen=True)
+class Positions:
+    """How tables of positions are read, (L, D), (1, L, D) or (L, 1, D).
+
+    Tables that equal the sinusoids are dropped, because the model computes them. Others become learned
+    positions, and a shorter one is padded with zeros.
+
+    Attributes:
+        learned: whether tables are never dropped, and are cut to the shorter one.
+        fixed: whether tables were computed. Then a stack without one uses the other's, and
+            `model.positions=sinusoidal` drops any table.
+        required: whether both tables must be in the file.
+        formula: the sinusoids of a length and d_model, by default the paper's.
+        rounding: the difference that an angle may have for each position, such as `ANGLE_ROUNDING`.
+        unused: the number of first rows that no position has.
+    """
+
+    learned: bool = False
+    fixed: bool = False
+    required: bool = True
+    formula: Callable[[int, int], Tensor] = sinusoids
+    rounding: float = 0.0
+    unused: int = 0
+
+
+def move_positions(conversion: Conversion, tables: Mapping[str, str], positions: Positions) -> None:
     """Move the position tables of both stacks.
 
-    Tables that equal the sinusoids are dropped, since the model computes them. All others become learned
-    positions; if two differ in length, the shorter is padded with zeros.
-
     Args:
-        conversion: of the tensors.
-        tables: by stack, "encoder" and "decoder", the name of a tensor (L, D), (1, L, D) or (L, 1, D); a
-            stack without one uses the other's; without any, positions are sinusoids.
-        fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
-        formula: the sinusoids of a length and d_model, by default the paper's.
-        rounding: what an angle may differ by for each position, such as `ANGLE_ROUNDING`.
+        conversion: the checkpoint.
+        tables: the name of a tensor by stack, "encoder" and "decoder"; without any, positions are sinusoids.
+        positions: how tables are read.
 
     Raises:
         InteropError: the vectors of two tables have different sizes.
     """
-    tables_by_name = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
-    use_formula = fixed and conversion.settings.get("positions") == "sinusoidal"
-    if use_formula or all(_equal(table, formula, rounding) for table in tables_by_name.values()):
+    by_name = {
+        name: _flat(conversion.take(name))[positions.unused :] for name in dict.fromkeys(tables.values())
+    }
+    use_formula = positions.fixed and conversion.settings.get("positions") == "sinusoidal"
+    if not positions.learned and (use_formula or all(_equal(each, positions) for each in by_name.values())):
         return
-    if len({table.shape[1] for table in tables_by_name.values()}) > 1:
-        raise conversion.error(
-            f"the vectors of {' and '.join(map(repr, tables_by_name))} have different sizes"
-        )
-    longest = max(len(table) for table in tables_by_name.values())
+    names = " and ".join(map(repr, by_name))
+    is_one_size = len({table.shape[1] for table in by_name.values()}) <= 1
+    conversion.require(is_one_size, f"the vectors of {names} have different sizes")
+    length = (min if positions.learned else max)(map(len, by_name.values()), default=0)
     for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
-        name = tables[stack if stack in tables else other]
-        table = tables_by_name[name]
-        zeros = table.new_zeros(longest - len(table), table.shape[1])
-        conversion.put(f"{stack}.embedding.positions.weight", torch.cat([table, zeros]), origin=name)
+        name = tables.get(stack) or (tables[other] if positions.fixed else "")
+        if name:
+            table = by_name[name][:length]
+            if len(table) < length:
+                table = torch.cat([table, table.new_zeros(length - len(table), table.shape[1])])
+            conversion.put(f"{stack}.embedding.positions.weight", table, origin=name)
 
 
 def _flat(table: Tensor) -> Tensor:
     return table.reshape(-1, table.shape[-1])
 
 
-def _equal(table: Tensor, formula: Callable[[int, int], Tensor], rounding: float) -> bool:
+def _equal(table: Tensor, positions: Positions) -> bool:
     length, d_model = table.shape
     if d_model % 2:
         return False
-    tolerance = _TOLERANCE + rounding * torch.arange(length)[:, None]
-    return bool(((table - formula(length, d_model)).abs() <= tolerance).all())
+    tolerance = _TOLERANCE + positions.rounding * torch.arange(length)[:, None]
+    return bool(((table - positions.formula(length, d_model)).abs() <= tolerance).all())
 
 
 # Keys of the state dict in files that have more than that.

@@ -51,9 +51,9 @@ def write_readme(
     """Write the README of an exported model.
 
     Args:
-        directory: of the files.
+        directory: the directory of the model.
         template: in Markdown, with `$size`, `$notes` and the fields.
-        model: whose size is shown.
+        model: the settings that give the size.
         notes: shown as a list.
         **fields: values of the template.
     """

@@ -6,7 +6,7 @@ the output, or in place of the end token of the source and of the decoder's star
 """
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count as count_from_zero
 from itertools import islice
@@ -16,10 +16,10 @@ from typing import Any, Self
 from heedful.errors import InteropError, TokenizerError
 from heedful.interop.conversion import STACKS
 from heedful.interop.fairseq import EOS_ID, PAD_ID
-from heedful.interop.vocabulary import read_token_lines
+from heedful.interop.vocabulary import TypedSettings, read_token_lines
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
-from heedful.text import SentencePieceTokenizer, SpecialIds, Tokenizer, TokenizerPair
+from heedful.text import SpecialIds, Tokenizer, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
@@ -64,17 +64,13 @@ class Languages:
         is_unused = _replaces_end(task) and not (task.get("encoder_langtok") or task.get("decoder_langtok"))
         if not languages or (is_unused and lang_dict is None):
             return cls()
-        style = task.get("lang_tok_style") or "multilingual"
-        if style not in _TAG_STYLES:
-            raise InteropError(f"lang_tok_style={shown(style)} is not supported")
+        style = TypedSettings(task, "arguments").one_of("lang_tok_style", _TAG_STYLES, "multilingual")
         tags = [
-            _TAG_STYLES[style].format(
-                language + next((f"_{k}" for k in _TAGS_OF_DATA if spec.endswith(k)), "")
-            )
+            style.format(language + next((f"_{k}" for k in _TAGS_OF_DATA if spec.endswith(k)), ""))
             for spec in _listed(task.get("langtoks_specs")) or ["main"]
             for language in languages
         ]
-        if style == "mbart" or "mono_dae" in (task.get("extra_data") or ()):
+        if style is _TAG_STYLES["mbart"] or "mono_dae" in (task.get("extra_data") or ()):
             tags.append("<mask>")
         return cls(tuple(tags), task)
 
@@ -161,12 +157,17 @@ def read_dictionaries(
         InteropError: a file cannot be read, or has another size than the model's vocabulary.
     """
     tags = (languages or Languages()).tags
-    words_by_id = [
-        read_dictionary(path, size, tags=tags)
-        for path, size in ((src, config.src_vocab_size), (tgt, config.tgt_vocab_size))
-    ]
-    tokenizers = [_tokenizer(path, words, tags) for path, words in zip((src, tgt), words_by_id, strict=True)]
-    return TokenizerPair(tokenizers[0], tokenizers[0] if words_by_id[0] == words_by_id[1] else tokenizers[1])
+    words = {
+        src: read_dictionary(src, config.src_vocab_size, tags=tags),
+        tgt: read_dictionary(tgt, config.tgt_vocab_size, tags=tags),
+    }
+    try:
+        tokenizers = [
+            tokenizer_from_words(words[path], name=str(path), ids=_SPECIAL, tags=tags) for path in (src, tgt)
+        ]
+    except TokenizerError as error:
+        raise InteropError(str(error)) from error
+    return TokenizerPair(tokenizers[0], tokenizers[words[src] != words[tgt]])
 
 
 def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[str]:
@@ -184,14 +185,12 @@ def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[
         word, _, count = line.rstrip().rpartition(" ")
         if overwrites := count == _OVERWRITE:
             word, _, count = word.rpartition(" ")
-        if not (word and _is_count(count)):
+        is_repeated = word in ids and not overwrites
+        if is_repeated or not word or not count.lstrip("+-").isdecimal():
+            problem = f"repeated; fairseq reads that only with {_OVERWRITE} at the end of the line"
             raise InteropError(
-                f"{path}: line {number:,} is not a token and its count; give fairseq's dict.txt"
-            )
-        if word in ids and not overwrites:
-            raise InteropError(
-                f"{path}: line {number:,}: {shown(word)} is repeated; fairseq reads that only with "
-                f"{_OVERWRITE} at the end of the line"
+                f"{path}: line {number:,}: {shown(word if is_repeated else line)} is "
+                + (problem if is_repeated else "not a token and its count; give fairseq's dict.txt")
             )
         if ids.get(word, 0) >= len(_FIRST):
             words[ids[word]] += f"<{ids[word]}>"
@@ -207,18 +206,3 @@ def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[
         )
     filling = (f"madeupword{i:04d}" for i in count_from_zero())
     return [*words, *islice((word for word in filling if word not in ids), missing)]
-
-
-def _is_count(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _tokenizer(path: Path, words: list[str], tags: Collection[str]) -> SentencePieceTokenizer:
-    try:
-        return tokenizer_from_words(words, name=str(path), ids=_SPECIAL, tags=tags)
-    except TokenizerError as error:
-        raise InteropError(str(error)) from error

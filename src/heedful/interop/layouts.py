@@ -1,7 +1,8 @@
-"""The layouts that can be imported, by name: files of weights, and directories of models."""
+"""Read a model of another system: a directory, a package or a file of weights, by the layout of its names."""
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,45 +11,58 @@ import platformdirs
 from torch import Tensor
 
 from heedful.errors import ConfigError, InteropError, suggestion
-from heedful.interop import fairseq, marian, marian_native, opennmt, torch_transformer, worked_examples
-from heedful.interop.conversion import Checkpoint, Conversion, Imported
+from heedful.interop import (
+    fairseq,
+    fairseq_dictionaries,
+    marian_native,
+    opennmt,
+    torch_transformer,
+    worked_examples,
+)
+from heedful.interop.conversion import Checkpoint, Conversion, Imported, read_checkpoint
 from heedful.interop.ctranslate2 import argos
 from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
-from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2, read_settings
-from heedful.interop.huggingface import fairseq_families, other_families, t5
+from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2
+from heedful.interop.huggingface.fairseq_families import BART, M2M100, MBART, MVP, PLBART
+from heedful.interop.huggingface.other_families import BLENDERBOT, BLENDERBOT_SMALL, FSMT, PEGASUS
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     ImportedBundle,
     ImportOptions,
-    PretrainedDirectory,
     read_pretrained,
 )
+from heedful.interop.huggingface.reading import Family
+from heedful.interop.huggingface.t5 import MT5, T5, UMT5
+from heedful.interop.marian import MARIAN
 from heedful.interop.marian_files import is_marian
+from heedful.interop.tables import Table
+from heedful.interop.vocabulary import fit_vocabularies, read_settings, read_tokenizers
 from heedful.settings.parsing import shown
 from heedful.settings.plugins import part
+from heedful.settings.run import Config
 from heedful.storage.bundle import save_weights
 from heedful.storage.description import FORMAT_VERSION, file_sha256
 
-LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
-    "abhishek-thread": worked_examples.read_abhishek_thread,
-    "nptel-lecture": worked_examples.read_nptel_lecture,
-    "kaggle-notebook": worked_examples.read_kaggle_notebook,
-    "adeveloperdiary": worked_examples.read_adeveloperdiary,
-    "jadore": worked_examples.read_jadore,
-    "jadore-prj": worked_examples.read_jadore_prj,
+LAYOUTS: dict[str, Table | Callable[[Conversion], Imported]] = {
+    "abhishek-thread": worked_examples.abhishek_thread,
+    "nptel-lecture": worked_examples.NPTEL_LECTURE,
+    "kaggle-notebook": worked_examples.kaggle_notebook,
+    "adeveloperdiary": worked_examples.adeveloperdiary,
+    "jadore": worked_examples.jadore,
+    "jadore-prj": worked_examples.JADORE_PRJ,
     "torch": torch_transformer.read,
-    "annotated": worked_examples.read_annotated,
+    "annotated": worked_examples.ANNOTATED,
     fairseq.LAYOUT: fairseq.read,
 }
-PRETRAINED: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBundle]] = {
-    marian.LAYOUT: marian.read_marian,
-    fairseq_families.M2M100: fairseq_families.read_m2m100,
-    fairseq_families.BART: fairseq_families.read_bart,
-    other_families.FSMT: other_families.read_fsmt,
-    other_families.PEGASUS: other_families.read_pegasus,
-    other_families.BLENDERBOT: other_families.read_blenderbot,
-    t5.LAYOUT: t5.read_t5,
-}  # directories of transformers
+# Directories of transformers, by "model_type" of config.json.
+FAMILIES: dict[str, Family] = {
+    family.model_type: family
+    for family in (
+        *(MARIAN, M2M100, BART, MBART, MVP, PLBART, FSMT, PEGASUS, BLENDERBOT, BLENDERBOT_SMALL),
+        *(T5, MT5, UMT5),
+    )
+}
+PRETRAINED = tuple(dict.fromkeys(family.layout for family in FAMILIES.values()))
 OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
     CTRANSLATE2: read_ctranslate2,
     argos.LAYOUT: argos.read_argos,
@@ -57,15 +71,115 @@ OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
     opennmt.EOLE: opennmt.read_eole,
 }
 DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
-_MODEL_TYPES = {
-    "marian": marian.LAYOUT,
-    "m2m_100": fairseq_families.M2M100,
-    **dict.fromkeys(fairseq_families.BART_FAMILIES, fairseq_families.BART),
-    "fsmt": other_families.FSMT,
-    "pegasus": other_families.PEGASUS,
-    **dict.fromkeys(other_families.BLENDERBOTS, other_families.BLENDERBOT),
-    **dict.fromkeys(t5.FAMILIES, t5.LAYOUT),
-}
+
+
+def families(layout: str) -> dict[str, Family]:
+    """Return the families of transformers with a layout, by model_type; a plugin's is `PLUGIN:NAME`."""
+    plugged = part(layout, "layout") if ":" in layout else None
+    if isinstance(plugged, Family):
+        return {plugged.model_type: plugged}
+    return {name: family for name, family in FAMILIES.items() if family.layout == layout}
+
+
+def is_directory(layout: str) -> bool:
+    """Return whether models of a layout are directories or packages, and not files of weights."""
+    return layout in OTHERS or bool(families(layout))
+
+
+def read_model(
+    source: Path,
+    options: ImportOptions,
+    *,
+    layout: str | None = None,
+    settings: Mapping[str, Mapping[str, Any]],
+    lang_dict: Path | None = None,
+) -> tuple[ImportedBundle, str]:
+    """Return a model as a bundle has it, and the layout of its files.
+
+    Args:
+        source: a directory, a package or a file.
+        options: the user's settings of the model.
+        layout: the layout of its files; None: it is recognised.
+        settings: settings of other sections than `[model]`.
+        lang_dict: the languages of a multilingual model of fairseq, one per line.
+
+    Raises:
+        InteropError: the source cannot be read or is not of the layout, or a vocabulary has a wrong size.
+        TokenizerError: the tokenizer files are not usable.
+        ConfigError: the settings or options are invalid or incompatible.
+    """
+    layout = layout or recognise(source)
+    if layout is None or not is_directory(layout):
+        return _read_file(layout, source, options, settings, lang_dict)
+    check_import_options(layout, options, lang_dict)
+    imported = read_directory(layout, source, options)
+    read = imported.config.model_dump(exclude_unset=True)
+    sections = {name: read.get(name, {}) | values for name, values in settings.items()}
+    return replace(imported, config=_config(read | sections)), layout
+
+
+def check_import_options(layout: str, options: ImportOptions, lang_dict: Path | None) -> None:
+    """Check that a layout has what the options are about.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    has_files, is_pretrained = is_directory(layout), bool(families(layout))
+    languages = options.src_lang or options.tgt_lang
+    has_none: list[tuple[str, str, object]] = [
+        ("--src-vocab, --tgt-vocab", "has its own tokenizers; leave them out",
+         has_files and layout != marian_native.LAYOUT and options.vocabularies),
+        ("--ignore", "has no config.json; leave it out",
+         (not has_files or layout in (marian_native.LAYOUT, opennmt.LAYOUT)) and options.ignored),
+        ("--task", "has no tasks; leave it out", not is_pretrained and options.task),
+        ("--base", "has no adapters; leave it out", not is_pretrained and options.adapter),
+        ("--lang-dict", "has no such file; leave it out", layout != fairseq.LAYOUT and lang_dict),
+        ("--src-lang, --tgt-lang", "has no languages; leave them out",
+         not has_files and layout != fairseq.LAYOUT and languages),
+    ]  # fmt: skip
+    for option, problem, is_given in has_none:
+        if is_given:
+            raise ConfigError(f"{option}: layout {layout!r} {problem}")
+
+
+def _read_file(
+    layout: str | None,
+    source: Path,
+    options: ImportOptions,
+    settings: Mapping[str, Mapping[str, Any]],
+    lang_dict: Path | None,
+) -> tuple[ImportedBundle, str]:
+    checkpoint = read_checkpoint(source)
+    layout = layout or recognise_weights(source, checkpoint, options.settings)
+    check_import_options(layout, options, lang_dict)
+    sections = {name: dict(values) for name, values in settings.items()}
+    tokenizers, model = None, dict(options.settings)
+    of_fairseq = layout == fairseq.LAYOUT  # it has another format of vocabularies
+    if options.vocabularies and not of_fairseq:
+        tokenizers = read_tokenizers(*options.vocabularies)
+        model |= {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
+    tensors, beside = checkpoint.tensors, checkpoint.beside
+    imported = read_layout(layout, tensors, settings=model, origin=source, beside=beside)
+    if options.vocabularies and of_fairseq:
+        languages = fairseq_dictionaries.Languages.of(checkpoint.beside, lang_dict)
+        tokenizers = fairseq_dictionaries.read_dictionaries(
+            *options.vocabularies, imported.config, languages=languages
+        )
+        read = languages.settings(options.src_lang, options.tgt_lang, tokenizers)
+        imported = replace(imported, config=imported.config.replace(**read.pop("model", {})))
+        sections = {name: read.get(name, {}) | sections.get(name, {}) for name in {**read, **sections}}
+    elif lang_dict or options.src_lang or options.tgt_lang:
+        raise ConfigError("--lang-dict, --src-lang, --tgt-lang: give --src-vocab and --tgt-vocab too")
+    if tokenizers is not None:
+        imported = fit_vocabularies(imported, tokenizers)
+        sections["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | sections.get("tokenizer", {})
+    config = _config(sections | {"model": imported.config.model_dump(exclude_unset=True)})
+    return ImportedBundle(config, imported.weights, tokenizers), layout
+
+
+def _config(sections: Mapping[str, Any]) -> Config:
+    """Return the configuration of an imported model, without label smoothing, which no format states."""
+    return Config(**{**sections, "train": {"label_smoothing": 0.0} | sections.get("train", {})})
 
 
 def read_layout(
@@ -79,10 +193,10 @@ def read_layout(
     """Convert the tensors of a checkpoint to a configuration and weights with the same outputs.
 
     Args:
-        layout: one of `LAYOUTS`, or a function of a plugin, as `plugin:name`.
-        tensors: by the checkpoint's names; they are not changed.
-        settings: that cannot be inferred, for example `{"num_heads": 8}`; the keys of `ModelConfig`.
-        origin: the file, for error messages.
+        layout: a key of `LAYOUTS`, or a table or function of a plugin, `plugin:name`.
+        tensors: the tensors by the checkpoint's names.
+        settings: settings that cannot be inferred, by key of `ModelConfig`, for example `{"num_heads": 8}`.
+        origin: the name of the file in messages.
         beside: the other contents of the checkpoint, for example the arguments of the training script.
 
     Raises:
@@ -94,14 +208,14 @@ def read_layout(
         tensors, layout=layout, origin=Path(origin), settings=settings or {}, beside=beside
     )
     read = LAYOUTS.get(layout) or part(layout, "layout")
-    return read(conversion)
+    return read.read(conversion) if isinstance(read, Table) else read(conversion)
 
 
 def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedBundle:
     """Convert a directory or package to a configuration, weights and tokenizers.
 
     Args:
-        layout: one of `DIRECTORY_LAYOUTS`.
+        layout: a member of `DIRECTORY_LAYOUTS`.
         path: the directory or package.
         options: the user's settings.
 
@@ -113,7 +227,12 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
     check_layout(layout)
     if layout in OTHERS:
         return OTHERS[layout](path, options)
-    return PRETRAINED[layout](read_pretrained(path, options=options), options)
+    directory = read_pretrained(path, options=options)
+    known, model_type = families(layout), directory.config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in known:
+        types = " or ".join(map(repr, known))
+        directory.refuse(f"model_type is {shown(model_type)}, not {types}; give another --layout")
+    return known[model_type].read(directory)
 
 
 def cached_bundle(path: Path) -> Path:
@@ -139,7 +258,7 @@ def cached_bundle(path: Path) -> Path:
 
 
 def recognise(path: Path) -> str | None:
-    """Return the layout of a directory or package; None for a file of weights, whose tensors tell.
+    """Return the layout of a directory or package; None for a file of weights (`recognise_weights`).
 
     Raises:
         InteropError: no layout fits, or Marian's and CTranslate2's do.
@@ -164,15 +283,15 @@ def recognise(path: Path) -> str | None:
             "transformers, nor metadata.json of Argos, nor a .npz or .bin of Marian"
         )
     model_type = read_settings(path / CONFIG_FILE).get("model_type")
-    if not isinstance(model_type, str) or model_type not in _MODEL_TYPES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise InteropError(
-            f"{path / CONFIG_FILE}: model_type is {shown(model_type)}; there are {', '.join(_MODEL_TYPES)}"
+            f"{path / CONFIG_FILE}: model_type is {shown(model_type)}; there are {', '.join(FAMILIES)}"
         )
-    return _MODEL_TYPES[model_type]
+    return FAMILIES[model_type].layout
 
 
 def _has_ctranslate2(directory: Path) -> bool:
-    """Return whether `model.bin` is CTranslate2's, by its version: that of Marian's binary files is 1."""
+    """Return whether `model.bin` is CTranslate2's, by its version: Marian's binary files have 1."""
     file = directory / MODEL_FILE
     if not file.is_file():
         return False
@@ -184,9 +303,9 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
     """Return the layout of a file of weights.
 
     Args:
-        path: of the file.
+        path: the file.
         checkpoint: its contents.
-        settings: the user's.
+        settings: the user's settings.
 
     Raises:
         InteropError: no layout fits, or several do.
@@ -199,9 +318,9 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
     ]
     if len(fitting) == 1:
         return fitting[0]
-    if fitting:
-        raise InteropError(f"{path}: the layouts {' and '.join(fitting)} fit; choose one by --layout")
-    raise InteropError(f"{path}: no layout fits; --layout NAME says why, with one of {', '.join(LAYOUTS)}")
+    problem = f"the layouts {' and '.join(fitting)} fit; choose one by --layout"
+    none = f"no layout fits; --layout NAME says why, with one of {', '.join(LAYOUTS)}"
+    raise InteropError(f"{path}: {problem if fitting else none}")
 
 
 def _fits(layout: str, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> bool:

@@ -2,129 +2,92 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
+from heedful.interop.conversion import STACKS, Conversion, Positions
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
-from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
-from heedful.interop.huggingface.generation import (
-    inexact_settings,
-    read_search,
-    read_start_id,
-    write_search,
-)
+from heedful.interop.fairseq import BIAS, POSITIONS, rows
+from heedful.interop.huggingface.generation import inexact_settings, write_search
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     GENERATION_FILE,
     TOKENIZER_FILE,
-    ImportedBundle,
-    ImportOptions,
     PretrainedDirectory,
 )
 from heedful.interop.huggingface.reading import (
-    ReadSettings,
-    TextSettings,
-    assemble,
-    check_special_ids,
-    read_architecture,
+    ACTIVATIONS,
+    KEYS,
+    Family,
+    keys,
+    target_before_source,
     vocabulary_tokenizer,
 )
+from heedful.interop.tables import Table
 from heedful.interop.vocabulary import read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
 from heedful.runtime.durable import new_directory
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
+from heedful.settings.parsing import as_json
 from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.special_tokens import SpecialTokens
 from heedful.text.vocabulary_tokenizer import TOKENS
 
-LAYOUT = "marian"
 _SHARED = "share_encoder_decoder_embeddings"
-# Keys of an older class that today's does not support.
-_FIXED = {
-    "add_bias_logits": False,
-    "add_final_layer_norm": False,
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
-}
+_POSITIONS = Positions(fixed=True, required=False, formula=concatenated_sinusoids)
+_FACTS = {"norm": "post", "positions": "concatenated"}
+_APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, facts=_FACTS)
 
 
-def read_marian(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
-    """Read a directory of MarianMT.
-
-    With a target language, each source starts with its tag, such as `>>fra<<`.
-
-    Raises:
-        InteropError: a file is missing, or has settings that are not supported.
-        TokenizerError: the tokenizer files are not usable, or a language has no tag.
-        ConfigError: the settings are invalid.
-    """
-    shared = directory.config.get(_SHARED, True) is True
-    read = ReadSettings(
-        model=read_architecture(directory, ["marian"], known=[_SHARED, "decoder_vocab_size"], fixed=_FIXED),
-        search=read_search(directory),
-        text=_read_text(directory, options) if directory.has_tokenizer else None,
-    )
-    return assemble(directory, options, read, partial(_convert, shared=shared), layout=LAYOUT)
+def _as_shared(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
+    is_shared = directory.config.get(_SHARED, True) is True
+    return replace(table, rows=rows() + POSITIONS + BIAS) if is_shared else table
 
 
-def _convert(conversion: Conversion, *, shared: bool) -> Imported:
-    move_layers(conversion, prefix="model.")
-    tables = {stack: f"model.{stack}.embed_positions.weight" for stack in STACKS}
-    there = {stack: name for stack, name in tables.items() if name in conversion.left}
-    move_positions(conversion, there, fixed=True, formula=concatenated_sinusoids)
-    common = "model.shared.weight"
-    move_tokens(conversion, prefix="model.", shared=common if shared else None, output="lm_head.weight")
-    move_output_bias(conversion, "final_logits_bias")
-    return conversion.finish(norm="post", positions="concatenated")
-
-
-def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSettings:
-    separate = directory.tokenizer.get("separate_vocabs") is True
-    tokenizers = _read_tokenizers(directory, separate=separate)
-    if options.src_lang is not None:
-        raise directory.error(f"--src-lang {options.src_lang}: Marian has no tag for it; leave it out")
-    languages = {}
-    if options.tgt_lang is not None:
-        tag_id = tokenizers.src.tag_id(options.tgt_lang)
-        languages["src_tag"] = tokenizers.src.tokens([tag_id])[0]
-    return TextSettings(
-        tokenizers=tokenizers,
-        start_id=read_start_id(directory),
-        languages=languages,
-        one_vocabulary=not separate,
-    )
-
-
-def _read_tokenizers(directory: PretrainedDirectory, *, separate: bool) -> TokenizerPair:
+def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
     """Load the tokenizers: source.spm and target.spm, with the ids of vocab.json or target_vocab.json."""
     directory.tokenizer_class("MarianTokenizer")
+    separate = directory.tokenizer.get("separate_vocabs") is True
     models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
     lists = [read_words(directory.path / "vocab.json")]
     lists.append(read_words(directory.path / "target_vocab.json") if separate else lists[0])
-    tokenizers = [
+    src, tgt = (
         vocabulary_tokenizer(directory, model, tokens, starts_with_pad=True, leading_tags=True)
         for model, tokens in zip(models, lists, strict=True)
-    ]
-    check_special_ids(directory, tokenizers[1])
-    is_one = models[0] == models[1] and not separate
-    return TokenizerPair(tokenizers[0], tokenizers[0] if is_one else tokenizers[1])
+    )
+    return TokenizerPair(src, src if models[0] == models[1] and not separate else tgt)
 
+
+MARIAN = Family(
+    layout="marian",
+    model_type="marian",
+    weights=_APART,
+    adapt=_as_shared,
+    keys=keys(
+        # Keys of an older class that today's does not support.
+        fixed={
+            "add_bias_logits": False,
+            "add_final_layer_norm": False,
+            "normalize_before": False,
+            "normalize_embedding": False,
+            "static_position_embeddings": True,
+        },
+        ignored=(_SHARED, "decoder_vocab_size"),
+    ),
+    tokenizer=_tokenizer,
+    languages=target_before_source,
+)
 
 _MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "swish": "swish"}
-_EPS = 1e-5  # fixed in Marian
 # Last parts of names: matrices whose columns, and matrices whose rows, are the residual stream.
 _READERS = ("query", "key", "value", "inner", "tokens")
 _WRITERS = ("output", "outer")
@@ -178,24 +141,26 @@ def refuse_what_marian_lacks(config: ModelConfig) -> None:
         InteropError: it does not support a setting.
     """
     refuse_variants(config, "marian")
-    size = config.d_model // config.num_heads
-    unsupported = {
-        f'model.norm="{config.norm}"': config.norm != "post",
-        f'model.norm_kind="{config.norm_kind}"': config.norm_kind != "layer",
-        f'model.positions="{config.positions}"': config.positions not in ("sinusoidal", "concatenated"),
-        f"model.num_kv_heads={config.num_kv_heads}": config.num_kv_heads not in (None, config.num_heads),
-        f"model.d_k={config.d_k}": config.head_key_size != size or config.d_model % config.num_heads,
-        f"model.d_v={config.d_v}": config.head_value_size != size or config.d_model % config.num_heads,
-        "model.gated=true": config.gated,
-        "model.embedding_norm": config.embedding_norm is not False,
-        "model.final_norm=true": config.final_norm,
-        f"model.layer_norm_eps={config.layer_norm_eps}": config.layer_norm_eps != _EPS,
+    size = config.d_model / config.num_heads
+    supported: dict[str, tuple[object, ...]] = {
+        "norm": ("post",),
+        "norm_kind": ("layer",),
+        "positions": ("sinusoidal", "concatenated"),
+        "num_kv_heads": (None, config.num_heads),
+        "d_k": (None, size),
+        "d_v": (None, size),
+        "gated": (False,),
+        "embedding_norm": (False,),
+        "final_norm": (False,),
+        "layer_norm_eps": (1e-5,),
     }
-    for setting, is_unsupported in unsupported.items():
-        if is_unsupported:
-            raise InteropError(
-                f"--to marian: MarianMT does not support {setting}; use --to ctranslate2 or onnx"
-            )
+    for key, values in supported.items():
+        if (value := getattr(config, key)) not in values:
+            _refuse(f"MarianMT does not support model.{key}={as_json(value)}")
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise InteropError(f"--to marian: {problem}; use --to ctranslate2 or onnx")
 
 
 def marian_tensors(model: Transformer) -> dict[str, Tensor]:
@@ -208,23 +173,15 @@ def marian_tensors(model: Transformer) -> dict[str, Tensor]:
     if config.positions == "sinusoidal":
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
         weights = {name: _reordered(name, weight, order) for name, weight in weights.items()}
-    names = {"encoder.embedding.tokens": "model.encoder.embed_tokens"}
-    names |= {"decoder.embedding.tokens": "model.decoder.embed_tokens", "output": "lm_head"}
     if config.tied == "embeddings":  # which is one matrix in Marian only if the output is too
         weights["decoder.embedding.tokens.weight"] = weights["encoder.embedding.tokens.weight"].clone()
+    in_layers = {name: len(each) for name, each in weights.items() if ".layers." in name}
+    weights = {name.replace(".weight", ".bias"): torch.zeros(n) for name, n in in_layers.items()} | weights
+    weights.setdefault("output.bias", torch.zeros(config.tgt_vocab_size))
+    layers = {stack: getattr(config, f"num_{stack}_layers") for stack in STACKS}
+    tensors = _APART.export(weights, layers)
     if config.tied == "all":
-        names["encoder.embedding.tokens"] = "model.shared"
-    tensors = {
-        f"{names[ours]}.weight": weights[f"{ours}.weight"] for ours in names if f"{ours}.weight" in weights
-    }
-    bias = weights.get("output.bias", torch.zeros(config.tgt_vocab_size))
-    tensors["final_logits_bias"] = bias.reshape(1, -1)
-    for stack in STACKS:
-        for i in range(getattr(config, f"num_{stack}_layers")):
-            for theirs, ours in layer_modules(stack, i):
-                weight = weights[f"{ours}.weight"]
-                tensors[f"model.{theirs}.weight"] = weight
-                tensors[f"model.{theirs}.bias"] = weights.get(f"{ours}.bias", torch.zeros(len(weight)))
+        tensors["model.shared.weight"] = tensors.pop("model.encoder.embed_tokens.weight")
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
@@ -241,35 +198,25 @@ def _reordered(name: str, weight: Tensor, order: Tensor) -> Tensor:
 def _refuse_other_framing(bundle: Bundle, special_tokens: SpecialTokens) -> None:
     """Refuse other templates than Marian's: an end token, and a tag such as `>>fra<<` before the source."""
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    languages = bundle.config.languages
     tags = [src.tokens([i])[0] for i in special_tokens.src_prefix]
     if special_tokens.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
-        raise InteropError(
-            f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}, "
-            f"src_prefix={bundle.config.languages.src_prefix!r}; use --to ctranslate2 or onnx"
+        _refuse(
+            f"MarianMT does not support languages.src_tag={languages.src_tag!r}, "
+            f"src_prefix={languages.src_prefix!r}"
         )
-    for kind in ("pad", "eos"):
-        one, other = getattr(src, f"{kind}_id"), getattr(tgt, f"{kind}_id")
-        if one != other:
-            raise InteropError(
-                f"--to marian: the {kind} token is {one} in the source and {other} in the target; "
-                "MarianTokenizer has one number for it; use --to ctranslate2 or onnx"
-            )
+    if (src.pad_id, src.eos_id) != (tgt.pad_id, tgt.eos_id):
+        ids = f"({src.pad_id}, {src.eos_id}) in the source and ({tgt.pad_id}, {tgt.eos_id}) in the target"
+        _refuse(f"the ids of the pad and eos tokens are {ids}, which MarianTokenizer cannot tell apart")
+    if not all(isinstance(each, SentencePieceTokenizer | VocabularyTokenizer) for each in (src, tgt)):
+        _refuse("MarianTokenizer needs a SentencePiece model, but this model's tokenizer is a tokenizer.json")
 
 
 def _tokenizer_files(bundle: Bundle) -> dict[str, bytes]:
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    files = {"source.spm": _model(src), "target.spm": _model(tgt), "vocab.json": _vocabulary(src)}
+    models = (next(iter(each.to_files().values())) for each in (src, tgt))
+    files = dict(zip(("source.spm", "target.spm"), models, strict=True)) | {"vocab.json": _vocabulary(src)}
     return files | ({"target_vocab.json": _vocabulary(tgt)} if _are_separate(bundle) else {})
-
-
-def _model(tokenizer: Tokenizer) -> bytes:
-    """Return the SentencePiece model."""
-    if not isinstance(tokenizer, SentencePieceTokenizer | VocabularyTokenizer):
-        raise InteropError(
-            "--to marian: MarianTokenizer needs a SentencePiece model, but this model's tokenizer is a "
-            "tokenizer.json; use --to ctranslate2 or onnx"
-        )
-    return next(iter(tokenizer.to_files().values()))
 
 
 def _vocabulary(tokenizer: Tokenizer) -> bytes:
@@ -286,61 +233,39 @@ def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
     names = {kind: src.tokens([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
     if names["bos"] == names["pad"]:
         del names["bos"]
-    return {f"{kind}_token": name for kind, name in names.items()} | {
+    settings = {f"{kind}_token": name for kind, name in names.items()} | {
         "additional_special_tokens": [tag for tag in src.tags() if not tag.startswith(">>")],
-        "clean_up_tokenization_spaces": cleans_up_spaces(tgt),
+        "clean_up_tokenization_spaces": isinstance(tgt, VocabularyTokenizer)
+        and json.loads(tgt.to_files()[TOKENS])["clean_up_spaces"] is True,
         "model_max_length": _MAX_POSITIONS,
         "separate_vocabs": _are_separate(bundle),
         "tokenizer_class": "MarianTokenizer",
-        **_added_tokens(src),
     }
-
-
-def _added_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the tokens that MarianTokenizer splits a text at, by id."""
-    if not isinstance(tokenizer, VocabularyTokenizer) or not tokenizer.added:
-        return {}
-    by_id: dict[int, dict[str, Any]] = {}
-    for token in tokenizer.added:
-        flags = asdict(token) | {"single_word": token.single_word is not None}
-        by_id[flags.pop("id")] = flags
-    return {"added_tokens_decoder": by_id}
-
-
-def cleans_up_spaces(tokenizer: Tokenizer) -> bool:
-    """Return whether decoding removes the spaces before punctuation."""
-    if not isinstance(tokenizer, VocabularyTokenizer):
-        return False
-    return json.loads(tokenizer.to_files()[TOKENS])["clean_up_spaces"] is True
+    if not isinstance(src, VocabularyTokenizer) or not src.added:
+        return settings
+    flags = {token.id: asdict(token) | {"single_word": token.single_word is not None} for token in src.added}
+    for each in flags.values():
+        del each["id"]
+    return settings | {"added_tokens_decoder": flags}  # at which MarianTokenizer splits a text
 
 
 def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, Any]:
-    model, tgt = bundle.model.config, bundle.tokenizers.tgt
-    sizes = {
-        f"{stack}_{key}": value
-        for stack in ("encoder", "decoder")
-        for key, value in (("attention_heads", model.num_heads), ("ffn_dim", model.d_ff))
-    }
-    return sizes | {
-        "activation_dropout": model.activation_dropout,
-        "activation_function": ACTIVATIONS[model.activation],
+    model = bundle.model.config
+    settings = {theirs: getattr(model, str(ours)) for theirs, ours in KEYS.read.items()}
+    settings |= {f"decoder_{key}": settings[f"encoder_{key}"] for key in KEYS.equal}
+    return settings | {
+        "activation_function": {ours: theirs for theirs, ours in ACTIVATIONS.items()}[model.activation],
         "architectures": ["MarianMTModel"],
-        "attention_dropout": model.attention_dropout,
-        "d_model": model.d_model,
-        "decoder_layers": model.num_decoder_layers,
         "decoder_start_token_id": special_tokens.start_id,
         "decoder_vocab_size": model.tgt_vocab_size,
-        "dropout": model.dropout,
         "dtype": "float32",
-        "encoder_layers": model.num_encoder_layers,
-        "eos_token_id": tgt.eos_id,
+        "eos_token_id": bundle.tokenizers.tgt.eos_id,
         "forced_eos_token_id": bundle.config.decode.forced_last_id,
         "is_encoder_decoder": True,
         "max_position_embeddings": _MAX_POSITIONS,
         "model_type": "marian",
-        "pad_token_id": tgt.pad_id,
-        "scale_embedding": model.scale_embeddings,
-        "share_encoder_decoder_embeddings": model.tied == "all",
+        "pad_token_id": bundle.tokenizers.tgt.pad_id,
+        _SHARED: model.tied == "all",
         "tie_word_embeddings": model.tied in SHARED_OUTPUT,
         "vocab_size": model.src_vocab_size,
     }
@@ -372,12 +297,9 @@ def _notes(bundle: Bundle, special_tokens: SpecialTokens) -> Iterable[str]:
     if bundle.model.config.positions == "sinusoidal":
         yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
     if special_tokens.src_prefix:
-        yield f"Each text begins with the tag of its target language, here `{_tag(bundle, special_tokens)}`."
+        tag = bundle.tokenizers.src.tokens(special_tokens.src_prefix)[0]
+        yield f"Each text begins with the tag of its target language, here `{tag}`."
     yield from inexact_settings(bundle.config.decode)
     yield f"A text may have {_MAX_POSITIONS:,} tokens, its end included."
     if isinstance(bundle.tokenizers.tgt, SentencePieceTokenizer):
         yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
-
-
-def _tag(bundle: Bundle, special_tokens: SpecialTokens) -> str:
-    return bundle.tokenizers.src.tokens(special_tokens.src_prefix)[0]

@@ -1,22 +1,17 @@
 """The files of Marian: weights (.npz, .bin), options and vocabularies, and the folder or archive of them.
 
-Nothing in them is executed: arrays have no pickles, YAML is read by lines, members of an archive are checked.
-The formats are those of marian-nmt/marian-dev and browsermt/marian-dev.
+The formats are those of marian-nmt/marian-dev and browsermt/marian-dev. Reading them executes nothing.
 """
 
 import math
-import mmap
 import re
-import shutil
 import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from tempfile import TemporaryDirectory
 from tokenize import TokenError
 from typing import IO, Any, Literal
 
@@ -26,20 +21,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.errors import InteropError
+from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, require, unpacked
 from heedful.interop.conversion import DeferredTensor
-from heedful.interop.vocabulary import read_bytes
-from heedful.settings.parsing import decode_text, is_plain_name, is_whole, parse_json, shown
+from heedful.interop.vocabulary import read, read_token_lines
+from heedful.settings.parsing import Json, is_plain_name, is_whole, parse_json, shown
 
 MODEL_OPTIONS = "special:model.yml"
 _SPECIAL = "special:"
 _DECODER = "decoder.yml"
-_MAX_RATIO = 20  # of what an archive unpacks to: weights hardly shrink, vocabularies five times
-_MOST_FILES, _MAX_ITEMS = 1000, 100_000  # of an archive, and weights of a file
-_OF_ARRAYS = (ValueError, SyntaxError, TokenError, UserWarning)  # their reader uses Python's parser
-_DAMAGED = (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, *_OF_ARRAYS)
-_MAX_NAME = 500  # characters
-_BIN_VERSION = 1
-_ALIGNMENT = 256
+_MAX_ITEMS = 100_000  # of a file of weights
+_DAMAGED = (*DAMAGED, SyntaxError, TokenError, UserWarning)  # numpy's reader uses Python's parser
+_BIN_VERSION, _MAX_RANK = 1, 8
 _FLOAT32, _FLOAT16, _INT8, _INTGEMM8 = 0x0404, 0x0402, 0x0101, 0x4101
 _TYPE_NAMES = {
     0x4102: "intgemm16", 0x5101: "intgemm8ssse3", 0x6101: "intgemm8avx2", 0x7101: "intgemm8avx512",
@@ -50,9 +42,6 @@ _IS_LAYER = re.compile(r".*_W(?!emb$|pos$|t$)[A-Za-z0-9]*")
 _EMBEDDING = "Wemb"
 _LENGTHS_IN_HEADER = 26  # of a member of an archive: of its name, and of what follows it
 _CHUNK = 2**20
-
-
-OptionValue = str | int | float | bool | list[Any]
 
 
 @dataclass(frozen=True)
@@ -105,8 +94,7 @@ def _is_model(file: Path) -> bool:
     return len(header) == 16 and struct.unpack("<Q", header[:8])[0] == _BIN_VERSION
 
 
-@contextmanager
-def unpacked(source: Path) -> Iterator[Path]:
+def opened(source: Path) -> AbstractContextManager[Path]:
     """Give the folder or file of a model; an archive is unpacked into a temporary folder.
 
     Raises:
@@ -115,36 +103,15 @@ def unpacked(source: Path) -> Iterator[Path]:
     if not source.exists():
         raise InteropError(f"{source}: no such file or directory")
     if source.is_dir() or source.suffix in (".npz", ".bin"):
-        yield source
-        return
-    # Where a mapped file cannot be removed, it stays.
-    with TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as folder:
-        try:
-            with zipfile.ZipFile(source) as archive:
-                _unpack(archive, Path(folder), limit=_MAX_RATIO * source.stat().st_size)
-        except _DAMAGED as error:
-            problem = " ".join(str(error).split())[:120]
-            raise InteropError(f"{source}: cannot be unpacked: {problem}") from error
-        yield Path(folder)
+        return nullcontext(source)
+    return unpacked(source, _place)
 
 
-def _unpack(archive: zipfile.ZipFile, folder: Path, *, limit: int) -> None:
-    """Write the files of an archive, all of them in one folder, whatever folders are there."""
-    members = [info for info in archive.infolist() if not info.is_dir()]
-    if sum(info.file_size for info in members) > limit:
-        raise ValueError(f"it would be more than {_MAX_RATIO} times as large")
-    if len(members) > _MOST_FILES:
-        raise ValueError(f"{len(members):,} files")
-    names = set()
-    for info in members:
-        parts = PurePosixPath(info.filename).parts
-        if not all(is_plain_name(part) for part in parts) or len(parts) > 2:
-            raise ValueError(f"{shown(info.filename)} is no plain name of a file")
-        if parts[-1] in names:
-            raise ValueError(f"{shown(info.filename)} is there twice")
-        names.add(parts[-1])
-        with archive.open(info) as packed, (folder / parts[-1]).open("wb") as file:
-            shutil.copyfileobj(packed, file)
+def _place(path: PurePosixPath) -> str:
+    """Return where a member of an archive goes: all of them into one folder."""
+    is_plain = all(map(is_plain_name, path.parts)) and len(path.parts) <= 2
+    require(is_plain, f"{shown(str(path))} is no plain name of a file")
+    return path.name
 
 
 def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> MarianFiles:
@@ -160,7 +127,7 @@ def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> M
     folder = source if source.is_dir() else source.parent
     beside = sorted(file for file in folder.iterdir() if file.is_file())
     decoder = _decoder_file(source, beside)
-    options = {} if decoder is None else read_options(decoder)
+    options = {} if decoder is None else read(decoder, parse_options)
     model = source if source.is_file() else _model_file(folder, beside, options)
     if vocabularies is None:
         named = _texts(options, "vocabs", decoder)
@@ -256,43 +223,16 @@ def _texts(options: Mapping[str, Any], key: str, file: Path | None) -> list[str]
     return texts
 
 
-def read_options(file: Path) -> dict[str, Any]:
-    """Return the options of a YAML file by key: texts, numbers, booleans, or lists of them.
-
-    Raises:
-        InteropError: it cannot be read, or is not written as Marian writes options.
-    """
-    try:
-        return parse_options(read_bytes(file))
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}") from None
-
-
 def parse_options(content: bytes) -> dict[str, Any]:
-    """Return options by key; Marian writes a key and a value, or a key and a list, on each line.
+    """Return options by key.
 
     Raises:
-        ValueError: it has something else, or a key twice.
+        ValueError: it is not YAML, a key is repeated, or a value is neither a scalar nor a list of them.
     """
     options: dict[str, Any] = {}
-    key = None
-    for number, line in enumerate(decode_text(content.rstrip(b"\0")).splitlines(), start=1):
-        text = line.strip()
-        if not text or text.startswith("#") or text in ("---", "..."):
-            continue
-        if key is not None and text.startswith("- "):
-            earlier = options[key]
-            options[key] = [*(earlier if isinstance(earlier, list) else []), _scalar(text[2:].strip())]
-        elif key is not None and line[0] == " ":
-            options[key] = _scalar(text)
-        else:
-            name, colon, value = text.partition(":")
-            key = str(_scalar(name.strip()))
-            if not colon or (value and value[0] != " ") or not key or line[0] == " ":
-                raise ValueError(f"line {number:,} is neither an option nor an item of a list: {shown(text)}")
-            if key in options:
-                raise ValueError(f"the option {shown(key)} is there twice")
-            options[key] = _scalar(value.strip())
+    for key, value in read_yaml(content.rstrip(b"\0"), _plain):
+        require(key not in options, f"the option {shown(key)} is repeated")
+        options[key] = value
     return options
 
 
@@ -300,13 +240,8 @@ _WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 
 
-def _scalar(text: str) -> OptionValue:
-    """Return a value of YAML; what is no number, boolean, list or quoted is a text."""
-    if text.startswith("[") and text.endswith("]"):
-        inner = text[1:-1].strip()
-        return [_scalar(each.strip()) for each in inner.split(",")] if inner else []
-    if text[:1] in ('"', "'"):
-        return unquoted(text)
+def _plain(text: str) -> str | float:
+    """Return the number, the boolean or else the text of a value without quotes, as Marian reads it."""
     if text in ("true", "false"):
         return text == "true"
     if _WHOLE.fullmatch(text):
@@ -314,100 +249,38 @@ def _scalar(text: str) -> OptionValue:
     return float(text) if len(text) < 50 and _DECIMAL.fullmatch(text) else text
 
 
-_ESCAPES = {
-    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
-    "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
-}  # fmt: skip
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.?)", re.DOTALL)
-
-
-def unquoted(text: str) -> str:
-    """Return a text of YAML without its quotes, its escapes resolved.
-
-    >>> unquoted(chr(34) + "a" + chr(92) + "u00e9" + chr(34)), unquoted("'it''s'"), unquoted("plain")
-    ('aé', "it's", 'plain')
-
-    Raises:
-        ValueError: a quote without its end, or an escape of no character.
-    """
-    if text[:1] not in ('"', "'"):
-        return text
-    if len(text) < 2 or text[-1] != text[0]:
-        raise ValueError(f"{shown(text)} has no closing quote")
-    if text[0] == "'":
-        return text[1:-1].replace("''", "'")
-
-    def resolved(match: re.Match[str]) -> str:
-        code = match[1]
-        if len(code) == 1:
-            return _ESCAPES.get(code, code)
-        value = int(code[1:], 16) if code else -1
-        if not 0 <= value < 0x110000 or 0xD800 <= value < 0xE000:
-            raise ValueError(f"{shown(match[0])} is no character")
-        return chr(value)
-
-    return _ESCAPE.sub(resolved, text[1:-1])
-
-
 def read_vocabulary(file: Path) -> list[str]:
-    """Return the tokens of a vocabulary by id: `token: id` on each line of a .yml, .json, or a token a line.
+    """Return the tokens of a vocabulary by id: ids by token in .yml or .json, else a token on each line.
 
     Raises:
         InteropError: it cannot be read, or some id has no token or several.
     """
-    try:
-        content = read_bytes(file)
-        if file.suffix == ".json":
-            return _by_id(_ids_of_json(content))
-        text = decode_text(content)
-        if file.suffix in (".yml", ".yaml"):
-            return _by_id(_ids_of_lines(text))
-        return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}") from None
-
-
-def _ids_of_json(content: bytes) -> list[tuple[str, int]]:
-    document = parse_json(content)
-    if not isinstance(document, dict) or not all(is_whole(each) for each in document.values()):
-        raise ValueError("not an object of ids by token")
-    return list(document.items())
-
-
-def _ids_of_lines(text: str) -> list[tuple[str, int]]:
-    """Return tokens and ids; libraries of YAML lose tokens such as `~` or `null`."""
-    ids: list[tuple[str, int]] = []
-    waiting = None  # a long token stands on a line of its own: "? token", and ": id" below it
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.strip(" \r\t")
-        if not line or line == "---" or (line == "{}" and not ids):
-            continue
-        if line.startswith("? "):
-            waiting = line[2:].strip()
-            continue
-        token, colon, i = line.rpartition(":")
-        if not token and waiting is not None:
-            token, waiting = waiting, None
-        if not (colon and token and i.strip().isdecimal() and len(i) < 12):
-            raise ValueError(f"line {number:,} is not a token and its id: {shown(line)}")
-        ids.append((unquoted(token.strip()), int(i)))
-    return ids
+    if file.suffix == ".json":
+        return read(file, lambda content: _by_id(_pairs(parse_json(content))))
+    if file.suffix in (".yml", ".yaml"):
+        return read(file, lambda content: _by_id(read_yaml(content)))
+    return read_token_lines(file)
 
 
 # Nematus' names of the first two tokens.
 _OLDER = ("</s>", "<unk>")
 
 
-def _by_id(ids: Sequence[tuple[str, int]]) -> list[str]:
-    tokens: dict[int, str] = {}
+def _pairs(vocabulary: Json) -> list[tuple[str, Any]]:
+    return [*vocabulary.items()] if isinstance(vocabulary, dict) else [("", vocabulary)]
+
+
+def _by_id(ids: list[tuple[str, Any]]) -> list[str]:
+    tokens: dict[Any, str] = {}
     for token, i in ids:
-        if i in tokens:
-            raise ValueError(f"{shown(tokens[i])} and {shown(token)} have one id, {i:,}")
+        i = _plain(i) if isinstance(i, str) else i
+        require(is_whole(i), f"{shown(i)} is not the id of a token")
+        require(i not in tokens, f"{shown(tokens.get(i))} and {shown(token)} have one id, {i}")
         tokens[i] = token
     for i, name in enumerate(_OLDER):
         tokens.setdefault(i, name)
-    if missing := set(range(len(tokens))) - tokens.keys():
-        raise ValueError(f"no token has the id {min(missing):,}")
+    missing = set(range(len(tokens))) - tokens.keys()
+    require(not missing, f"no token has the id {min(missing, default=0):,}")
     return [tokens[i] for i in range(len(tokens))]
 
 
@@ -426,12 +299,10 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 options = parse_options(content.tobytes())
             elif not name.startswith(_SPECIAL):
                 weights[name] = _weight(name, content, form)
-        if options is None:
-            raise ValueError(f"{MODEL_OPTIONS!r} is missing, which says what the model is")
-    except OSError as error:
-        raise InteropError(f"{file}: {error.strerror or error}") from error
     except _DAMAGED as error:
         raise InteropError(f"{file}: not a model of Marian: {' '.join(str(error).split())[:200]}") from error
+    if options is None:
+        raise InteropError(f"{file}: not a model of Marian: {MODEL_OPTIONS!r} is missing")
     return weights, options
 
 
@@ -455,6 +326,11 @@ class _Form:
     multiplier: float | None = None
     zero_rows: int = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of the numbers."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
     def __call__(self, stored: Tensor) -> Tensor:
         """Return the float32 numbers of stored bytes, which need not be aligned."""
         array = np.frombuffer(stored.numpy(), self.dtype).reshape(self.shape, order=self.order)
@@ -477,8 +353,8 @@ class _Form:
 
 def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
     """Return a weight that is decoded when it is used; matrices of layers are turned."""
-    if np.dtype(form.dtype) not in (np.float16, np.float32, np.float64) and form.multiplier is None:
-        raise ValueError(f"the weight {shown(name)} is of {np.dtype(form.dtype)}, not of floats")
+    is_float = np.dtype(form.dtype) in (np.float16, np.float32, np.float64) or form.multiplier is not None
+    require(is_float, f"the weight {shown(name)} is of {np.dtype(form.dtype)}, not of floats")
     if _IS_LAYER.fullmatch(name) and len(form.shape) == 2:
         form = replace(form, is_turned=not form.is_turned)
     shape = form.shape[::-1] if form.is_turned else form.shape
@@ -492,87 +368,56 @@ def with_zero_row(matrix: Tensor) -> Tensor:
     return DeferredTensor(matrix.stored, form, (len(matrix) + 1, *matrix.shape[1:]))
 
 
-def _mapped(file: Path) -> NDArray[np.uint8]:
-    """Return the bytes of a file, which are read when they are used."""
-    with file.open("rb") as stream:
-        return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-
-
 def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
     """Yield the arrays of an archive; none of them is packed, as Marian writes and reads them."""
-    content = _mapped(file)
+    content = np.frombuffer(map_file(file), np.uint8)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        is_packed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
-        if len(members) > _MAX_ITEMS or is_packed or sum(each.file_size for each in members) > len(content):
-            raise ValueError("an archive that is larger when it is unpacked; Marian writes no such ones")
+        is_stored = all(each.compress_type == zipfile.ZIP_STORED for each in members)
+        is_stored &= sum(each.file_size for each in members) <= len(content) and len(members) <= _MAX_ITEMS
+        require(is_stored, "an archive that is larger when it is unpacked; Marian writes none")
         for info in members:
             name = info.filename.removesuffix(".npy")
-            if len(name) > _MAX_NAME:
-                raise ValueError(f"{shown(name)} is a name of {len(name):,} characters")
             with archive.open(info) as stream:
                 form = _form(name, stream, info.file_size)
-                start, size = stream.tell(), _num_bytes(form)
+                start = stream.tell()
                 while stream.read(_CHUNK):
                     pass  # to the end, where its checksum is compared
             lengths = struct.unpack_from("<2H", content.data, info.header_offset + _LENGTHS_IN_HEADER)
             start += info.header_offset + _LENGTHS_IN_HEADER + struct.calcsize("<2H") + sum(lengths)
-            yield name, content[start : start + size], form
+            yield name, content[start : start + form.num_bytes], form
 
 
 def _form(name: str, stream: IO[bytes], size: int) -> _Form:
     """Read the header of an array of so many bytes."""
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"the weight {shown(name)} is of a newer format")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    is_known = np.lib.format.read_magic(stream) == (1, 0)
+    require(is_known, f"the weight {shown(name)} is of a newer format")
     with warnings.catch_warnings(action="error"):
-        shape, is_fortran, dtype = read(stream, max_header_size=1000)
-    if dtype.hasobject or dtype.kind not in "fi" or len(shape) > 4:
-        raise ValueError(f"the weight {shown(name)} has no plain numbers")
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=1000)
+    is_plain = dtype.kind in "fi" and len(shape) <= 4
+    require(is_plain, f"the weight {shown(name)} has no plain numbers")
     form = _Form(dtype.str, tuple(shape), "F" if is_fortran else "C")
-    if not all(0 <= each < 2**31 for each in shape) or stream.tell() + _num_bytes(form) > size:
-        raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
+    is_there = all(0 <= each < 2**31 for each in shape) and stream.tell() + form.num_bytes <= size
+    require(is_there, f"the weight {shown(name)} has a shape of more numbers than are there")
     return form
-
-
-def _num_bytes(form: _Form) -> int:
-    return math.prod(form.shape) * np.dtype(form.dtype).itemsize
 
 
 def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
     """Yield the arrays of a binary file: headers, names, shapes, padding, data."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-
-        def numbers(count: int, kind: str) -> tuple[int, ...]:
-            content = stream.read(count * struct.calcsize(kind))
-            if len(content) < count * struct.calcsize(kind):
-                raise ValueError("it ends early")
-            return struct.unpack(f"<{count}{kind}", content)
-
-        version, count = numbers(2, "Q")
-        if version != _BIN_VERSION:
-            raise ValueError(f"version {version}, not {_BIN_VERSION}")
-        if count > _MAX_ITEMS or count * 32 > size:
-            raise ValueError(f"{count:,} weights are more than the file holds")
-        headers = [numbers(4, "Q") for _ in range(count)]
-        for length, _, rank, _ in headers:
-            if not 0 < length <= _MAX_NAME or rank > 8:
-                raise ValueError("a name or a shape that cannot be")
-        names = [stream.read(length).rstrip(b"\0").decode() for length, *_ in headers]
-        shapes = [numbers(rank, "i") for _, _, rank, _ in headers]
-        [padding] = numbers(1, "Q")
-        if padding > _ALIGNMENT:
-            raise ValueError("a padding that cannot be")
-        start = stream.tell() + padding
-    content = _mapped(file)
+    cursor = Cursor(buffer := map_file(file))
+    content = np.frombuffer(buffer, np.uint8)
+    version, count = cursor.numbers("2Q")
+    is_known = version == _BIN_VERSION and count <= _MAX_ITEMS
+    require(is_known, f"version {version} with {count:,} weights, not version {_BIN_VERSION}")
+    headers = [cursor.numbers("4Q") for _ in range(count)]
+    names = [cursor.text(length) for length, *_ in headers]
+    require(all(rank <= _MAX_RANK for _, _, rank, _ in headers), "a weight has too many dimensions")
+    shapes = [cursor.numbers(f"{rank}i") for _, _, rank, _ in headers]
+    cursor.skip(cursor.number("Q"))
     for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
-        if start + length > size:
-            raise ValueError("it ends early")
+        start = cursor.skip(length)
         form = _form_of_item(name, kind, shape, content[start : start + length])
-        yield name, content[start : start + _num_bytes(form)], form
-        start += length
+        yield name, content[start : start + form.num_bytes], form
 
 
 def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray[np.uint8]) -> _Form:
@@ -580,21 +425,20 @@ def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray
 
     Such a matrix is stored as its transpose, the embedding as it is.
     """
-    dtype = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "|i1", _INTGEMM8: "|i1"}.get(kind)
-    if dtype is None:
-        name_of_kind = _TYPE_NAMES.get(kind, f"{kind:#06x}")
-        raise ValueError(
-            f"the weight {shown(name)} is of type {name_of_kind}; there are float32, float16 and intgemm8, "
-            "which are the same on every CPU"
-        )
+    dtype = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "|i1", _INTGEMM8: "|i1"}.get(kind, "")
+    require(
+        bool(dtype),
+        f"the weight {shown(name)} is of type {_TYPE_NAMES.get(kind, f'{kind:#06x}')}; there are float32, "
+        "float16 and intgemm8, which are the same on every CPU",
+    )
     form = _Form(dtype, shape)
-    if min(shape, default=1) < 0 or _num_bytes(form) + 4 * (kind == _INTGEMM8) > len(content):
-        raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
+    is_there = min(shape, default=1) >= 0 and form.num_bytes + 4 * (kind == _INTGEMM8) <= len(content)
+    require(is_there, f"the weight {shown(name)} has a shape of more numbers than are there")
     if kind != _INTGEMM8:
         return form
-    [multiplier] = struct.unpack_from("<f", content.data, _num_bytes(form))
-    if not (math.isfinite(multiplier) and multiplier > 1e-30):  # so that all numbers are finite
-        raise ValueError(f"the weight {shown(name)} has the multiplier {multiplier}")
+    [multiplier] = struct.unpack_from("<f", content.data, form.num_bytes)
+    is_usable = math.isfinite(multiplier) and multiplier > 1e-30  # so that all numbers are finite
+    require(is_usable, f"the weight {shown(name)} has the multiplier {multiplier}")
     if _EMBEDDING in name or len(shape) != 2:
         return replace(form, multiplier=multiplier)
     return replace(form, shape=shape[::-1], is_turned=True, multiplier=multiplier)

@@ -5,11 +5,10 @@ embedding. That is a row of zeros here, a token `<pad>` after all others; its lo
 probability is 0.
 """
 
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,19 +17,21 @@ from torch import Tensor
 
 from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
-from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Imported
+from heedful.errors import InteropError
+from heedful.interop.containers import Cursor, require
+from heedful.interop.conversion import Conversion, DeferredTensor, Imported
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
+    opened,
     read_vocabulary,
     read_weights,
-    unpacked,
     with_zero_row,
 )
-from heedful.interop.vocabulary import NEVER, read_bytes
-from heedful.settings.parsing import is_whole, short, shown
+from heedful.interop.tables import Table, Transform
+from heedful.interop.vocabulary import NEVER, TypedSettings, read, read_bytes
+from heedful.settings.parsing import is_whole
 from heedful.settings.run import Config
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.sentencepiece_tokenizer import load_sentencepiece
@@ -42,12 +43,13 @@ _PAD = "<pad>"
 _SPACE = "▁"
 _CONTROL_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(32))
 # Options of a model that must have this value or be absent.
-_FIXED: Mapping[str, Sequence[Any]] = {
+FIXED = {
     "type": ("transformer",),
     "bert-train-type-embeddings": (True,),  # of another type of model
     "char-conv-filters-num": ([],),
     "factors-combine": ("sum",),
     "factors-dim-emb": (0,),
+    "input-types": ([], ["sequence", "sequence"]),
     "lemma-dependency": ("",),
     "lemma-dim-emb": (0,),
     "right-left": (False,),
@@ -64,7 +66,7 @@ _FIXED: Mapping[str, Sequence[Any]] = {
     "transformer-train-positions": (False,),
     "ulr": (False,),
 }
-_WITHOUT_EFFECT = frozenset(
+WITHOUT_EFFECT = frozenset(
     (
         "bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell",
         "enc-cell-depth", "enc-type", "output-approx-knn", "separator-symbol", "skip",
@@ -77,7 +79,7 @@ _WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 _READ = frozenset(
     (
-        "dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "input-types", "layer-normalization",
+        "dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "layer-normalization",
         "output-omit-bias", "tied-embeddings", "tied-embeddings-all", "tied-embeddings-src",
         "transformer-decoder-autoreg", "transformer-decoder-dim-ffn", "transformer-dim-ffn",
         "transformer-ffn-activation", "transformer-heads", "transformer-postprocess",
@@ -87,9 +89,9 @@ _READ = frozenset(
 )  # fmt: skip
 # Options of decoder.yml: those that are read, those that say how and not what is computed.
 _SEARCH_READ = frozenset(
-    ("allow-special", "allow-unk", "beam-size", "models", "normalize", "shortlist", "vocabs", "word-penalty")
+    ("allow-special", "allow-unk", "beam-size", "models", "normalize", "shortlist", "vocabs")
 )
-_SEARCH_FIXED: Mapping[str, Sequence[Any]] = {
+SEARCH_FIXED = {
     "all-caps-every": (0,),
     "best-deep": (False,),
     "english-title-case-every": (0,),
@@ -98,9 +100,10 @@ _SEARCH_FIXED: Mapping[str, Sequence[Any]] = {
     "output-sampling": (False, [], ["0"], [0]),
     "right-left": (False,),
     "tsv": (False,),
-    "weights": ([], [1], [1.0]),
+    "weights": ([], [1]),
+    "word-penalty": (0,),
 }
-_SEARCH_WITHOUT_EFFECT = frozenset(
+SEARCH_WITHOUT_EFFECT = frozenset(
     (
         "alignment", "authors", "build-info", "check-nan", "cite", "clip-gemm", "config", "cpu-threads",
         "data-threads", "devices", "dump-config", "fp16", "gemm-precision", "gemm-type",
@@ -113,7 +116,34 @@ _SEARCH_WITHOUT_EFFECT = frozenset(
         "stat-freq", "tempdir", "tsv-fields", "use-legacy-batching", "version", "word-scores", "workspace",
     )
 )  # fmt: skip
-_ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu"}
+_RECURRENT = {"dec-cell": ("ssru",), "layer-normalization": (False,)}  # of a decoder of cells
+# Names of weights of layer {n}, which is {i} here: of all layers, and of their self-attention or cells.
+LAYERS = """
+    {stack}_l{n}_                        {stack}.layers.{i}.
+        ffn_W{1,2}                       feed_forward.{inner,outer}.weight
+        ffn_b{1,2}                       feed_forward.{inner,outer}.bias                flat
+        ffn_ffn_NORM_{scale,bias}PRE     feed_forward_norm.{weight,bias}                flat
+    decoder_l{n}_                        decoder.layers.{i}.
+        context_W{q,k,v,o}               cross_attention.{query,key,value,output}.weight
+        context_b{q,k,v,o}               cross_attention.{query,key,value,output}.bias  flat
+        context_Wo_NORM_{scale,bias}PRE  cross_attention_norm.{weight,bias}             flat
+"""
+ATTENTION = """
+    {stack}_l{n}_                        {stack}.layers.{i}.
+        self_W{q,k,v,o}                  self_attention.{query,key,value,output}.weight
+        self_b{q,k,v,o}                  self_attention.{query,key,value,output}.bias   flat
+        self_Wo_NORM_{scale,bias}PRE     self_attention_norm.{weight,bias}              flat
+"""
+CELLS = """
+    decoder_l{n}_rnn_                    decoder.layers.{i}.
+        {W,Wf}                           self_attention.{input,forget}.weight
+        bf                               self_attention.forget.bias                     flat
+        CELL_{scale,bias}PRE             self_attention_norm.{weight,bias}              flat
+"""
+EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
+FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
+_FLAT = Transform(lambda vector: vector.reshape(-1))
+_ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
 _SHORTLIST_MULTIPLE = 8
@@ -142,15 +172,8 @@ def read_marian_native(source: Path, options: ImportOptions) -> ImportedBundle:
         TokenizerError: the vocabulary is not usable, or a language has no tag.
         ConfigError: the settings are invalid.
     """
-    with unpacked(source) as path:
-        files = find_files(path, vocabularies=options.vocabularies)
-        try:
-            return _read(files, options)
-        except (InteropError, TokenizerError) as error:
-            if path == source:
-                raise
-            # Where it was unpacked is of no use to anybody.
-            raise type(error)(str(error).replace(f"{path}", f"{source}")) from None
+    with opened(source) as path:
+        return _read(find_files(path, vocabularies=options.vocabularies), options)
 
 
 def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
@@ -191,262 +214,153 @@ def _convert(
 ) -> Imported:
     """Convert the weights with the options that are in their file."""
     conversion = Conversion(weights, layout=LAYOUT, origin=files.model, settings=chosen.settings)
-    architecture = _Architecture(conversion, options)
-    facts = architecture.facts()
-    for stack in STACKS:
-        tied = architecture.layers(stack)
-        modules = {i: dict(architecture.modules(stack, i)) for i in dict.fromkeys(tied)}
-        read = {i: _take_modules(conversion, each) for i, each in modules.items()}
-        for i, number in enumerate(tied):
-            for ours, (tensor, origin) in read[number].items():
-                conversion.put(f"{stack}.layers.{i}.{ours}", tensor, origin=origin)
-        for ours, theirs in architecture.norms_of_stack(stack):
-            for part, (tensor, origin) in _take_modules(conversion, {ours: theirs}).items():
-                conversion.put(f"{stack}.{part}", tensor, origin=origin)
-    src_pad, tgt_pad = _move_tokens(conversion, architecture)
-    for name in conversion.left:
-        if name.endswith("_QuantMultA"):  # for activations in 8 bits
-            conversion.take(name)
-    ids = {"src_pad_id": src_pad, "tgt_pad_id": tgt_pad, "decoder_start_id": tgt_pad}
-    conversion.settings.update(ids)
-    return conversion.finish(**facts)
+    settings = TypedSettings(options, files.model)
+    settings.check(FIXED, _READ | WITHOUT_EFFECT)
+    is_recurrent = settings.one_of("transformer-decoder-autoreg", _UNITS, "self-attention")
+    if is_recurrent:
+        TypedSettings({key: options.get(key) for key in _RECURRENT}, files.model).check(_RECURRENT)
+    norm, letter, outer = _norms(settings, conversion)
+    self_attention = ATTENTION.replace("{stack}", "encoder") + CELLS if is_recurrent else ATTENTION
+    kind = "rms" if letter == "r" else "ln"
+    text = "\n".join([LAYERS, self_attention, *outer])
+    text = text.replace("CELL", "NORM" if norm == "pre" else "ffn_NORM").replace("NORM", kind)
+    text = text.replace("PRE", "_pre" if norm == "pre" else "")
+    if letter == "r":  # has no shift
+        text = text.replace("{scale,bias}", "scale").replace("{weight,bias}", "weight")
+    layers = {"encoder": range(1, 1 + _number(settings, "enc-depth")), "decoder": _tied_layers(settings)}
+    taken = set()
+    for rule in Table(text, transforms={"flat": _FLAT}).rules:
+        has_layers = "{i}" in rule.ours[0]
+        for i, number in enumerate(layers[rule.ours[0].partition(".")[0]] if has_layers else [0]):
+            each = rule.filled(i=i, n=number)
+            name = each.theirs[0][0]
+            weight = each.transform.forwards(conversion.look(name))
+            assert weight is not None
+            conversion.put(each.ours[0], weight, origin=name)
+            taken.add(name)
+    src_pad, tgt_pad = _move_tokens(conversion, options)
+    for name in [*conversion.left]:
+        if name in taken or name.endswith("_QuantMultA"):  # which is for activations in 8 bits
+            del conversion.left[name]
+    conversion.settings |= {"src_pad_id": src_pad, "tgt_pad_id": tgt_pad, "decoder_start_id": tgt_pad}
+    d_ff = _number(settings, "transformer-dim-ffn")
+    settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
+    return conversion.finish(
+        norm=norm,
+        norm_kind="rms" if letter == "r" else "layer",
+        positions="marian",
+        num_heads=_number(settings, "transformer-heads"),
+        activation=_activation(settings, conversion),
+        decoder_unit="ssru" if is_recurrent else "attention",
+        layer_norm_eps=_EPS,
+    )
 
 
-def _take_modules(
-    conversion: Conversion, modules: Mapping[str, Mapping[str, str]]
-) -> dict[str, tuple[Tensor, str]]:
-    """Take weights and biases: tensor and Marian's name, by the name here; a vector (1, D) becomes (D,)."""
-    taken = {}
-    for module, parts in modules.items():
-        for part, theirs in parts.items():
-            tensor = conversion.take(theirs)
-            is_vector = part == "bias" or module.endswith("norm")
-            if is_vector and (tensor.ndim > 2 or (tensor.ndim == 2 and tensor.shape[0] != 1)):
-                raise conversion.error(f"the weight {theirs!r} has shape {tuple(tensor.shape)}, no vector's")
-            taken[f"{module}.{part}"] = tensor.reshape(-1) if is_vector else tensor, theirs
-    return taken
+_UNITS = {"self-attention": False, "rnn": True}
 
 
-class _Architecture:
-    """The options of a model, checked: which weights it has, and what they are here."""
+def _number(settings: TypedSettings, key: str) -> int:
+    number = settings.whole_number(key, least=1, most=2**20)
+    settings.require(number is not None, key, " is missing")
+    return number or 0
 
-    def __init__(self, conversion: Conversion, options: Mapping[str, Any]) -> None:
-        self._conversion = conversion
-        self._options = options
-        _refuse(options, _FIXED, _READ | _WITHOUT_EFFECT, conversion.error)
-        self.is_recurrent = self._one_of("transformer-decoder-autoreg", ("self-attention", "rnn")) == "rnn"
-        if self.is_recurrent:
-            self._one_of("dec-cell", ("ssru",))
-            if options.get("layer-normalization"):
-                raise conversion.error("layer-normalization=True is not supported in the cells of a decoder")
-        types = options.get("input-types") or []
-        if types not in ([], ["sequence"] * 2):
-            raise conversion.error(f"input-types={shown(types)} is not supported, only sequences are")
-        self._norm, self._norm_letter = self._norms()
-        self._tied_src = bool(options.get("tied-embeddings-src") or options.get("tied-embeddings-all"))
-        self._tied_output = bool(options.get("tied-embeddings") or options.get("tied-embeddings-all"))
 
-    def facts(self) -> dict[str, Any]:
-        """Return the settings that the weights do not tell."""
-        options = self._options
-        inner = self._number("transformer-dim-ffn")
-        if self._number("transformer-decoder-dim-ffn", default=0) not in (0, inner):
-            raise self._conversion.error(
-                f"transformer-dim-ffn={inner} and transformer-decoder-dim-ffn="
-                f"{options['transformer-decoder-dim-ffn']} differ; they must be equal"
+def _tied_layers(settings: TypedSettings) -> Sequence[int]:
+    """Return Marian's number of each layer of the decoder; tied layers have the number of another one."""
+    depth = _number(settings, "dec-depth")
+    tied = settings.values.get("transformer-tied-layers") or range(1, depth + 1)
+    is_list = isinstance(tied, list | range) and all(is_whole(i, least=1, most=1000) for i in tied)
+    is_right = is_list and len(tied) == depth
+    settings.require(is_right, "transformer-tied-layers", f" are not the {depth} layers of dec-depth")
+    return tied
+
+
+def _norms(settings: TypedSettings, conversion: Conversion) -> tuple[str, str, list[str]]:
+    """Return "post" or "pre", the letter of the norm, and the rows of norms around the stacks."""
+    usual = {"preprocess": "", "postprocess": "dan", "postprocess-emb": "d", "postprocess-top": ""}
+    texts = {key: settings.text(f"transformer-{key}") for key in usual}
+    # Dropout, which only training has, is left out.
+    before, after, emb, top = (
+        (usual[key] if text is None else text).replace("d", "") for key, text in texts.items()
+    )
+    letter = (before or after)[-1:]
+    outer = [EMBEDDING_NORM] * bool(emb) + [FINAL_NORM] * bool(top)
+    if letter in ("n", "r") and emb in ("", letter) and top in ("", letter):
+        if (before, after) == ("", f"a{letter}"):
+            return "post", letter, outer
+        if (before, after, top) == (letter, "a", letter):
+            settings.require(
+                conversion.settings.get("norm") == "pre" or _version(settings) >= _NORMED_KEYS,
+                "version",
+                " leaves keys and values unnormalised with transformer-preprocess, which is not supported; "
+                "for a model of 1.11 or later, give --set model.norm=pre",
             )
-        return {
-            "norm": self._norm,
-            "norm_kind": "rms" if self._norm_letter == "r" else "layer",
-            "positions": "marian",
-            "num_heads": self._number("transformer-heads"),
-            "activation": self._activation(),
-            "decoder_unit": "ssru" if self.is_recurrent else "attention",
-            "layer_norm_eps": _EPS,
-        }
-
-    def layers(self, stack: str) -> list[int]:
-        """Return Marian's number of each layer of a stack; tied layers have the number of another one."""
-        depth = self._number("enc-depth" if stack == "encoder" else "dec-depth")
-        tied = self._options.get("transformer-tied-layers") or []
-        if stack == "encoder" or not tied:
-            return list(range(1, depth + 1))
-        if not isinstance(tied, list) or not all(is_whole(i, least=1, most=1000) for i in tied):
-            raise self._conversion.error(f"transformer-tied-layers={shown(tied)} is no list of layers")
-        if len(tied) != depth:
-            raise self._conversion.error(f"transformer-tied-layers has {len(tied)} layers, dec-depth {depth}")
-        return tied
-
-    def modules(self, stack: str, number: int) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield the modules of a layer: the name here, and Marian's names of its weight and bias."""
-        layer = f"{stack}_l{number}"
-        attentions = {"self_attention": f"{layer}_self"}
-        if stack == "decoder":
-            attentions["cross_attention"] = f"{layer}_context"
-        if stack == "decoder" and self.is_recurrent:
-            del attentions["self_attention"]
-            cell = f"{layer}_rnn"
-            yield "self_attention.input", {"weight": f"{cell}_W"}
-            yield "self_attention.forget", {"weight": f"{cell}_Wf", "bias": f"{cell}_bf"}
-            yield "self_attention_norm", self._norm_parts(cell if self._norm == "pre" else f"{cell}_ffn")
-        for ours, theirs in attentions.items():
-            for part, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
-                yield f"{ours}.{part}", {"weight": f"{theirs}_W{letter}", "bias": f"{theirs}_b{letter}"}
-            yield f"{ours}_norm", self._norm_parts(f"{theirs}_Wo")
-        for ours, i in (("inner", 1), ("outer", 2)):
-            yield f"feed_forward.{ours}", {"weight": f"{layer}_ffn_W{i}", "bias": f"{layer}_ffn_b{i}"}
-        yield "feed_forward_norm", self._norm_parts(f"{layer}_ffn_ffn")
-
-    def norms_of_stack(self, stack: str) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield the norms around a stack: the name here, and Marian's names."""
-        if self._letters("transformer-postprocess-emb", "d"):
-            yield "embedding.norm", self._norm_parts(f"{stack}_emb", suffix="_pre")
-        if self._letters("transformer-postprocess-top", ""):
-            yield "final_norm", self._norm_parts(f"{stack}_top", suffix="")
-
-    @property
-    def embeddings(self) -> tuple[str, str, str]:
-        """Marian's names of the source embedding, the target embedding and the output matrix."""
-        src, tgt = ("Wemb", "Wemb") if self._tied_src else ("encoder_Wemb", "decoder_Wemb")
-        if self._tied_output:
-            return src, tgt, tgt
-        older = "decoder_ff_logit_out_W"
-        return src, tgt, older if older in self._conversion.left else f"{older}t"
-
-    def _norms(self) -> tuple[str, str]:
-        """Return "post" or "pre", and the letter of the norm."""
-        before = self._letters("transformer-preprocess", "")
-        after = self._letters("transformer-postprocess", "dan")
-        emb, top = (self._letters(f"transformer-postprocess-{each}", "") for each in ("emb", "top"))
-        letter = (before or after)[-1:]
-        norms = {letter, *emb, *top}
-        if letter not in ("n", "r") or len(norms) > 1 or len(emb) > 1 or len(top) > 1:
-            norms = {"?"}
-        if (before, after) == ("", f"a{letter}") and norms == {letter}:
-            return "post", letter
-        if (before, after, top) == (letter, "a", letter) and norms == {letter}:
-            if self._conversion.settings.get("norm") != "pre" and self._version < _NORMED_KEYS:
-                raise self._conversion.error(
-                    f"transformer-preprocess={before} of the Marian that trained it ({self._version_shown}) "
-                    "leaves keys and values unnormalised, which is not supported; for a model of 1.11 or "
-                    "later, give --set model.norm=pre"
-                )
-            return "pre", letter
-        raise self._conversion.error(
-            f"transformer-preprocess={before!r}, transformer-postprocess={after!r}, "
-            f"transformer-postprocess-emb={emb!r}, transformer-postprocess-top={top!r} (without d) are not "
-            "supported; post-norm is '', 'an', pre-norm 'n', 'a' with top 'n', or both with r for n"
-        )
-
-    def _letters(self, key: str, default: str) -> str:
-        """Return the operations of an option without dropout, which only training has."""
-        letters = self._options.get(key, default)
-        if not isinstance(letters, str):
-            raise self._conversion.error(f"{key}={shown(letters)} is no list of operations")
-        return letters.replace("d", "")
-
-    def _norm_parts(self, prefix: str, *, suffix: str | None = None) -> dict[str, str]:
-        """Return Marian's names of the gain and shift of a norm."""
-        suffix = ("_pre" if self._norm == "pre" else "") if suffix is None else suffix
-        if self._norm_letter == "r":
-            return {"weight": f"{prefix}_rms_scale{suffix}"}
-        return {"weight": f"{prefix}_ln_scale{suffix}", "bias": f"{prefix}_ln_bias{suffix}"}
-
-    def _activation(self) -> str:
-        name = self._one_of("transformer-ffn-activation", tuple(_ACTIVATIONS), default="swish")
-        chosen = self._conversion.settings.get("activation")
-        if name == "gelu" and chosen is None and self._version < _EXACT_GELU:
-            raise self._conversion.error(
-                "transformer-ffn-activation=gelu is x sigmoid(1.702 x) in the Marian that trained it "
-                f"({self._version_shown}), which is not supported; for the exact one, "
-                "give --set model.activation=gelu"
-            )
-        return _ACTIVATIONS[name]
-
-    @property
-    def _version(self) -> tuple[int, ...]:
-        """The version of Marian that trained the model, from `v1.12.3 abcdef 2023-03-01`; (0,) if unknown."""
-        numbers = self._version_shown.removeprefix("v").split(" ")[0].split(".")[:3]
-        return tuple(int(each) if each.isdecimal() and len(each) < 9 else 0 for each in numbers)
-
-    @property
-    def _version_shown(self) -> str:
-        return short(str(self._options.get("version", "unknown")))
-
-    def _one_of(self, key: str, known: Sequence[str], *, default: str = "") -> str:
-        value = self._options.get(key, default or known[0])
-        if value not in known:
-            raise self._conversion.error(f"{key}={shown(value)} is not supported, only {', '.join(known)}")
-        return str(value)
-
-    def _number(self, key: str, *, default: int | None = None) -> int:
-        value = self._options.get(key, default)
-        if not is_whole(value, least=0 if default == 0 else 1, most=2**20):
-            raise self._conversion.error(f"{key}={shown(value)} is not a number of them")
-        return int(value)
+            return "pre", letter, outer
+    raise conversion.error(
+        f"transformer-preprocess={before!r}, transformer-postprocess={after!r}, "
+        f"transformer-postprocess-emb={emb!r}, transformer-postprocess-top={top!r} (without d) are not "
+        "supported; post-norm is '', 'an', pre-norm 'n', 'a' with top 'n', or both with r for n"
+    )
 
 
-def _move_tokens(conversion: Conversion, architecture: _Architecture) -> tuple[int, int]:
+def _activation(settings: TypedSettings, conversion: Conversion) -> str:
+    name = settings.one_of("transformer-ffn-activation", _ACTIVATIONS, "swish")
+    settings.require(
+        name != "gelu" or "activation" in conversion.settings or _version(settings) >= _EXACT_GELU,
+        "version",
+        " computes transformer-ffn-activation=gelu as x sigmoid(1.702 x), which is not supported; for the "
+        "exact one, give --set model.activation=gelu",
+    )
+    return name
+
+
+def _version(settings: TypedSettings) -> tuple[int, ...]:
+    """Return the version of Marian that trained the model, `v1.12.3 abcdef 2023-03-01`; (0,) if unknown."""
+    numbers = str(settings.values.get("version")).removeprefix("v").split(" ")[0].split(".")[:3]
+    return tuple(int(each) if each.isdecimal() and len(each) < 9 else 0 for each in numbers)
+
+
+def _move_tokens(conversion: Conversion, options: Mapping[str, Any]) -> tuple[int, int]:
     """Move embeddings and output, each with the row of `<pad>`; return its ids in source and target."""
-    src, tgt, output = architecture.embeddings
+    every = options.get("tied-embeddings-all")
+    src, tgt = (
+        ("Wemb", "Wemb") if options.get("tied-embeddings-src") or every else ("encoder_Wemb", "decoder_Wemb")
+    )
+    output = tgt
+    if not (options.get("tied-embeddings") or every):
+        older = "decoder_ff_logit_out_W"  # a layer's matrix, which is turned already
+        output = older if older in conversion.left else f"{older}t"
     matrices = {}
     for name in dict.fromkeys((src, tgt, output)):
         matrix = conversion.take(name)
         if matrix.ndim != 2:
             raise conversion.error(f"the weight {name!r} has shape {tuple(matrix.shape)}, no matrix's")
-        # The older output matrix is a layer's: it is turned already.
         matrices[name] = with_zero_row(matrix)
     for ours, name in (
-        ("encoder.embedding.tokens.weight", src),
-        ("decoder.embedding.tokens.weight", tgt),
-        ("output.weight", output),
+        ("encoder.embedding.tokens", src),
+        ("decoder.embedding.tokens", tgt),
+        ("output", output),
     ):
-        conversion.put(ours, matrices[name], origin=name)
+        conversion.put(f"{ours}.weight", matrices[name], origin=name)
     name = "decoder_ff_logit_out_b"
-    bias = conversion.take(name).reshape(-1) if name in conversion.left else None
-    if bias is None:
-        bias = torch.zeros(len(matrices[output]) - 1)
+    num_rows = len(matrices[output]) - 1
+    bias = conversion.take(name).reshape(-1) if name in conversion.left else torch.zeros(num_rows)
     conversion.put("output.bias", torch.cat([bias, bias.new_full((1,), NEVER)]), origin=name)
     return len(matrices[src]) - 1, len(matrices[tgt]) - 1
-
-
-def _refuse(
-    options: Mapping[str, Any],
-    fixed: Mapping[str, Sequence[Any]],
-    known: frozenset[str],
-    error: Callable[[str], InteropError],
-) -> None:
-    """Refuse options of other values than those that are supported, and unknown ones."""
-    for key, value in options.items():
-        if key in fixed and value not in fixed[key]:
-            raise error(f"the option {key}={shown(value)} is not supported, and would change the outputs")
-        if key not in known and key not in fixed:
-            raise error(f"the option {shown(key)} is unknown, and may change the outputs")
 
 
 def _read_search(files: MarianFiles) -> dict[str, Any]:
     """Return the settings of `DecodeConfig`: beam, and scores that are divided by a power of the length."""
     options = files.options
-
-    def error(problem: str) -> InteropError:
-        return InteropError(f"{files.options_file}: {problem}")
-
-    _refuse(options, _SEARCH_FIXED, _SEARCH_READ | _SEARCH_WITHOUT_EFFECT, error)
-    if options.get("word-penalty", 0) != 0:
-        raise error(
-            f"word-penalty={shown(options['word-penalty'])} is not supported, and would change the outputs; "
-            "set it to 0 there to import the model without it"
-        )
-    normalize, beam_size = options.get("normalize", 0), options.get("beam-size", _BEAM_SIZE)
-    if not isinstance(normalize, bool | int | float) or not 0 <= normalize <= 30:
-        raise error(f"normalize={shown(normalize)} is not a number from 0 to 30")
-    if not is_whole(beam_size, least=1, most=1000):
-        raise error(f"beam-size={shown(beam_size)} is not a whole number from 1 to 1000")
+    is_flag = isinstance(options.get("normalize"), bool)
+    options = {**options, "normalize": int(options["normalize"])} if is_flag else options
+    settings = TypedSettings(options, files.options_file)
+    settings.check(SEARCH_FIXED, _SEARCH_READ | SEARCH_WITHOUT_EFFECT)
     return {
-        "beam_size": beam_size,
-        "length_penalty": float(normalize),
+        "beam_size": settings.whole_number("beam-size", least=1, most=1000) or _BEAM_SIZE,
+        "length_penalty": settings.number("normalize", least=0, most=30) or 0.0,
         "length_normalization": "power",
-        # As in Marian a sentence ends when so many hypotheses as the beam has have ended.
+        # As in Marian, a sentence ends when as many hypotheses have ended as the beam has.
         "early_stopping": "first",
     }
 
@@ -541,13 +455,12 @@ def _read_shortlist(file: Path, sizes: tuple[int, int], tokenizers: TokenizerPai
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 
 
-@dataclass(frozen=True)
-class LexicalShortlist:
+class LexicalShortlist(NamedTuple):
     """The contents of a binary shortlist of Marian.
 
     Attributes:
-        first: so many first target ids are in every shortlist.
-        starts: of each source id in `candidates`, (V + 1,).
+        first: the number of first target ids that are in every shortlist.
+        starts: where the candidates of each source id start, (V + 1,).
         candidates: target ids.
     """
 
@@ -562,23 +475,23 @@ def read_shortlist(file: Path, src_size: int, tgt_size: int) -> LexicalShortlist
     Raises:
         InteropError: it cannot be read, is damaged, or of other vocabularies.
     """
-    try:
-        content = read_bytes(file)
-        if len(content) < 48 or struct.unpack_from("<Q", content)[0] != SHORTLIST_MAGIC:
-            raise ValueError("not a binary shortlist of Marian")
-        _, first, _, num_starts, count = struct.unpack_from("<5Q", content, 8)
-        if 48 + 8 * num_starts + 4 * count != len(content):
-            raise ValueError("it has another size than it says")
-        starts = np.frombuffer(content, "<u8", num_starts, 48)
-        candidates = np.frombuffer(content, "<u4", count, 48 + 8 * num_starts).astype(np.int64)
+
+    def parse(content: bytes) -> LexicalShortlist:
+        cursor = Cursor(content)
+        magic, _, first, _, num_starts, count = cursor.numbers("6Q")
+        is_whole_file = cursor.position + 8 * num_starts + 4 * count == len(content)
+        remedy = "leave the file out to import without it"
+        require(magic == SHORTLIST_MAGIC and is_whole_file, f"not a binary shortlist of Marian; {remedy}")
+        starts = np.frombuffer(content, "<u8", num_starts, cursor.position)
+        candidates = np.frombuffer(content, "<u4", count, cursor.position + 8 * num_starts).astype(np.int64)
         # The last offset may be missing: it is the number of entries.
-        if num_starts not in (src_size, src_size + 1) or candidates.max(initial=0) >= tgt_size:
-            raise ValueError(f"it is not for vocabularies of {src_size:,} and {tgt_size:,} tokens")
-        if starts.max(initial=0) > count:
-            raise ValueError("an offset beyond its end")
-        ends = np.append(starts.astype(np.int64), count)[: src_size + 1]
-        if (np.diff(ends) < 0).any() or first > tgt_size or (num_starts and ends[0]):
-            raise ValueError("offsets that cannot be")
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}; leave the file out to import without it") from None
-    return LexicalShortlist(int(first), ends, candidates)
+        ends = np.append(starts, np.uint64(count))[: src_size + 1]
+        is_ordered = (ends[:-1] <= ends[1:]).all() and ends[0] == 0 and ends[-1] <= count
+        fits = (
+            num_starts in (src_size, src_size + 1) and max(candidates.max(initial=0) + 1, first) <= tgt_size
+        )
+        sizes = f"{src_size:,} and {tgt_size:,} tokens"
+        require(bool(is_ordered and fits), f"it is not for vocabularies of {sizes}; {remedy}")
+        return LexicalShortlist(int(first), ends.astype(np.int64), candidates)
+
+    return read(file, parse)

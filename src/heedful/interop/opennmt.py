@@ -6,17 +6,15 @@ between them, unless the options name SentencePiece models. A source has no end 
 """
 
 import argparse
-import math
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, cat
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import (
@@ -25,24 +23,90 @@ from heedful.interop.conversion import (
     Conversion,
     DeferredTensor,
     Imported,
+    Positions,
     in_float32,
-    move_positions,
     read_checkpoint,
 )
-from heedful.interop.ctranslate2.reading import TextFiles, read_settings, tokenizer_of
+from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of, tokenizer_section
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
-from heedful.interop.vocabulary import read_bytes, unique_names
+from heedful.interop.keys import Keys, named
+from heedful.interop.tables import Table
+from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names
+from heedful.model.positions import sinusoids
 from heedful.model.transformer import SINUSOIDS
-from heedful.settings.parsing import is_whole, shown
+from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.storage.torch_weights import read_pickled
 from heedful.text import SpecialIds, TokenizerPair
 
 LAYOUT, EOLE = "opennmt-py", "eole"
+
+OPENNMT_WEIGHTS = """
+    encoder.transformer.{i}.                           encoder.layers.{i}.
+        self_attn.linear_{query,keys,values}           self_attention.{query,key,value}
+        self_attn.final_linear                         self_attention.output
+        {,feed_forward.}layer_norm                     {self_attention,feed_forward}_norm
+        feed_forward.w_{MATRICES}                      feed_forward.{OURS}
+    decoder.transformer_layers.{i}.                    decoder.layers.{i}.
+        {self,context}_attn.linear_{query,keys,values} {self,cross}_attention.{query,key,value}
+        {self,context}_attn.final_linear               {self,cross}_attention.output
+        {layer_norm_1,layer_norm_2}                    {self_attention,cross_attention}_norm
+        feed_forward.layer_norm                        feed_forward_norm
+        feed_forward.w_{MATRICES}                      feed_forward.{OURS}
+    {stack}.layer_norm                                 {stack}.final_norm
+    {stack}.embeddings.make_embedding.                 {stack}.embedding.
+        emb_luts.0                                     tokens
+        pe.pe                                          positions.weight
+    generator|decoder.embeddings.make_embedding.emb_luts.0   output
+"""
+# Matrices that are shared are left out.
+EOLE_WEIGHTS = """
+    {stack}.transformer_layers.{i}.                    {stack}.layers.{i}.
+        {self,context}_attn.linear_{query,keys,values} {self,cross}_attention.{query,key,value}
+        {self,context}_attn.final_linear               {self,cross}_attention.output
+        {input,precontext,post_attention}_layernorm    {self_attention,cross_attention,feed_forward}_norm
+        mlp.{MATRICES}_proj                            feed_forward.{OURS}
+    {stack}.layer_norm                                 {stack}.final_norm
+    src_emb.embeddings                                 encoder.embedding.tokens
+    tgt_emb.embeddings|src_emb.embeddings              decoder.embedding.tokens
+    generator|tgt_emb.embeddings|src_emb.embeddings    output
+    src_emb.pe.weight|src_emb.pe.pe                    encoder.embedding.positions.weight
+    tgt_emb.pe.weight|tgt_emb.pe.pe                    decoder.embedding.positions.weight
+    {stack}.transformer_layers.{i}.layer_scalar        -
+"""
+# The matrices of a feed-forward part, without a gate and with one.
+MATRICES = {
+    OPENNMT_WEIGHTS: (("1,2", "inner,outer"), ("1,3,2", "gate,inner,outer")),
+    EOLE_WEIGHTS: (("gate_up,down", "inner,outer"), ("gate_up,up,down", "gate,inner,outer")),
+}
 _SPECIAL = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
-_POSITIONS = {"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "marian"}
-_ACTIVATIONS = {"relu": ("relu", False), "gelu": ("gelu", False), "gated-gelu": ("gelu", True)}
-_ATTENTION = dict(linear_query="query", linear_keys="key", linear_values="value", final_linear="output")
+_NORMS = named("norm_kind", {"standard": "layer", "rms": "rms"})
+_SINUSOIDS = {
+    "SinusoidalInterleaved": {"positions": "sinusoidal", "scale_embeddings": True},
+    "SinusoidalConcat": {"positions": "marian", "scale_embeddings": True},
+}
+_RELU = {"activation": "relu", "gated": False}
+_GELU = {"activation": "gelu", "gated": False}
+_ZERO_IS_NONE = ("num_kv", "heads_kv", "head_dim")
+OPENNMT = Keys(
+    read={"heads": "num_heads", "num_kv": "num_kv_heads", "norm_eps": "layer_norm_eps"},
+    choices={
+        "pos_ffn_activation_fn": {
+            "relu": _RELU,
+            "gelu": _GELU,
+            "gated-gelu": _GELU | {"gated": True},
+            "silu": {"activation": "swish", "gated": True},
+        },
+        "layer_norm": _NORMS,
+        "position_encoding_type": _SINUSOIDS,
+    },
+    defaults={
+        "pos_ffn_activation_fn": "relu",
+        "layer_norm": "standard",
+        "norm_eps": 1e-6,
+        "position_encoding_type": "SinusoidalInterleaved",
+    },
+)
 # The default search of OpenNMT-py and Eole.
 _SEARCH: Mapping[str, Any] = {
     "beam_size": 5,
@@ -51,11 +115,10 @@ _SEARCH: Mapping[str, Any] = {
     "max_length": 250,
     "max_length_offset": 1024,
 }
-_EPS = 1e-6  # of norms, by default
 _OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
 _ROTARY, _ROTARY_BASE = -1, 10_000
-# Options of the model that must have one of these values or be absent.
-_FIXED: Mapping[str, Sequence[Any]] = {
+# Options of a model that must have one of these values or be absent.
+OPENNMT_FIXED = {
     "copy_attn": (False,),
     "coverage_attn": (False,),
     "decoder_type": ("transformer",),
@@ -70,64 +133,12 @@ _FIXED: Mapping[str, Sequence[Any]] = {
     "parallel_residual": (False,),
     "quant_layers": ([],),
     "relative_positions_buckets": (0,),
+    "rotary_dim": (0,),
     "rotary_theta": (_ROTARY_BASE,),
     "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
     "shared_layer_norm": (False,),
     "sliding_window": (0,),
 }
-
-
-@dataclass(frozen=True)
-class _Names:
-    """The names of a system's parts, by stack.
-
-    Attributes:
-        layers: the list of layers.
-        norms: of a layer: theirs and ours.
-        feed_forward: the matrices: inner or, if there is a gate, the gate; inner beside a gate; outer.
-        tokens: the embedding.
-        tables: the positions.
-    """
-
-    layers: Mapping[str, str]
-    norms: Mapping[str, Mapping[str, str]]
-    feed_forward: tuple[str, str, str]
-    tokens: Mapping[str, str]
-    tables: Mapping[str, str]
-
-
-_OPENNMT = _Names(
-    layers={"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"},
-    norms={
-        "encoder": {"layer_norm": "self_attention_norm", "feed_forward.layer_norm": "feed_forward_norm"},
-        "decoder": {
-            "layer_norm_1": "self_attention_norm",
-            "layer_norm_2": "cross_attention_norm",
-            "feed_forward.layer_norm": "feed_forward_norm",
-        },
-    },
-    feed_forward=("feed_forward.w_1", "feed_forward.w_3", "feed_forward.w_2"),
-    tokens={stack: f"{stack}.embeddings.make_embedding.emb_luts.0" for stack in STACKS},
-    tables={stack: f"{stack}.embeddings.make_embedding.pe" for stack in STACKS},
-)
-
-_EOLE = _Names(
-    layers={stack: f"{stack}.transformer_layers" for stack in STACKS},
-    norms={
-        "encoder": {
-            "input_layernorm": "self_attention_norm",
-            "post_attention_layernorm": "feed_forward_norm",
-        },
-        "decoder": {
-            "input_layernorm": "self_attention_norm",
-            "precontext_layernorm": "cross_attention_norm",
-            "post_attention_layernorm": "feed_forward_norm",
-        },
-    },
-    feed_forward=("mlp.gate_up_proj", "mlp.up_proj", "mlp.down_proj"),
-    tokens={"encoder": "src_emb.embeddings", "decoder": "tgt_emb.embeddings"},
-    tables={"encoder": "src_emb.pe", "decoder": "tgt_emb.pe"},
-)
 
 
 def is_opennmt(path: Path) -> bool:
@@ -158,146 +169,69 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     source = _Source(path, LAYOUT, options)
     arguments, vocabulary = (checkpoint.beside.get(key) for key in ("opt", "vocab"))
     if not isinstance(arguments, argparse.Namespace) or not isinstance(vocabulary, Mapping):
-        raise source.error("it has no options or no lists of tokens; give a checkpoint of OpenNMT-py 3")
-    arguments = vars(arguments)
-    for key, allowed in _FIXED.items():
-        value = arguments.get(key)
-        if value is not None and value not in allowed:
-            raise source.error(f"the option {key}={shown(value)} is not supported")
-    vocabularies = source.vocabularies(vocabulary)
+        raise InteropError(
+            f"{path}: it has no options or no lists of tokens; give a checkpoint of OpenNMT-py 3"
+        )
+    settings = TypedSettings(vars(arguments), path)
+    settings.check(OPENNMT_FIXED)
+    vocabularies = source.vocabularies(TypedSettings(vocabulary, path))
     tensors = dict(checkpoint.tensors)
     generator = checkpoint.beside.get("generator")
     for name, tensor in generator.items() if isinstance(generator, Mapping) else ():
         if isinstance(tensor, Tensor) and name in ("weight", "bias"):
             tensors[f"generator.{name}"] = in_float32(tensor)
-    facts = _facts(source, arguments)
-    conversion = source.conversion(tensors, facts, vocabularies)
-    is_interleaved = arguments.get("rotary_interleave", True) is True
-    imported = _convert(conversion, _OPENNMT, facts, is_interleaved=is_interleaved)
-    subwords = [arguments.get(f"{language}_subword_model") for language in ("src", "tgt")]
-    transforms = arguments.get("transforms")
-    is_used = isinstance(transforms, list | tuple) and "sentencepiece" in transforms
-    return source.bundle(imported, vocabularies, subwords if is_used else [])
+    values = settings.values
+    reach, absolute = values.get("max_relative_positions", 0), values.get("position_encoding", False)
+    settings.require(
+        (reach, absolute) in ((_ROTARY, False), (0, True)),
+        "max_relative_positions",
+        f" is not supported with position_encoding={shown(absolute)}; sinusoids and rotary positions are",
+    )
+    facts = _facts(OPENNMT, settings, values)
+    if not absolute:
+        facts |= {"positions": "rotary", "scale_embeddings": False}
+    imported = source.convert(tensors, OPENNMT_WEIGHTS, facts, vocabularies)
+    if values.get("rotary_interleave", True) is True:
+        imported = _in_halves(imported)
+    return source.bundle(imported, vocabularies, _subword_models(values.get("transforms"), values))
 
 
-def _facts(source: "_Source", arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `ModelConfig`."""
-    activation = arguments.get("pos_ffn_activation_fn", "relu")
-    known = _ACTIVATIONS | {"silu": ("swish", True)}
-    if not isinstance(activation, str) or activation not in known:
-        raise source.error(
-            f"pos_ffn_activation_fn={shown(activation)} is unknown; there are {', '.join(known)}"
-        )
-    norm = arguments.get("layer_norm", "standard")
-    if norm not in ("standard", "rms"):
-        raise source.error(f"layer_norm={shown(norm)} is unknown; there are standard and rms")
-    reach = arguments.get("max_relative_positions", 0)
-    absolute = arguments.get("position_encoding", False)
-    kind = arguments.get("position_encoding_type") or "SinusoidalInterleaved"
-    if (reach, absolute) == (_ROTARY, False):
-        if arguments.get("rotary_dim"):
-            raise source.error(f"rotary_dim={shown(arguments['rotary_dim'])} is not supported")
-        positions = "rotary"
-    elif (reach, absolute) == (0, True) and isinstance(kind, str) and kind in _POSITIONS:
-        positions = _POSITIONS[kind]
-    else:
-        raise source.error(
-            f"position_encoding={shown(absolute)} of type {shown(kind)} with max_relative_positions="
-            f"{shown(reach)} is not supported; sinusoids and rotary positions are"
-        )
-    return _numbers(source, arguments, ("heads", "num_kv", "norm_eps"), eps=_EPS) | {
-        "activation": known[activation][0],
-        "gated": known[activation][1],
-        "norm_kind": "rms" if norm == "rms" else "layer",
-        "positions": positions,
-        "scale_embeddings": positions != "rotary",
-    }
-
-
-def _numbers(
-    source: "_Source", values: Mapping[str, Any], keys: tuple[str, str, str], *, eps: float
-) -> dict[str, Any]:
-    """Return heads, heads of keys and values, the epsilon of norms, and dropouts."""
-    heads, kv, epsilon = (values.get(key) for key in keys)
-    if not is_whole(heads, least=1, most=2**16):
-        raise source.error(f"{keys[0]}={shown(heads)} is not a number of heads")
-    facts = {"num_heads": heads, "layer_norm_eps": eps if epsilon is None else epsilon}
-    if kv:
-        facts["num_kv_heads"] = kv
+def _facts(keys: Keys, settings: TypedSettings, training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of `ModelConfig`, with dropouts of the training."""
+    given = {key: value for key, value in settings.values.items() if value or key not in _ZERO_IS_NONE}
+    facts = keys.settings(TypedSettings(given, settings.file))
     for theirs, names in (
         ("dropout", ("dropout", "activation_dropout")),
         ("attention_dropout", ("attention_dropout",)),
     ):
-        value = values.get(theirs)
+        value = training.get(theirs)
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, float):
             facts |= dict.fromkeys(names, value)
     return facts
 
 
-def _convert(
-    conversion: Conversion, names: _Names, facts: Mapping[str, Any], *, is_interleaved: bool
-) -> Imported:
-    for stack, layers in names.layers.items():
-        attentions = {"self_attn": "self_attention"}
-        if stack == "decoder":
-            attentions["context_attn"] = "cross_attention"
-        for theirs, ours in conversion.layers(stack, layers):
-            for attention, name in attentions.items():
-                for part, other in _ATTENTION.items():
-                    conversion.move_parts(f"{theirs}.{attention}.{part}", f"{ours}.{name}.{other}")
-            for norm, name in names.norms[stack].items():
-                conversion.move_parts(f"{theirs}.{norm}", f"{ours}.{name}")
-            first, second, outer = names.feed_forward
-            gated = bool(facts["gated"])
-            conversion.move_parts(f"{theirs}.{first}", f"{ours}.feed_forward.{'gate' if gated else 'inner'}")
-            if gated:
-                conversion.move_parts(f"{theirs}.{second}", f"{ours}.feed_forward.inner")
-            conversion.move_parts(f"{theirs}.{outer}", f"{ours}.feed_forward.outer")
-        conversion.move_parts(f"{stack}.layer_norm", f"{stack}.final_norm")
-    _move_tokens(conversion, names)
-    if facts["positions"] in SINUSOIDS:
-        tables = {stack: f"{name}.pe" for stack, name in names.tables.items()}
-        there = {stack: name for stack, name in tables.items() if name in conversion.left}
-        formula = SINUSOIDS[facts["positions"]]
-        move_positions(conversion, there, fixed=True, formula=formula, rounding=ANGLE_ROUNDING)
-    elif facts["positions"] == "learned":
-        tables = {stack: f"{name}.weight" for stack, name in names.tables.items()}
-        move_positions(conversion, tables, formula=lambda *size: torch.full(size, math.nan))  # equals none
-    imported = conversion.finish(norm="pre", **facts)
-    return _in_halves(imported) if facts["positions"] == "rotary" and is_interleaved else imported
-
-
-def _move_tokens(conversion: Conversion, names: _Names) -> None:
-    """Move the embeddings and the output matrix; Eole leaves out those that are shared."""
-    matrix = None
-    for stack, name in names.tokens.items():
-        if f"{name}.weight" in conversion.left or matrix is None:
-            matrix = conversion.take(f"{name}.weight")
-        conversion.put(f"{stack}.embedding.tokens.weight", matrix, origin=f"{name}.weight")
-    if "generator.weight" in conversion.left:
-        matrix = conversion.take("generator.weight")
-    assert matrix is not None
-    conversion.put("output.weight", matrix, origin="generator.weight")
-    if "generator.bias" in conversion.left:
-        conversion.move("generator.bias", "output.bias")
-
-
 def _in_halves(imported: Imported) -> Imported:
     """Reorder queries and keys: rotary pairs are neighbours (2i, 2i + 1) there, and halves apart here."""
     config, weights = imported.config, dict(imported.weights)
-    for name, tensor in imported.weights.items():
-        module = name.rsplit(".", 1)[0]
-        if module.endswith(("self_attention.query", "self_attention.key")):
-            weights[name] = DeferredTensor(
-                tensor, partial(_reordered, size=config.head_key_size), tensor.shape
-            )
+    for name, tensor in imported.weights.items() if config.positions == "rotary" else ():
+        if name.rsplit(".", 1)[0].endswith(("self_attention.query", "self_attention.key")):
+            decode = partial(_reordered, size=config.head_key_size)
+            weights[name] = DeferredTensor(tensor, decode, tensor.shape)
     return Imported(config, weights)
 
 
 def _reordered(rows: Tensor, *, size: int) -> Tensor:
     heads = rows.reshape(-1, size, *rows.shape[1:])
-    return torch.cat([heads[:, ::2], heads[:, 1::2]], dim=1).reshape(rows.shape)
+    return cat([heads[:, ::2], heads[:, 1::2]], dim=1).reshape(rows.shape)
+
+
+def _subword_models(transforms: object, values: object) -> list[Path]:
+    """Return the names of the SentencePiece models of source and target, if there are two."""
+    is_used = isinstance(transforms, list | tuple) and "sentencepiece" in transforms
+    values = values if is_used and isinstance(values, Mapping) else {}
+    names = [values.get(f"{language}_subword_model") for language in ("src", "tgt")]
+    return [Path(name) for name in names if isinstance(name, str) and name]
 
 
 @dataclass(frozen=True)
@@ -322,94 +256,106 @@ class _Source:
     layout: str
     options: ImportOptions
 
-    def error(self, problem: str) -> InteropError:
-        """Return an exception that names the file and the layout."""
-        return InteropError(f"{self.path}: as layout {self.layout!r}, {problem}")
+    def require(self, is_right: bool, problem: str) -> None:  # noqa: FBT001
+        """Raise an exception that names the file and the layout unless a condition holds."""
+        if not is_right:
+            raise InteropError(f"{self.path}: as layout {self.layout!r}, {problem}")
 
-    def vocabularies(self, saved: Mapping[str, Any]) -> list[_Vocabulary]:
-        """Return those of source and target; the begin token of the target starts the decoder."""
-        if self.options.src_lang or self.options.tgt_lang:
-            raise self.error("there is no choice of languages; leave out --src-lang and --tgt-lang")
-        if saved.get("src_feats"):
-            raise self.error("features of source tokens are not supported")
-        names = {**_SPECIAL}
-        specials = saved.get("specials")
+    def vocabularies(self, saved: TypedSettings) -> list[_Vocabulary]:
+        """Return the vocabularies of source and target; the begin token of the target starts the decoder."""
+        chosen = self.options.src_lang or self.options.tgt_lang
+        self.require(not chosen, "there is no choice of languages; leave out --src-lang and --tgt-lang")
+        self.require(not saved.values.get("src_feats"), "features of source tokens are not supported")
+        specials = saved.values.get("specials")
         specials = specials if isinstance(specials, Mapping) else {}
-        for kind in _SPECIAL:
-            if isinstance(token := specials.get(f"{kind}_token"), str):
-                names[kind] = token
-        start = saved.get("decoder_start_token", names["bos"])
-        if not isinstance(start, str):
-            raise self.error(f"decoder_start_token={shown(start)} is not a token")
+        names = {
+            kind: token if isinstance(token := specials.get(f"{kind}_token"), str) else usual
+            for kind, usual in _SPECIAL.items()
+        }
+        start = saved.text("decoder_start_token") or names["bos"]
         results = []
-        for language in ("src", "tgt"):
-            tokens = saved.get(language)
-            if not isinstance(tokens, list) or not all(isinstance(each, str) for each in tokens):
-                raise self.error(f"the vocabulary {language} is not a list of tokens")
+        for language, bos in (("src", None), ("tgt", start)):
+            tokens: Any = saved.values.get(language)
+            is_list = isinstance(tokens, list) and all(isinstance(each, str) for each in tokens)
+            self.require(is_list, f"the vocabulary {language} is not a list of tokens")
             known = {token: i for i, token in reversed([*enumerate(tokens)])}
-            special = names | ({"bos": start} if language == "tgt" else {})
-            for kind, token in special.items():
-                if token not in known and (kind, language) != ("bos", "src"):
-                    raise self.error(f"the vocabulary {language} has no token {shown(token)}")
+            needed = [bos or names["eos"], *(names[kind] for kind in ("pad", "unk", "eos"))]
+            for token in needed:
+                self.require(token in known, f"the vocabulary {language} has no token {shown(token)}")
+            special = names | ({} if bos is None else {"bos": bos})
             ids = {kind: known.get(token, known[names["eos"]]) for kind, token in special.items()}
             results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
         return results
 
-    def conversion(
-        self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], vocabularies: Sequence[_Vocabulary]
-    ) -> Conversion:
-        """Return the tensors with the ids of both vocabularies."""
+    def convert(
+        self,
+        tensors: Mapping[str, Tensor],
+        rows: str,
+        facts: Mapping[str, Any],
+        vocabularies: list[_Vocabulary],
+    ) -> Imported:
+        """Return the model of these tensors with the ids of both vocabularies."""
         src, tgt = (each.ids for each in vocabularies)
         ids = {"src_pad_id": src.pad, "tgt_pad_id": tgt.pad, "decoder_start_id": tgt.bos}
         sizes = {key: facts[key] for key in ("d_k", "d_v") if key in facts}
-        settings = {**sizes, **ids, **self.options.settings}
-        return Conversion(tensors, layout=self.layout, origin=self.path, settings=settings)
+        conversion = Conversion(
+            tensors,
+            layout=self.layout,
+            origin=self.path,
+            settings={**sizes, **ids, **self.options.settings},
+        )
+        kind = facts["positions"]
+        positions = Positions(
+            learned=kind == "learned",
+            fixed=kind in SINUSOIDS,
+            required=kind == "learned",
+            formula=SINUSOIDS.get(kind, sinusoids),
+            rounding=ANGLE_ROUNDING,
+        )
+        theirs, ours = MATRICES[rows][bool(facts["gated"])]
+        if kind == "rotary":
+            rows = "\n".join(row for row in rows.splitlines() if not row.endswith("positions.weight"))
+        table = Table(rows.replace("MATRICES", theirs).replace("OURS", ours), positions=positions)
+        return table.read(conversion, norm="pre", **facts)
 
     def bundle(
-        self, imported: Imported, vocabularies: Sequence[_Vocabulary], subwords: Iterable[object]
+        self, imported: Imported, vocabularies: list[_Vocabulary], subwords: Iterable[Path]
     ) -> ImportedBundle:
         """Return the model with its tokenizers: SentencePiece models of these names beside it, or spaces."""
         config = imported.config
-        for vocabulary, size in zip(
-            vocabularies, (config.src_vocab_size, config.tgt_vocab_size), strict=True
-        ):
-            if len(vocabulary.tokens) != size:
-                raise self.error(f"{len(vocabulary.tokens):,} tokens, but {size:,} rows in the embedding")
+        sizes = config.src_vocab_size, config.tgt_vocab_size
+        for vocabulary, size in zip(vocabularies, sizes, strict=True):
+            number = len(vocabulary.tokens)
+            self.require(number == size, f"{number:,} tokens, but {size:,} rows in the embedding")
         folder = self.path if self.path.is_dir() else self.path.parent
-        files = [folder / Path(name).name for name in subwords if isinstance(name, str) and name]
-        models = [read_bytes(file) for file in files if file.is_file()]
-        if len(models) < len(files) or len(files) == 1:
-            models = []
+        files = [folder / name.name for name in subwords]
+        models: list[bytes | None] = [None, None]
         notes: tuple[str, ...] = ()
-        if not models:
+        if len(files) == len(STACKS) and all(file.is_file() for file in files):
+            models = [read_bytes(file) for file in files]
+        else:
             notes = ("Texts are tokens with spaces between them, as OpenNMT-py and Eole take them.",)
-        src, tgt = vocabularies
-        pair = [
-            tokenizer_of(models[i] if models else None, each.tokens, each.ids, TextFiles())
-            for i, each in enumerate(vocabularies)
-        ]
-        is_joint = src == tgt and len(set(models)) < len(STACKS)
-        tokenizers = TokenizerPair(pair[0], pair[0] if is_joint else pair[1])
+        src, tgt = (
+            tokenizer_of(model, each.tokens, each.ids, TextFiles())
+            for model, each in zip(models, vocabularies, strict=True)
+        )
+        is_joint = vocabularies[0] == vocabularies[1] and models[0] == models[1]
+        tokenizers = TokenizerPair(src, src if is_joint else tgt)
         sections: dict[str, Any] = {
             "model": config.model_dump(),
             "decode": _SEARCH,
-            "tokenizer": {
-                "kind": tokenizers.src.kind,
-                "vocab_size": tokenizers.src.vocab_size,
-                "joint": is_joint,
-                "source_eos": False,
-            },
+            "tokenizer": tokenizer_section(tokenizers, source_eos=False, joint=is_joint),
         }
         return ImportedBundle(Config(**sections), imported.weights, tokenizers, notes)
 
 
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models
 # are not here: they are unknown, and so refused.
-_EOLE_FIXED: Mapping[str, Sequence[Any]] = {
+EOLE_FIXED = {
     "add_estimator": (False,),
-    "add_key_bias": (None, False, True),
+    "add_key_bias": (False, True),
     "architecture": ("transformer", "custom"),
-    "attn_scaling": (None,),
+    "attn_scaling": (),
     "coverage_attn": (False,),
     "decoder_type": ("transformer",),
     "embedding_layer_norm": (False,),
@@ -420,12 +366,12 @@ _EOLE_FIXED: Mapping[str, Sequence[Any]] = {
     "final_encoder_layer_norm": (True,),
     "generator_function": ("softmax",),
     "key_norm": (False,),
-    "layer_types": (None,),
+    "layer_types": (),
     "LM_type": ("causal",),
     "num_experts": (0,),
     "num_mtp_heads": (0,),
     "parallel_residual": (False,),
-    "position_shift": (0, None),
+    "position_shift": (0,),
     "q_gating": (False,),
     "query_norm": (False,),
     "relative_positions_buckets": (0,),
@@ -434,18 +380,18 @@ _EOLE_FIXED: Mapping[str, Sequence[Any]] = {
     "value_norm": (False,),
     "with_cross_attn": (True,),
 }
-_EOLE_ROTARY_FIXED: Mapping[str, Sequence[Any]] = {
+EOLE_ROTARY_FIXED = {
     "interleave_local": (0,),
     "multidimensional_rope": (False,),
     "partial_rotary_factor": (0.0, 0),
     "rotary_dim": (0,),
     "rotary_dim_global": (0,),
     "rotary_theta": (_ROTARY_BASE,),
-    "scaling_type": (None,),
+    "scaling_type": (),
     "tmax_index": (0,),
-    "xdrope_section": (None,),
+    "xdrope_section": (),
 }
-_EOLE_KNOWN = frozenset(
+EOLE_KNOWN = frozenset(
     (
         "adapter_bias", "add_ffnbias", "add_final_linear_bias", "add_qkvbias", "alignment_heads",
         "alignment_layer", "decoder", "dim_per_head", "embeddings", "encoder", "eole_version",
@@ -465,14 +411,39 @@ _EOLE_ROTARY_KNOWN = frozenset(
         "rotary_interleave", "rotary_theta_local", "scaling_factor",
     )
 )  # fmt: skip
-_EOLE_ACTIVATIONS = {
-    **_ACTIVATIONS,
-    "gelu-tanh": ("gelu_tanh", False),
-    "gated-gelu-tanh": ("gelu_tanh", True),
-    "silu": ("swish", False),
-    "gated-silu": ("swish", True),
-}
-_EOLE_EPS = 1e-5
+_GELU_TANH, _SILU = {"activation": "gelu_tanh", "gated": False}, {"activation": "swish", "gated": False}
+EOLE_KEYS = Keys(
+    read={
+        "heads": "num_heads",
+        "heads_kv": "num_kv_heads",
+        "head_dim": ("d_k", "d_v"),
+        "norm_eps": "layer_norm_eps",
+    },
+    choices={
+        "mlp_activation_fn": {
+            "relu": _RELU,
+            "gelu": _GELU,
+            "gated-gelu": _GELU | {"gated": True},
+            "gelu-tanh": _GELU_TANH,
+            "gated-gelu-tanh": _GELU_TANH | {"gated": True},
+            "silu": _SILU,
+            "gated-silu": _SILU | {"gated": True},
+        },
+        "layer_norm": _NORMS,
+        "position_encoding_type": {
+            **_SINUSOIDS,
+            "Learned": {"positions": "learned", "scale_embeddings": False},
+            "Rotary": {"positions": "rotary", "scale_embeddings": False},
+        },
+    },
+    defaults={
+        "heads": 8,
+        "mlp_activation_fn": "relu",
+        "layer_norm": "standard",
+        "norm_eps": 1e-5,
+        "position_encoding_type": "SinusoidalInterleaved",
+    },
+)
 _CONFIG, _VOCABULARY, _WEIGHTS = "config.json", "vocab.json", "model.*.safetensors"
 
 
@@ -490,108 +461,49 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
         ConfigError: the settings are invalid.
     """
     source = _Source(path, EOLE, options)
-    if not is_eole(path):
-        raise source.error(f"there is no {_CONFIG}, {_VOCABULARY} or {_WEIGHTS}; copy the whole directory")
-    config = read_settings(path / _CONFIG)
-    values, rotary = _eole_settings(source, config)
-    training = config.get("training")
-    training = training if isinstance(training, Mapping) else {}
-    facts = _eole_facts(source, {**values, **{k: training.get(k) for k in ("dropout", "attention_dropout")}})
-    vocabularies = source.vocabularies(read_settings(path / _VOCABULARY))
+    files = f"{_CONFIG}, {_VOCABULARY} or {_WEIGHTS}"
+    source.require(is_eole(path), f"there is no {files}; copy the whole directory")
+    config = TypedSettings(read_settings(path / _CONFIG), path / _CONFIG)
+    settings = _eole_settings(config.settings("model"), config)
+    settings.check(EOLE_FIXED, EOLE_KNOWN, ignored=options.ignored)
+    rotary = TypedSettings(settings.settings("rope_config"), path / _CONFIG)
+    rotary.check(EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN, ignored=options.ignored)
+    training = config.values.get("training")
+    facts = _facts(EOLE_KEYS, settings, training if isinstance(training, Mapping) else {})
+    is_scaled = settings.values.get("normalize")
+    problem = " is not supported with positions that are not rotary"
+    settings.require(not is_scaled or facts["positions"] == "rotary", "normalize", problem)
+    facts["scale_embeddings"] |= is_scaled is True
+    file = path / _VOCABULARY
+    vocabularies = source.vocabularies(TypedSettings(read_settings(file), file))
     tensors: dict[str, Tensor] = {}
     for file in sorted(path.glob(_WEIGHTS)):
         tensors |= read_checkpoint(file).tensors
-    for name in [name for name in tensors if name.endswith(".layer_scalar")]:
-        if bool((tensors.pop(name) != 1).any()):
-            raise source.error(f"the weight {name!r} is not 1, which is not supported")
-    conversion = source.conversion(tensors, facts, vocabularies)
-    imported = _convert(
-        conversion, _EOLE, facts, is_interleaved=rotary.get("rotary_interleave", True) is True
-    )
-    return source.bundle(imported, vocabularies, _subword_models(config))
+    for name in tensors:
+        is_one = not name.endswith(".layer_scalar") or bool((tensors[name] == 1).all())
+        source.require(is_one, f"the weight {name!r} is not 1, which is not supported")
+    imported = source.convert(tensors, EOLE_WEIGHTS, facts, vocabularies)
+    if rotary.values.get("rotary_interleave", True) is True:
+        imported = _in_halves(imported)
+    texts = config.values.get("transforms_configs")
+    models = texts.get("sentencepiece") if isinstance(texts, Mapping) else None
+    return source.bundle(imported, vocabularies, _subword_models(config.values.get("transforms"), models))
 
 
-def _eole_settings(
-    source: "_Source", config: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the settings of the model, which are equal in both stacks, and those of rotary positions."""
-    model = config.get("model")
-    if not isinstance(model, Mapping):
-        raise source.error(f"{_CONFIG} has no settings of a model")
-    parts = {key: model.get(key) or {} for key in ("embeddings", "encoder", "decoder")}
+def _eole_settings(model: Mapping[str, Any], config: TypedSettings) -> TypedSettings:
+    """Return the settings of the model, which are equal in both stacks."""
+    sections = TypedSettings(model, config.file)
+    for key in ("encoder", "decoder"):
+        is_there = sections.values.get(key) is not None
+        sections.require(
+            is_there, key, ": it has no encoder or no decoder; only models with both are supported"
+        )
+    parts = {key: sections.settings(key) for key in ("embeddings", "encoder", "decoder")}
     merged = {key: value for key, value in model.items() if key not in parts}
     for part, values in parts.items():
-        if not isinstance(values, Mapping):
-            raise source.error(f"{part}={shown(values)} are not settings")
         for key, value in values.items():
-            if key not in ("layers", "encoder_type", "decoder_type") and merged.get(key, value) != value:
-                raise source.error(
-                    f"{key} is {shown(value)} in {part}, but {shown(merged[key])} elsewhere; they must be "
-                    "equal"
-                )
+            other = merged.get(key, value)
+            is_equal = key in ("layers", "encoder_type", "decoder_type") or other == value
+            sections.require(is_equal, part, f": {key} is {shown(other)} elsewhere; they must be equal")
             merged[key] = value
-    if model.get("encoder") is None or model.get("decoder") is None:
-        raise source.error("it has no encoder or no decoder; only models with both are supported")
-    _check_keys(source, merged, _EOLE_FIXED, _EOLE_KNOWN)
-    rotary = merged.get("rope_config") or {}
-    if not isinstance(rotary, Mapping):
-        raise source.error(f"rope_config={shown(rotary)} are not settings")
-    _check_keys(source, rotary, _EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN)
-    return merged, rotary
-
-
-def _check_keys(
-    source: "_Source",
-    values: Mapping[str, Any],
-    fixed: Mapping[str, Sequence[Any]],
-    known: Collection[str],
-) -> None:
-    """Refuse unknown keys that the user does not ignore, and values that are not supported."""
-    for key, value in values.items():
-        if key in fixed and not any(value == each and type(value) is type(each) for each in fixed[key]):
-            raise source.error(f"{key}={shown(value)} is not supported, and would change the outputs")
-        if key not in fixed and key not in known and key not in source.options.ignored and value is not None:
-            raise source.error(
-                f"{shown(key)} is unknown, and may change the outputs; if it only describes text, give "
-                f"--ignore {shown(key)}"
-            )
-
-
-def _eole_facts(source: "_Source", values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `ModelConfig`."""
-    activation = values.get("mlp_activation_fn", "relu")
-    if not isinstance(activation, str) or activation not in _EOLE_ACTIVATIONS:
-        raise source.error(
-            f"mlp_activation_fn={shown(activation)} is unknown; there are {', '.join(_EOLE_ACTIVATIONS)}"
-        )
-    norm = values.get("layer_norm", "standard")
-    if norm not in ("standard", "rms"):
-        raise source.error(f"layer_norm={shown(norm)} is not supported; standard and rms are")
-    kind = values.get("position_encoding_type", "SinusoidalInterleaved")
-    others = {"Rotary": "rotary", "Learned": "learned"}
-    positions = (_POSITIONS | others).get(kind) if isinstance(kind, str) else None
-    if positions is None or (values.get("normalize") and positions != "rotary"):
-        raise source.error(
-            f"position_encoding_type={shown(kind)} with normalize={shown(values.get('normalize'))} is not "
-            "supported; sinusoids, learned and rotary positions are"
-        )
-    facts = _numbers(source, {"heads": 8, **values}, ("heads", "heads_kv", "norm_eps"), eps=_EOLE_EPS)
-    if values.get("head_dim"):
-        facts |= {"d_k": values["head_dim"], "d_v": values["head_dim"]}
-    return facts | {
-        "activation": _EOLE_ACTIVATIONS[activation][0],
-        "gated": _EOLE_ACTIVATIONS[activation][1],
-        "norm_kind": "rms" if norm == "rms" else "layer",
-        "positions": positions,
-        "scale_embeddings": kind in _POSITIONS or values.get("normalize") is True,
-    }
-
-
-def _subword_models(config: Mapping[str, Any]) -> list[object]:
-    """Return the SentencePiece models that the settings name, of source and target."""
-    transforms, settings = config.get("transforms"), config.get("transforms_configs")
-    values = settings.get("sentencepiece") if isinstance(settings, Mapping) else None
-    is_used = isinstance(transforms, list) and "sentencepiece" in transforms
-    if not is_used or not isinstance(values, Mapping):
-        return []
-    return [values.get(f"{language}_subword_model") for language in ("src", "tgt")]
+    return TypedSettings(merged, config.file)

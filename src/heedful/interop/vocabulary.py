@@ -1,9 +1,9 @@
-"""Read vocabulary files: one token a line, or JSON."""
+"""Files of settings and vocabularies: JSON, texts, and checks of keys; each problem names its file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,61 +15,132 @@ from heedful.settings.parsing import Json, decode_text, is_whole, parse_json, re
 from heedful.text import Tokenizer, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
+_T = TypeVar("_T")
 MAX_NUMBER = 2**31 - 1  # of ids and sizes
-
-
-@dataclass(frozen=True)
-class TypedSettings:
-    """Typed values of a settings file; a missing key or null gives None.
-
-    Attributes:
-        values: by key.
-        file: for error messages.
-    """
-
-    values: Mapping[str, Any]
-    file: Path
-
-    def whole_number(self, key: str) -> int | None:
-        """Return an id, a size or a count; InteropError for anything else."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if is_whole(value, most=MAX_NUMBER):
-            return int(value)
-        raise self._error(key, f"must be a whole number from 0 to {MAX_NUMBER:,}")
-
-    def number(self, key: str) -> float | None:
-        """Return a finite number; InteropError for anything else."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
-            return float(value)
-        raise self._error(key, "must be a number")
-
-    def text(self, key: str) -> str | None:
-        """Return a text; InteropError for anything else."""
-        value = self.values.get(key)
-        if value is None or isinstance(value, str):
-            return value
-        raise self._error(key, "must be a text")
-
-    def _error(self, key: str, problem: str) -> InteropError:
-        return InteropError(f"{self.file}: {key}={shown(self.values[key])}: {problem}")
-
-
 NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
+
+
+def read(file: Path, parse: Callable[[bytes], _T]) -> _T:
+    """Return what a function makes of the bytes of a file.
+
+    Raises:
+        InteropError: the file is missing or too large, or the function raises a ValueError.
+    """
+    try:
+        return parse(read_limited(file))
+    except (OSError, ValueError) as error:
+        raise InteropError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def read_bytes(file: Path) -> bytes:
     """Return the contents of a file; InteropError if it is missing or too large."""
-    try:
-        return read_limited(file)
-    except OSError as error:
-        raise InteropError(f"{file}: {error.strerror}") from None
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}") from None
+    return read(file, bytes)
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; InteropError if it is missing or damaged."""
+    content = read(file, parse_json)
+    if not isinstance(content, dict):
+        raise InteropError(f"{file}: not an object of settings")
+    return content
+
+
+def read_token_lines(file: Path) -> list[str]:
+    r"""Return the lines of a file, which end with \n or \r\n; InteropError if it is not UTF-8."""
+    return read(file, token_lines)
+
+
+def token_lines(content: bytes) -> list[str]:
+    """Return the lines of a text as `read_token_lines`; ValueError if it is not UTF-8."""
+    lines = decode_text(content).removesuffix("\n").split("\n")
+    is_windows = all(line.endswith("\r") for line in lines[:-1])
+    return [line.removesuffix("\r") for line in lines] if is_windows else lines
+
+
+@dataclass(frozen=True)
+class TypedSettings:
+    """Typed values of a file's settings; a missing key or null gives None.
+
+    Attributes:
+        values: the settings by key.
+        file: the name of the file in messages.
+    """
+
+    values: Mapping[str, Any]
+    file: object
+
+    def whole_number(self, key: str, *, least: int = 0, most: int = MAX_NUMBER) -> int | None:
+        """Return an id, a size or a count within limits; InteropError for anything else."""
+        value = self.values.get(key)
+        is_right = value is None or is_whole(value, least=least, most=most)
+        self.require(is_right, key, f": must be a whole number from {least} to {most:,}")
+        return value
+
+    def number(self, key: str, *, least: float = -MAX_NUMBER, most: float = MAX_NUMBER) -> float | None:
+        """Return a finite number within limits; InteropError for anything else."""
+        value = self.values.get(key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+        limits = f" from {least} to {most}" if least >= 0 else ""
+        self.require(value is None or is_number, key, f": must be a number{limits}")
+        return None if value is None else float(value)
+
+    def text(self, key: str) -> str | None:
+        """Return a text; InteropError for anything else."""
+        value = self.values.get(key)
+        self.require(isinstance(value, str | None), key, ": must be a text")
+        return value
+
+    def one_of(self, key: str, known: Mapping[str, _T], default: str) -> _T:
+        """Return what a text stands for; InteropError for one that is not known."""
+        value = self.values.get(key)
+        value = default if value is None else value
+        is_known = isinstance(value, str) and value in known
+        self.require(is_known, key, f" is not supported; there are {', '.join(map(repr, known))}")
+        return known[value]
+
+    def settings(self, key: str) -> Mapping[str, Any]:
+        """Return an object of settings, empty where there is none; InteropError for anything else."""
+        value = self.values.get(key)
+        self.require(isinstance(value, Mapping | None), key, ": must be an object of settings")
+        return value or {}
+
+    def check(
+        self,
+        fixed: Mapping[str, Collection[Any]],
+        known: Collection[str] | None = None,
+        *,
+        ignored: Collection[str] | None = None,
+    ) -> None:
+        """Refuse what would change the outputs.
+
+        Args:
+            fixed: the values that are supported, of keys that may also be absent.
+            known: other keys; None: all of them.
+            ignored: unknown keys that the user ignores; None: none can be.
+
+        Raises:
+            InteropError: a key is unknown, or has another value than those that are supported.
+        """
+        for key, value in self.values.items():
+            is_plain = isinstance(value, bool | int | float | str | list | dict)
+            if value is None or (is_plain and value in fixed.get(key, ())):
+                continue
+            self.require(key not in fixed, key, " is not supported, and would change the outputs")
+            if known is not None and key not in known and key not in (ignored or ()):
+                remedy = f"; if it only describes text, give --ignore {shown(key)}"
+                raise InteropError(
+                    f"{self.file}: {shown(key)} is unknown, and may change the outputs"
+                    + ("" if ignored is None else remedy)
+                )
+
+    def require(self, is_right: bool, key: str, problem: str) -> None:  # noqa: FBT001
+        """Raise the exception of `error` unless a condition holds."""
+        if not is_right:
+            raise self.error(key, problem)
+
+    def error(self, key: str, problem: str) -> InteropError:
+        """Return an exception that names the file, the key and the value before a problem."""
+        return InteropError(f"{self.file}: {key}={shown(self.values.get(key))}{problem}")
 
 
 def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
@@ -80,12 +151,12 @@ def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
     """
     words = [read_words(path) for path in (src, tgt)]
     try:
-        tokenizers = [
+        first, second = (
             tokenizer_from_words(each, name=str(path)) for each, path in zip(words, (src, tgt), strict=True)
-        ]
+        )
     except TokenizerError as error:
         raise InteropError(str(error)) from error
-    return TokenizerPair(tokenizers[0], tokenizers[0] if words[0] == words[1] else tokenizers[1])
+    return TokenizerPair(first, first if words[0] == words[1] else second)
 
 
 def read_words(path: Path) -> list[str]:
@@ -94,33 +165,19 @@ def read_words(path: Path) -> list[str]:
     Raises:
         InteropError: no such file, not UTF-8, or JSON of another form.
     """
-    if path.suffix != ".json":
-        return read_token_lines(path)
-    try:
-        vocabulary = parse_json(_read(path))
-    except ValueError as error:
-        raise InteropError(f"{path}: {error}") from None
-    return _from_json(path, vocabulary)
+    return read(
+        path, (lambda content: listed(parse_json(content))) if path.suffix == ".json" else token_lines
+    )
 
 
-def read_token_lines(path: Path) -> list[str]:
-    r"""Read the lines of a file; only \n or \r\n ends a line.
-
-    Raises:
-        InteropError: no such file, or not UTF-8.
-    """
-    try:
-        text = decode_text(_read(path))
-    except ValueError as error:
-        raise InteropError(f"{path}: {error}") from None
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_limited(path)
-    except OSError as error:
-        raise InteropError(f"{path}: {error.strerror}") from error
+def listed(vocabulary: Json) -> list[str]:
+    """Return the tokens of a vocabulary by id; ValueError if it is no list, and no object of ids by token."""
+    if isinstance(vocabulary, dict):
+        by_id = {i: word for word, i in vocabulary.items() if is_whole(i)}
+        vocabulary = [by_id.get(i) for i in range(len(vocabulary))]
+    if not isinstance(vocabulary, list) or not all(isinstance(word, str) for word in vocabulary):
+        raise ValueError("neither a list of tokens nor an object with ids 0, 1, ... by token")
+    return [str(word) for word in vocabulary]
 
 
 def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
@@ -181,13 +238,3 @@ def _grows(text: str, tokenizer: Tokenizer, size: int) -> bool:
 
 def _with_row(tensor: Tensor, value: float) -> Tensor:
     return torch.cat([tensor, torch.full_like(tensor[:1], value)])
-
-
-def _from_json(path: Path, vocabulary: Json) -> list[str]:
-    if isinstance(vocabulary, dict):
-        by_id = {i: word for word, i in vocabulary.items() if is_whole(i)}
-        vocabulary = [by_id.get(i) for i in range(len(vocabulary))]
-    words = [word for word in vocabulary if isinstance(word, str)] if isinstance(vocabulary, list) else []
-    if not isinstance(vocabulary, list) or len(words) < len(vocabulary):
-        raise InteropError(f"{path}: neither a list of tokens nor an object with ids 0, 1, ... by token")
-    return words

@@ -1,199 +1,149 @@
-"""Models of published worked examples: blog posts, a lecture, a notebook and a repository, each by its names.
+"""Models of published worked examples: a table for each blog post, lecture, notebook and repository."""
 
-A reader moves the weights of one of them; the names on the left are theirs, those on the right this
-package's.
-"""
-
+import math
 import re
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from heedful.interop.conversion import (
-    STACKS,
-    Conversion,
-    Imported,
-    eps_inside_the_root,
-    gain_of_unbiased_norm,
-    move_positions,
-    one_number_for_all,
-    shared_by_heads,
-    stacked,
-)
+import torch
+from torch import Tensor
+
+from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, scaled
+from heedful.interop.tables import AS_IS, Table, Transform, num_parts
 from heedful.interop.torch_transformer import move_outer_modules
 
-Names = Mapping[str, str]
+_COMPUTED = Positions(fixed=True, required=False)
 
 
-def _move_attention(conversion: Conversion, theirs: str, ours: str, parts: Names) -> None:
-    for name, part in parts.items():
-        conversion.move_parts(f"{theirs}.{name}", f"{ours}.{part}")
+def _shift(shift: Tensor, d_model: int) -> Tensor:
+    """Expand one number for all dimensions to a vector; a vector is returned unchanged."""
+    return shift.reshape(1).repeat(d_model) if shift.numel() == 1 else shift
 
 
-def _move_unbiased_norm(
-    conversion: Conversion, theirs: str, ours: str, *, names: tuple[str, str], d_model: int | None = None
-) -> None:
-    """Replace a norm with the unbiased deviation by an ordinary one.
+def _gain(gain: Tensor, d_model: int) -> Tensor:
+    """Return the gain of a layer norm that equals one with the unbiased standard deviation (n - 1).
 
-    Args:
-        conversion: of the tensors.
-        theirs: the norm's name.
-        ours: the ordinary one's.
-        names: of its gain and bias.
-        d_model: if both may be one number for all dimensions.
+    The unbiased deviation is sqrt(d / (d - 1)) times the biased one.
     """
-    gain, bias = (conversion.take(f"{theirs}.{name}") for name in names)
-    size = gain.numel() if d_model is None else d_model
-    conversion.put(f"{ours}.weight", gain_of_unbiased_norm(gain, size), origin=f"{theirs}.{names[0]}")
-    conversion.put(f"{ours}.bias", one_number_for_all(bias, size), origin=f"{theirs}.{names[1]}")
+    return _shift(gain, d_model) * math.sqrt((d_model - 1) / d_model)
 
 
-# --- The Annotated Transformer: pre-norm, norms with the unbiased deviation, sinusoids as a buffer ---------
-
-_ANNOTATED_EPS = 1e-6  # added to the deviation
-_ANNOTATED_PARTS = {f"linears.{i}": part for i, part in enumerate(("query", "key", "value", "output"))}
-_ANNOTATED_ATTENTIONS = {
-    "encoder": {"self_attn": "self_attention"},
-    "decoder": {"self_attn": "self_attention", "src_attn": "cross_attention"},
-}
-_ANNOTATED_EMBEDDINGS = {"encoder": "src_embed", "decoder": "tgt_embed"}
-
-
-def read_annotated(conversion: Conversion) -> Imported:
-    """Convert the weights: rename them, and replace norms with the unbiased deviation by ordinary ones."""
-    tables = {}
-    norm = "a_2", "b_2"
-    for stack in STACKS:
-        for theirs, ours in conversion.layers(stack, f"{stack}.layers"):
-            attentions = _ANNOTATED_ATTENTIONS[stack]
-            for block, attention in attentions.items():
-                _move_attention(conversion, f"{theirs}.{block}", f"{ours}.{attention}", _ANNOTATED_PARTS)
-            conversion.move_parts(f"{theirs}.feed_forward.w_1", f"{ours}.feed_forward.inner")
-            conversion.move_parts(f"{theirs}.feed_forward.w_2", f"{ours}.feed_forward.outer")
-            for number, sublayer in enumerate([*attentions.values(), "feed_forward"]):
-                of_sublayer = f"{theirs}.sublayer.{number}.norm"
-                _move_unbiased_norm(conversion, of_sublayer, f"{ours}.{sublayer}_norm", names=norm)
-        _move_unbiased_norm(conversion, f"{stack}.norm", f"{stack}.final_norm", names=norm)
-        embedding = _ANNOTATED_EMBEDDINGS[stack]
-        conversion.move(f"{embedding}.0.lut.weight", f"{stack}.embedding.tokens.weight")
-        if f"{embedding}.1.pe" in conversion.left:
-            tables[stack] = f"{embedding}.1.pe"
-    move_positions(conversion, tables, fixed=True)
-    conversion.move_parts("generator.proj", "output")
-    return conversion.finish(norm="pre", layer_norm_eps=eps_inside_the_root(_ANNOTATED_EPS))
+# The Annotated Transformer: pre-norm, norms with the unbiased deviation, sinusoids as a buffer. An epsilon is
+# added to the deviation; its square in the root is equal for a constant row, and agrees to eps / deviation.
+ANNOTATED = Table(
+    """
+    {stack}.layers.{i}.                          {stack}.layers.{i}.
+        self_attn.linears.{0,1,2,3}              self_attention.{query,key,value,output}
+        feed_forward.{w_1,w_2}                   feed_forward.{inner,outer}
+    decoder.layers.{i}.src_attn.linears.{0,1,2,3}  decoder.layers.{i}.cross_attention.{query,key,value,output}
+    encoder.layers.{i}.sublayer.                 encoder.layers.{i}.
+        {0,1}.norm.{a_2,b_2}                     {self_attention,feed_forward}_norm.{weight,bias} {gain,as_is}
+    decoder.layers.{i}.sublayer.                 decoder.layers.{i}.
+        {0,1,2}.norm.{a_2,b_2}  {self_attention,cross_attention,feed_forward}_norm.{weight,bias} {gain,as_is}
+    {stack}.norm.{a_2,b_2}                       {stack}.final_norm.{weight,bias} {gain,as_is}
+    {src,tgt}_embed.0.lut                        {encoder,decoder}.embedding.tokens
+    {src,tgt}_embed.1.pe                         {encoder,decoder}.embedding.positions.weight
+    generator.proj                               output
+    """,
+    transforms={"gain": Transform(lambda gain: _gain(gain, gain.numel()))},
+    positions=_COMPUTED,
+    facts={"norm": "pre", "layer_norm_eps": 1e-6**2},
+)
 
 
-# --- A Developer Diary, "Coding Transformer Model from Scratch, part 1": pre-norm, norms with two scalars --
-
-_DIARY_EPS = 1e-8  # added to the deviation
-_DIARY_PARTS = {"Wq": "query", "Wk": "key", "Wv": "value", "Wo": "output"}
-_DIARY_EMBEDDINGS = {"encoder": "input", "decoder": "output"}
-# The blocks of a layer, in the order of their skip connections.
-_DIARY_ATTENTIONS = {
-    "encoder": {"attention_block": "self_attention"},
-    "decoder": {"attention_block": "self_attention", "cross_attention_block": "cross_attention"},
-}
-
-
-def read_adeveloperdiary(conversion: Conversion) -> Imported:
-    """Convert the weights: rename them, and replace norms with the unbiased deviation by ordinary ones."""
+def adeveloperdiary(conversion: Conversion) -> Imported:
+    """Convert A Developer Diary's "Coding Transformer Model from Scratch": norms have two scalars."""
     d_model = conversion.look("input_embed_block.embedding.weight").shape[-1]
-
-    def move_norm(theirs: str, ours: str) -> None:
-        _move_unbiased_norm(conversion, theirs, ours, names=("alpha", "beta"), d_model=d_model)
-
-    for stack in STACKS:
-        for theirs, ours in conversion.layers(stack, f"{stack}_seq_block.{stack}_blocks"):
-            attentions = _DIARY_ATTENTIONS[stack]
-            for block, attention in attentions.items():
-                _move_attention(conversion, f"{theirs}.{block}", f"{ours}.{attention}", _DIARY_PARTS)
-            conversion.move_parts(f"{theirs}.ff_block.linear1", f"{ours}.feed_forward.inner")
-            conversion.move_parts(f"{theirs}.ff_block.linear2", f"{ours}.feed_forward.outer")
-            for number, sublayer in enumerate([*attentions.values(), "feed_forward"]):
-                move_norm(f"{theirs}.skip_connections.{number}.layer_norm_block", f"{ours}.{sublayer}_norm")
-        move_norm(f"{stack}_seq_block.norm", f"{stack}.final_norm")
-        embedding = f"{_DIARY_EMBEDDINGS[stack]}_embed_block.embedding.weight"
-        conversion.move(embedding, f"{stack}.embedding.tokens.weight")
-    tables = {stack: f"{name}_pos_block.positional_encoding" for stack, name in _DIARY_EMBEDDINGS.items()}
-    there = {stack: table for stack, table in tables.items() if table in conversion.left}
-    move_positions(conversion, there, fixed=True)
-    conversion.move_parts("linear_softmax_block.linear", "output")
-    return conversion.finish(norm="pre", layer_norm_eps=eps_inside_the_root(_DIARY_EPS))
+    gain = Transform(lambda gain: _gain(gain, d_model))
+    shift = Transform(lambda shift: _shift(shift, d_model))
+    return replace(_DIARY, transforms={"gain": gain, "shift": shift}).read(conversion)
 
 
-# --- jadore801120/attention-is-all-you-need-pytorch: the embedded input has a norm -------------------------
+_DIARY = Table(
+    """
+    {stack}_seq_block.{stack}_blocks.{i}.            {stack}.layers.{i}.
+        attention_block.{Wq,Wk,Wv,Wo}                self_attention.{query,key,value,output}
+        cross_attention_block.{Wq,Wk,Wv,Wo}          cross_attention.{query,key,value,output}
+        ff_block.{linear1,linear2}                   feed_forward.{inner,outer}
+    encoder_seq_block.encoder_blocks.{i}.skip_connections.  encoder.layers.{i}.
+        {0,1}.layer_norm_block.{alpha,beta}  {self_attention,feed_forward}_norm.{weight,bias}  {gain,shift}
+    decoder_seq_block.decoder_blocks.{i}.skip_connections.  decoder.layers.{i}.
+        {0,1}.layer_norm_block.{alpha,beta}  {self_attention,cross_attention}_norm.{weight,bias}  {gain,shift}
+        2.layer_norm_block.{alpha,beta}              feed_forward_norm.{weight,bias}  {gain,shift}
+    {stack}_seq_block.norm.{alpha,beta}              {stack}.final_norm.{weight,bias}  {gain,shift}
+    {input,output}_embed_block.embedding             {encoder,decoder}.embedding.tokens
+    {input,output}_pos_block.positional_encoding     {encoder,decoder}.embedding.positions.weight
+    linear_softmax_block.linear                      output
+    """,
+    positions=_COMPUTED,
+    facts={"norm": "pre", "layer_norm_eps": 1e-8**2},
+)
 
-_JADORE_EPS = 1e-6
-_JADORE_PARTS = {"w_qs": "query", "w_ks": "key", "w_vs": "value", "fc": "output"}
-_JADORE_ATTENTIONS = {
-    "encoder": {"slf_attn": "self_attention"},
-    "decoder": {"slf_attn": "self_attention", "enc_attn": "cross_attention"},
-}
-_JADORE_EMBEDDINGS = {"encoder": "src_word_emb.weight", "decoder": "trg_word_emb.weight"}
+# jadore801120/attention-is-all-you-need-pytorch: the embedded input has a norm. Its logits are divided by
+# sqrt(d_model) in `prj`: the decoder's last norm absorbs that factor, so the output's matrix stays tied.
+_JADORE = """
+    decoder.layer_stack.{last}.pos_ffn.layer_norm  decoder.layers.{last}.feed_forward_norm  root
+    {stack}.layer_stack.{i}.                   {stack}.layers.{i}.
+        slf_attn.{w_qs,w_ks,w_vs,fc}           self_attention.{query,key,value,output}
+        enc_attn.{w_qs,w_ks,w_vs,fc}           cross_attention.{query,key,value,output}
+        {slf,enc}_attn.layer_norm              {self,cross}_attention_norm
+        pos_ffn.{w_1,w_2}                      feed_forward.{inner,outer}
+        pos_ffn.layer_norm                     feed_forward_norm
+    {stack}.layer_norm                         {stack}.embedding.norm
+    {stack}.position_enc.pos_table             {stack}.embedding.positions.weight
+    encoder.src_word_emb                       encoder.embedding.tokens
+    decoder.trg_word_emb                       decoder.embedding.tokens
+    trg_word_prj                               output
+"""
+_JADORE_FACTS = {"layer_norm_eps": 1e-6}
+JADORE_PRJ = Table(
+    _JADORE,
+    transforms={"root": Transform(lambda tensor: scaled(tensor, len(tensor) ** -0.5))},
+    positions=_COMPUTED,
+    facts=_JADORE_FACTS | {"scale_embeddings": False},
+)
 
 
-def read_jadore(conversion: Conversion) -> Imported:
+def jadore(conversion: Conversion) -> Imported:
     """Convert models with unscaled logits: `emb`, or neither.
 
     Raises:
         InteropError: `model.scale_embeddings` is not set.
     """
-    if not isinstance(conversion.settings.get("scale_embeddings"), bool):
-        raise conversion.error(
-            "the weights do not say what is scaled; give --set model.scale_embeddings=true for the "
-            "embeddings ('emb'), =false for nothing, or --layout jadore-prj for the logits"
-        )
-    _move_jadore(conversion)
-    return conversion.finish(layer_norm_eps=_JADORE_EPS)
+    conversion.require(
+        isinstance(conversion.settings.get("scale_embeddings"), bool),
+        "the weights do not say what is scaled; give --set model.scale_embeddings=true for the "
+        "embeddings ('emb'), =false for nothing, or --layout jadore-prj for the logits",
+    )
+    return replace(JADORE_PRJ, transforms={"root": AS_IS}, facts=_JADORE_FACTS).read(conversion)
 
 
-def read_jadore_prj(conversion: Conversion) -> Imported:
-    """Convert models whose logits are divided by sqrt(d_model), `prj`.
-
-    The decoder's last norm absorbs that factor, so the output matrix stays tied to the embedding.
+# IIT Delhi's lecture "Introduction to LLMs", 17: `SelfAttention`, `TransformerBlock`, `DecoderBlock`.
+NPTEL_LECTURE = Table(
     """
-    factor = _move_jadore(conversion) ** -0.5
-    last = max(int(name.split(".")[2]) for name in conversion.moved if name.startswith("decoder.layers."))
-    for name in conversion.moved:
-        if name.startswith(f"decoder.layers.{last}.feed_forward_norm."):
-            conversion.scale(name, factor)
-    return conversion.finish(layer_norm_eps=_JADORE_EPS, scale_embeddings=False)
+    encoder.layers.{i}.                        encoder.layers.{i}.
+        attention.{queries,keys,values}        self_attention.{query,key,value}  {query,spread,spread}
+        attention.fc_out                       self_attention.output
+        norm{1,2}                              {self_attention,feed_forward}_norm
+        feed_forward.{0,2}                     feed_forward.{inner,outer}
+    decoder.layers.{i}.                        decoder.layers.{i}.
+        attention.{queries,keys,values}        self_attention.{query,key,value}  {query,spread,spread}
+        attention.fc_out                       self_attention.output
+        norm                                   self_attention_norm
+    decoder.layers.{i}.transformer_block.      decoder.layers.{i}.
+        attention.{queries,keys,values}        cross_attention.{query,key,value}  {query,spread,spread}
+        attention.fc_out                       cross_attention.output
+        norm{1,2}                              {cross_attention,feed_forward}_norm
+        feed_forward.{0,2}                     feed_forward.{inner,outer}
+    {stack}.word_embedding                     {stack}.embedding.tokens
+    {stack}.position_embedding                 {stack}.embedding.positions
+    decoder.fc_out                             output
+    """,
+    transforms={"query": AS_IS, "spread": AS_IS},
+    facts={"scale_embeddings": False},
+)
 
 
-def _move_jadore(conversion: Conversion) -> int:
-    """Move all weights; return d_model."""
-    tables = {}
-    for stack in STACKS:
-        for theirs, ours in conversion.layers(stack, f"{stack}.layer_stack"):
-            for block, attention in _JADORE_ATTENTIONS[stack].items():
-                _move_attention(conversion, f"{theirs}.{block}", f"{ours}.{attention}", _JADORE_PARTS)
-                conversion.move_parts(f"{theirs}.{block}.layer_norm", f"{ours}.{attention}_norm")
-            conversion.move_parts(f"{theirs}.pos_ffn.w_1", f"{ours}.feed_forward.inner")
-            conversion.move_parts(f"{theirs}.pos_ffn.w_2", f"{ours}.feed_forward.outer")
-            conversion.move_parts(f"{theirs}.pos_ffn.layer_norm", f"{ours}.feed_forward_norm")
-        conversion.move_parts(f"{stack}.layer_norm", f"{stack}.embedding.norm")
-        if f"{stack}.position_enc.pos_table" in conversion.left:
-            tables[stack] = f"{stack}.position_enc.pos_table"
-    move_positions(conversion, tables, fixed=True)
-    d_model = conversion.look(f"encoder.{_JADORE_EMBEDDINGS['encoder']}").shape[-1]
-    for stack, name in _JADORE_EMBEDDINGS.items():
-        conversion.move(f"{stack}.{name}", f"{stack}.embedding.tokens.weight")
-    conversion.move_parts("trg_word_prj", "output")
-    return d_model
-
-
-# --- IIT Delhi's lecture "Introduction to LLMs", 17: `SelfAttention`, `TransformerBlock`, `DecoderBlock` ---
-
-_LECTURE_PARTS = {"queries": "query", "keys": "key", "values": "value", "fc_out": "output"}
-
-MoveAttention = Callable[[str, str], None]
-
-
-def read_nptel_lecture(conversion: Conversion) -> Imported:
-    """Rename the weights."""
-    _move_lecture(conversion, lambda theirs, ours: _move_attention(conversion, theirs, ours, _LECTURE_PARTS))
-    return conversion.finish(scale_embeddings=False)
-
-
-def read_kaggle_notebook(conversion: Conversion) -> Imported:
+def kaggle_notebook(conversion: Conversion) -> Imported:
     """Convert the Kaggle notebook "Attention is all you need: implementation", like the lecture.
 
     Attention differs: its heads share one small matrix, which is repeated for all of them. Its scores are
@@ -201,103 +151,51 @@ def read_kaggle_notebook(conversion: Conversion) -> Imported:
     """
     d_model = conversion.look("encoder.word_embedding.weight").shape[-1]
     d_k = conversion.look("encoder.layers.0.attention.queries.weight").shape[0]
-    if d_model % d_k:
-        raise conversion.error(f"heads of size {d_k} do not divide the size {d_model} of the embeddings")
+    whole = conversion.look("encoder.layers.0.attention.fc_out.weight").shape
+    problem = f"heads of size {d_k} and an output {tuple(whole)} do not fit embeddings of size {d_model}"
+    conversion.require(d_model % d_k == 0 and whole == (d_model, d_model), problem)
     num_heads = d_model // d_k
+
+    def spread(matrix: Tensor) -> Tensor:
+        problem = f"a matrix {tuple(matrix.shape)} of heads that share one of {(d_k, d_k)}"
+        conversion.require(matrix.shape == (d_k, d_k), problem)
+        return torch.block_diag(*[matrix] * num_heads)  # type: ignore[no-untyped-call,no-any-return]
+
     # Softmax(q k / sqrt(d_model)) is softmax(q' k / sqrt(d_k)) with q' = q sqrt(d_k / d_model).
-    factors = {"queries": num_heads**-0.5, "keys": 1.0, "values": 1.0}
-
-    def move_attention(theirs: str, ours: str) -> None:
-        for name, factor in factors.items():
-            weight = conversion.take(f"{theirs}.{name}.weight")
-            if weight.shape != (d_k, d_k):
-                raise conversion.error(
-                    f"the weight '{theirs}.{name}.weight' has shape {tuple(weight.shape)}, "
-                    f"but one for all heads would have {(d_k, d_k)}"
-                )
-            whole = conversion.look(f"{theirs}.fc_out.weight")
-            if whole.shape != (d_model, d_model):
-                raise conversion.error(
-                    f"the weight '{theirs}.fc_out.weight' has shape {tuple(whole.shape)}, "
-                    f"but the embeddings need {(d_model, d_model)}"
-                )
-            spread = shared_by_heads(weight, num_heads) * factor
-            conversion.put(f"{ours}.{_LECTURE_PARTS[name]}.weight", spread, origin=f"{theirs}.{name}.weight")
-        conversion.move_parts(f"{theirs}.fc_out", f"{ours}.output")
-
-    _move_lecture(conversion, move_attention)
-    return conversion.finish(scale_embeddings=False, num_heads=num_heads)
+    query = Transform(lambda matrix: spread(matrix) * num_heads**-0.5)
+    table = replace(NPTEL_LECTURE, transforms={"query": query, "spread": Transform(spread)})
+    return table.read(conversion, num_heads=num_heads)
 
 
-def _move_lecture(conversion: Conversion, move_attention: MoveAttention) -> None:
-    """Move all weights, those of attention by `move_attention` (theirs, ours)."""
+# The "from scratch in PyTorch" thread: a separate small attention module for each head. Inside a layer the
+# names are the thread's; the stacks may have any name below `encoder.` and `decoder.`, and
+# `move_outer_modules` finds the other modules. A dropout shifts the decoder's outer feed-forward layer.
+_THREAD_LAYER = r"^((?:[\w.]*\.)?{stack}(?:\.\w+)*?)\.\d+\.(?:masked_attn|attn|ffn)(?:_norm)?\."
+_THREAD = """
+    ENCODER.{i}.                               encoder.layers.{i}.
+        attn.attentions.[HEADS].{query,key,value}         self_attention.{query,key,value}
+        attn.output                            self_attention.output
+        {attn,ffn}_norm                        {self_attention,feed_forward}_norm
+        ffn.{0,2}                              feed_forward.{inner,outer}
+    DECODER.{i}.                               decoder.layers.{i}.
+        masked_attn.attentions.[HEADS].{query,key,value}  self_attention.{query,key,value}
+        attn.attentions.[HEADS].{query,key,value}         cross_attention.{query,key,value}
+        {masked_attn,attn}.output              {self,cross}_attention.output
+        {masked_attn,attn,ffn}_norm            {self_attention,cross_attention,feed_forward}_norm
+        ffn.{0,3}                              feed_forward.{inner,outer}
+"""
 
-    def move_block(theirs: str, ours: str, attention: str) -> None:
-        move_attention(f"{theirs}.attention", f"{ours}.{attention}")
-        conversion.move_parts(f"{theirs}.norm1", f"{ours}.{attention}_norm")
-        conversion.move_parts(f"{theirs}.feed_forward.0", f"{ours}.feed_forward.inner")
-        conversion.move_parts(f"{theirs}.feed_forward.2", f"{ours}.feed_forward.outer")
-        conversion.move_parts(f"{theirs}.norm2", f"{ours}.feed_forward_norm")
 
-    for theirs, ours in conversion.layers("encoder", "encoder.layers"):
-        move_block(theirs, ours, "self_attention")
-    for theirs, ours in conversion.layers("decoder", "decoder.layers"):
-        move_attention(f"{theirs}.attention", f"{ours}.self_attention")
-        conversion.move_parts(f"{theirs}.norm", f"{ours}.self_attention_norm")
-        move_block(f"{theirs}.transformer_block", ours, "cross_attention")
+def abhishek_thread(conversion: Conversion) -> Imported:
+    """Convert the thread's weights: concatenate the heads, and rename everything else."""
+    rows = _THREAD
     for stack in STACKS:
-        conversion.move(f"{stack}.word_embedding.weight", f"{stack}.embedding.tokens.weight")
-    move_positions(conversion, {stack: f"{stack}.position_embedding.weight" for stack in STACKS})
-    conversion.move_parts("decoder.fc_out", "output")
-
-
-# --- The "from scratch in PyTorch" thread: a separate small attention module for each head -----------------
-# Inside a layer the names are the thread's; the stacks may have any name below `encoder.` and `decoder.`, and
-# `move_outer_modules` finds the other modules.
-
-_THREAD_LAYER = r"^((?:.*\.)?{stack}(?:\.[^.]+)*?)\.\d+\.(?:masked_attn|attn|ffn)(?:_norm)?\."
-_THREAD_ATTENTIONS = {
-    "encoder": {"attn": "self_attention"},
-    "decoder": {"masked_attn": "self_attention", "attn": "cross_attention"},
-}
-_THREAD_OUTER = {"encoder": "2", "decoder": "3"}  # after a dropout in the decoder
-
-
-def read_abhishek_thread(conversion: Conversion) -> Imported:
-    """Convert the weights: concatenate the heads, and rename everything else."""
-    num_heads = 0
-    for stack in STACKS:
-        for theirs, ours in conversion.layers(stack, _find_stack(conversion, stack)):
-            for name, attention in _THREAD_ATTENTIONS[stack].items():
-                num_heads = _move_heads(conversion, f"{theirs}.{name}", f"{ours}.{attention}")
-                conversion.move_parts(f"{theirs}.{name}_norm", f"{ours}.{attention}_norm")
-            conversion.move_parts(f"{theirs}.ffn.0", f"{ours}.feed_forward.inner")
-            conversion.move_parts(f"{theirs}.ffn.{_THREAD_OUTER[stack]}", f"{ours}.feed_forward.outer")
-            conversion.move_parts(f"{theirs}.ffn_norm", f"{ours}.feed_forward_norm")
+        pattern = re.compile(_THREAD_LAYER.format(stack=stack))
+        found = sorted({match[1] for name in conversion.left if (match := pattern.match(name))})
+        problem = f"one list of layers is expected below '{stack}.'; there are {found}"
+        conversion.require(len(found) == 1, problem)
+        rows = rows.replace(stack.upper(), found[0])
+    num_heads = num_parts(conversion.left, f"{found[0]}.0.attn.attentions.")
+    Table(rows.replace("HEADS", ",".join(map(str, range(num_heads))))).move(conversion)
     move_outer_modules(conversion)
     return conversion.finish(scale_embeddings=False, num_heads=num_heads)
-
-
-def _find_stack(conversion: Conversion, stack: str) -> str:
-    pattern = re.compile(_THREAD_LAYER.format(stack=stack))
-    stacks = list(dict.fromkeys(match[1] for name in conversion.left if (match := pattern.match(name))))
-    if len(stacks) != 1:
-        actual = f"there are {len(stacks)}: {', '.join(stacks)}" if stacks else "there is none"
-        raise conversion.error(f"one list of layers is expected below '{stack}.', but {actual}")
-    return stacks[0]
-
-
-def _move_heads(conversion: Conversion, theirs: str, ours: str) -> int:
-    """Concatenate the matrices of the heads; return the number of heads."""
-    num_heads = conversion.num_layers(f"{theirs}.attentions")
-    for part in ("query", "key", "value"):
-        names = [f"{theirs}.attentions.{head}.{part}" for head in range(num_heads)]
-        for kind in ("weight", "bias"):
-            if kind == "bias" and f"{names[0]}.bias" not in conversion.left:
-                continue
-            tensors = [conversion.take(f"{name}.{kind}") for name in names]
-            if any(tensor.shape != tensors[0].shape for tensor in tensors):
-                raise conversion.error(f"the heads of '{theirs}' have {part}s of different shapes")
-            conversion.put(f"{ours}.{part}.{kind}", stacked(tensors), origin=f"{names[0]}.{kind}")
-    conversion.move_parts(f"{theirs}.output", f"{ours}.output")
-    return num_heads

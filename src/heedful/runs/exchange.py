@@ -12,8 +12,7 @@ from heedful.errors import ConfigError, InteropError, RunError, suggestion
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.huggingface.adapters import ADAPTER_FILE, base_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
-from heedful.interop.importing import check_import_options, read_model
-from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout
+from heedful.interop.layouts import check_import_options, check_layout, is_directory, read_model
 from heedful.interop.marian import export_marian
 from heedful.interop.onnx.export import export_onnx
 from heedful.runs.card import front_matter, model_title
@@ -141,7 +140,7 @@ def _card(name: Path, imported: ImportedBundle, layout: str, ignored: Collection
     config = imported.config
     title = model_title(config)
     use = "`heedful translate` takes it."
-    if layout in DIRECTORY_LAYOUTS and config.decode.max_length is not None:
+    if is_directory(layout) and config.decode.max_length is not None:
         use += (
             f" Its outputs have at most {config.decode.max_length:,} tokens; "
             "`heedful import --set decode.max_length=N` makes a bundle with another limit."

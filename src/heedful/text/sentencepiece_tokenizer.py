@@ -20,6 +20,7 @@ _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # enum ModelType
 _MODEL_TYPE, _CHARSMAPS, _REMOVE_EXTRA_SPACES = ((2,), (3,)), ((3, 5), (2,)), ((3,), (4,))
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES = 10  # at most, of 64 bits
+_TOKEN = 1 << 3 | _DELIMITED  # begins each token of a model; tokens come first
 _BLOCK = 256  # units of a trie that one byte can address
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80  # bytes of a character in UTF-8 that do not start it
 
@@ -40,19 +41,26 @@ def read_kind(model: bytes) -> str:
     return _KINDS[number]
 
 
-def _values(message: bytes, *path: Collection[int]) -> Iterator[int | bytes]:
+def _values(model: bytes, *path: Collection[int]) -> Iterator[int | bytes]:
     """Yield the values of nested fields; each step of the path is the numbers that a field may have."""
-    for field, value in fields(message):
+    start, end = 0, len(model)
+    while start < end and model[start] == _TOKEN:  # skipping 32,000 tokens takes 5 ms, reading them 50 ms
+        size, start = _varint(model, start + 1)
+        start += size
+    yield from _nested(model, path, start)
+
+
+def _nested(message: bytes, path: Sequence[Collection[int]], start: int = 0) -> Iterator[int | bytes]:
+    for field, value in fields(message, start):
         if field in path[0]:
             if len(path) == 1:
                 yield value
             elif isinstance(value, bytes):
-                yield from _values(value, *path[1:])
+                yield from _nested(value, path[1:])
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields(message: bytes, position: int = 0) -> Iterator[tuple[int, int | bytes]]:
     """Yield (field number, integer or raw bytes) of a message; ValueError if it is no protocol buffer."""
-    position = 0
     while position < len(message):
         tag, position = _varint(message, position)
         field, wire = tag >> 3, tag & 7
@@ -74,6 +82,8 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Return one variable-length integer and the position after it."""
+    if position < len(message) and message[position] < 0x80:
+        return message[position], position + 1
     number = shift = 0
     for byte in message[position : position + _VARINT_BYTES]:
         position += 1
@@ -234,7 +244,7 @@ def token_spans(spm: sentencepiece.SentencePieceProcessor, text: str) -> list[tu
         data, message = text.encode(), spm.encode(text, out_type="serialized_proto")
     # How many characters end before each byte: all bytes of one but the first are 10xxxxxx.
     characters = [0, *accumulate(byte & 0xC0 != 0x80 for byte in data)]
-    tokens = [dict(fields(value)) for value in _values(message, _PIECES) if isinstance(value, bytes)]
+    tokens = [dict(fields(value)) for value in _nested(message, [_PIECES]) if isinstance(value, bytes)]
     return [(characters[int(each.get(_BEGIN, 0))], characters[int(each.get(_END, 0))]) for each in tokens]
 
 

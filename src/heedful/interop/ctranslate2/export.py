@@ -3,11 +3,10 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from heedful.decoding.options import longest_output
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
 from heedful.interop.ctranslate2.names import ACTIVATIONS, SINUSOIDS, weight_names
-from heedful.interop.exporting import refuse_changed, refuse_variants
+from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
 from heedful.interop.vocabulary import unique_names
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer
@@ -24,9 +23,8 @@ from heedful.model.positions import AttentionPositions, SinusoidalPositions
 from heedful.model.transformer import Decoder, Encoder, Transformer
 from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
-from heedful.settings.run import Config, DecodeConfig
+from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle
-from heedful.storage.description import CARD_FILE
 from heedful.text import (
     HuggingFaceTokenizer,
     MosesTokenizer,
@@ -51,9 +49,8 @@ def position_limit(config: ModelConfig) -> int | None:
     return None if config.positions in ("rotary", "relative", SINUSOIDS) else NUM_POSITIONS
 
 
-@dataclass(frozen=True)
-class TokenNames:
-    """The name of each id, source and target; unique in each."""
+class TokenNames(NamedTuple):
+    """The name of each id, unique in source and in target."""
 
     src: Sequence[str]
     tgt: Sequence[str]
@@ -76,18 +73,13 @@ def _tokens(tokenizer: Tokenizer, count: int) -> list[str]:
     return [*tokenizer.tokens(range(known)), *(f"<{i}>" for i in range(known, count))]
 
 
-def _penalties(search: DecodeConfig) -> dict[str, float]:
-    """Return what every search of CTranslate2 goes by, whatever its strategy."""
-    return {
-        "length_penalty": search.length_penalty,
-        "repetition_penalty": search.repetition_penalty,
-        "no_repeat_ngram_size": search.no_repeat_ngram_size,
-        "min_decoding_length": search.min_length,
-    }
-
-
-# What CTranslate2 does by itself.
-_DEFAULTS = {"repetition_penalty": (1,), "no_repeat_ngram_size": (0,), "min_decoding_length": (0, 1)}
+# Options of every search of CTranslate2 by heedful's names, and the values that it has by itself.
+_PENALTIES: Mapping[str, tuple[str, tuple[int, ...]]] = {
+    "length_penalty": ("length_penalty", ()),
+    "repetition_penalty": ("repetition_penalty", (1,)),
+    "no_repeat_ngram_size": ("no_repeat_ngram_size", (0,)),
+    "min_decoding_length": ("min_length", (0, 1)),
+}
 _README = Template("""# Transformer $size, for CTranslate2
 
 Exported with heedful, with weights in $weights. After `pip install ctranslate2 $packages`:
@@ -119,82 +111,79 @@ $notes
 """)
 
 
-def readme(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames, *, weights: str) -> str:
-    """Write it, in Markdown.
+class _Library(NamedTuple):
+    """The Python of a README that loads a tokenizer, cuts `line` into tokens and joins `tokens`."""
 
-    Args:
-        bundle: what was exported.
-        special_tokens: the special-token template.
-        names: of the tokens.
-        weights: the type in which they are stored.
-    """
-    model, tokenizers = bundle.config.model, bundle.tokenizers
-    packages = sorted({_package(tokenizers.src), _package(tokenizers.tgt)})
-    files = {"tokenizer": (tokenizers.src, JOINT)}
-    if not tokenizers.joint:
-        files = {"source": (tokenizers.src, SOURCE), "target": (tokenizers.tgt, TARGET)}
-    first, *_, last = files if len(files) > 1 else [*files, *files]
-    return _README.substitute(
-        size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
-        weights=weights,
-        packages=" ".join(packages),
-        imports="\n".join(f"import {package}" for package in packages).replace("heedful", "heedful.text"),
-        tokenizers="\n".join(f"{variable} = {_loading(*file)}" for variable, file in files.items()),
-        special=_literal(_special(bundle, special_tokens, names)),
-        source=_cutting(tokenizers.src, first, special_tokens, names),
-        arguments=",\n        ".join(_arguments(bundle, special_tokens, names)),
-        text=_joining(tokenizers.tgt, last),
-        notes="\n".join(f"- {note}" for note in _notes(bundle.config, tokenizers.src, special_tokens, names)),
-    )
+    package: str
+    loading: str
+    cutting: str
+    joining: str
 
 
-def _is_own(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer has rules that no library has by itself: Moses', or added tokens."""
-    has_added = isinstance(tokenizer, VocabularyTokenizer) and bool(tokenizer.added)
-    return has_added or isinstance(tokenizer, MosesTokenizer)
+_SENTENCEPIECE = _Library(
+    "sentencepiece",
+    'sentencepiece.SentencePieceProcessor(model_file=f"{{directory}}/{file}")',
+    "{name}.encode(line, out_type=str)",
+    "{name}.decode(tokens)",
+)
+# Tokens that the model does not know are joined as they are.
+_WITH_VOCABULARY = _SENTENCEPIECE._replace(joining='{name}.decode(tokens).replace("▁", " ").strip()')
+_TOKENIZERS = _Library(
+    "tokenizers",
+    'tokenizers.Tokenizer.from_file(f"{{directory}}/{file}")',
+    "{name}.encode(line, add_special_tokens=False).tokens",
+    "{name}.decode([{name}.token_to_id(token) for token in tokens])",
+)
+# For rules that no library has by itself: Moses', or added tokens.
+_OWN = _Library(
+    "heedful",
+    "heedful.text.TokenizerPair.load(directory).{side}",
+    "{name}.tokens({name}.encode(line))",
+    "{name}.decode([{name}.tokens(range({name}.vocab_size)).index(token) for token in tokens])",
+)
 
 
-def _package(tokenizer: Tokenizer) -> str:
-    if _is_own(tokenizer):
-        return "heedful"
-    return "tokenizers" if isinstance(tokenizer, HuggingFaceTokenizer) else "sentencepiece"
+def _library(tokenizer: Tokenizer, stem: str, name: str) -> _Library:
+    """Return the Python of a tokenizer with these names of its files and of its variable."""
+    match tokenizer:
+        case MosesTokenizer():
+            library = _OWN
+        case VocabularyTokenizer():
+            library = _OWN if tokenizer.added else _WITH_VOCABULARY
+        case HuggingFaceTokenizer():
+            library = _TOKENIZERS
+        case _:
+            library = _SENTENCEPIECE
+    file, side = f"{stem}{next(iter(tokenizer.to_files()))}", "tgt" if stem == TARGET else "src"
+    return _Library(*(each.format(name=name, file=file, side=side) for each in library))
 
 
-def _loading(tokenizer: Tokenizer, stem: str) -> str:
-    """Python that loads a tokenizer, of files whose names begin with `stem`."""
-    file = f'f"{{directory}}/{stem}{next(iter(tokenizer.to_files()))}"'
-    if _is_own(tokenizer):
-        return f"heedful.text.TokenizerPair.load(directory).{'tgt' if stem == TARGET else 'src'}"
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        return f"tokenizers.Tokenizer.from_file({file})"
-    return f"sentencepiece.SentencePieceProcessor(model_file={file})"
-
-
-def _cutting(tokenizer: Tokenizer, variable: str, special_tokens: SpecialTokens, names: TokenNames) -> str:
-    """Python that turns `line` into tokens; the end token is CTranslate2's own affair where it comes last."""
-    is_library = isinstance(tokenizer, HuggingFaceTokenizer)
-    cut = "encode(line, add_special_tokens=False).tokens" if is_library else "encode(line, out_type=str)"
-    if _is_own(tokenizer):
-        cut = f"tokens({variable}.encode(line))"
-    before = [names.src[i] for i in special_tokens.src_prefix]
-    after = [names.src[i] for i in special_tokens.src_suffix]
-    if special_tokens.src_suffix == (tokenizer.eos_id,):
-        after = []
-    if not before and not after:
-        return f"{variable}.{cut}"
-    return f"[{', '.join([*map(_literal, before), f'*{variable}.{cut}', *map(_literal, after)])}]"
-
-
-def _joining(tokenizer: Tokenizer, variable: str) -> str:
-    """Python that turns `tokens` into a text."""
-    if _is_own(tokenizer):
-        known = f"{variable}.tokens(range({variable}.vocab_size))"
-        return f"{variable}.decode([{known}.index(token) for token in tokens])"
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        return f"{variable}.decode([{variable}.token_to_id(token) for token in tokens])"
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        return f"{variable}.decode(tokens)"
-    return f'{variable}.decode(tokens).replace("▁", " ").strip()'  # tokens that the model does not know
+def _readme(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -> dict[str, str]:
+    """Return the fields of the README."""
+    tokenizers, src = bundle.tokenizers, bundle.tokenizers.src
+    if tokenizers.joint:
+        libraries = {"tokenizer": _library(src, JOINT, "tokenizer")}
+    else:
+        libraries = {
+            "source": _library(src, SOURCE, "source"),
+            "target": _library(tokenizers.tgt, TARGET, "target"),
+        }
+    packages = sorted({each.package for each in libraries.values()})
+    first, *_, last = [*libraries.values()] * 2
+    # An end token that comes last is written by CTranslate2 itself.
+    after = () if special_tokens.src_suffix == (src.eos_id,) else special_tokens.src_suffix
+    tokens = [_literal(names.src[i]) for i in (*special_tokens.src_prefix, *after)]
+    num_before = len(special_tokens.src_prefix)
+    around = [*tokens[:num_before], f"*{first.cutting}", *tokens[num_before:]]
+    return {
+        "packages": " ".join(packages),
+        "imports": "\n".join(f"import {each}" for each in packages).replace("heedful", "heedful.text"),
+        "tokenizers": "\n".join(f"{name} = {each.loading}" for name, each in libraries.items()),
+        "special": _literal(_special(bundle, special_tokens, names)),
+        "source": f"[{', '.join(around)}]" if tokens else first.cutting,
+        "arguments": ",\n        ".join(_arguments(bundle, special_tokens, names)),
+        "text": last.joining,
+    }
 
 
 def _special(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -> list[str]:
@@ -216,8 +205,8 @@ def _arguments(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames)
     if first:
         yield f"target_prefix=[{_literal([names.tgt[i] for i in first])}] * len(lines)"
     yield f"beam_size={search.beam_size}"
-    for name, value in _penalties(search).items():
-        if value not in _DEFAULTS.get(name, ()):
+    for name, (ours, usual) in _PENALTIES.items():
+        if (value := getattr(search, ours)) not in usual:
             yield f"{name}={value}"
     if search.beam_size > 1 and search.early_stopping == "optimal":
         yield "patience=2"
@@ -416,8 +405,14 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
         spec.optimize(quantization=quantization)
         spec.save(str(directory))
         bundle.tokenizers.save(directory)
-        card = readme(bundle, special_tokens, names, weights=quantization or "float32")
-        (directory / CARD_FILE).write_text(card, encoding="utf-8")
+        write_readme(
+            directory,
+            _README,
+            bundle.config.model,
+            notes=_notes(bundle.config, src, special_tokens, names),
+            weights=quantization or "float32",
+            **_readme(bundle, special_tokens, names),
+        )
 
 
 def _check_quantization(quantization: str | None) -> None:

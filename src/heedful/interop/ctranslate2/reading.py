@@ -13,10 +13,10 @@ from typing import Any
 
 from heedful.errors import InteropError, TokenizerError
 from heedful.interop.ctranslate2.binary import ModelFile
-from heedful.interop.ctranslate2.weights import AddedRows, Architecture
+from heedful.interop.ctranslate2.weights import read_facts, read_weights
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
-from heedful.interop.vocabulary import TypedSettings, read_bytes, unique_names
-from heedful.settings.parsing import parse_json, shown
+from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, read_words, unique_names
+from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.text import (
     HuggingFaceTokenizer,
@@ -95,23 +95,26 @@ def read_ctranslate2(path: Path, options: ImportOptions) -> ImportedBundle:
 
 
 class CTranslate2Directory:
-    """A model.bin with the files beside it."""
+    """A model.bin with the files beside it: all but weights and tokenizers.
 
-    def __init__(self, path: Path, *, ignored: Collection[str] = (), keep: object = None) -> None:
-        """Read all but weights and tokenizers.
+    Attributes:
+        path: the directory.
+        model: the variables of model.bin.
+        settings: config.json, with the settings that older files have as variables.
+        vocabularies: the tokens of "src" and "tgt" by id.
+    """
 
-        Args:
-            path: the directory.
-            ignored: unknown keys of config.json that may pass.
-            keep: what must live as long as weights are read, such as a temporary directory.
+    def __init__(self, path: Path, *, ignored: Collection[str] = ()) -> None:
+        """Read a directory; `ignored` are unknown keys of config.json that may pass.
 
         Raises:
             InteropError: a file is missing or damaged.
         """
         self.path = path
-        self.model = ModelFile(path / MODEL_FILE, keep=keep)
+        self.model = ModelFile(path / MODEL_FILE)
         self.settings = self._settings(ignored)
-        self.src, self.tgt = self._vocabularies()
+        self.vocabularies = self._vocabularies()
+        self.is_joint = self.vocabularies["src"] == self.vocabularies["tgt"]
 
     def error(self, problem: str, *, file: str = _CONFIG_FILE) -> InteropError:
         """Return an exception that names the file."""
@@ -119,11 +122,9 @@ class CTranslate2Directory:
 
     def bundle(self, text: TextFiles, options: ImportOptions) -> ImportedBundle:
         """Return the model with its tokenizers. Raises as `read_ctranslate2`."""
-        is_joint = self.src == self.tgt
         eps = TypedSettings(self.settings, self.path / _CONFIG_FILE).number("layer_norm_epsilon")
-        architecture = Architecture(self.model)
-        facts = architecture.facts(one_vocabulary=is_joint, epsilon=eps)
-        for language, tokens in (("src", self.src), ("tgt", self.tgt)):
+        facts = read_facts(self.model, one_vocabulary=self.is_joint, epsilon=eps)
+        for language, tokens in self.vocabularies.items():
             num_rows = facts[f"{language}_vocab_size"]
             if len(tokens) != num_rows:
                 raise self.error(
@@ -131,54 +132,32 @@ class CTranslate2Directory:
                     "copy the whole directory of one model",
                     file=MODEL_FILE,
                 )
-        vocabularies = _Vocabularies(self)
-        ids = vocabularies.ids
-        facts |= {
-            "src_pad_id": ids["src"].pad,
-            "tgt_pad_id": ids["tgt"].pad,
-            "decoder_start_id": vocabularies.start_id,
+        start, tokens_with = self._with_added()
+        ids = {
+            language: self._special_ids(language, tokens_with[language], start) for language in tokens_with
         }
-        added = AddedRows(
-            *(len(vocabularies.tokens[language]) - len(own) for language, own in self.by_language().items())
-        )
-        config, weights = architecture.weights(facts, options.settings, added)
-        tokenizers, notes = self._tokenizers(vocabularies, text)
+        facts |= {f"{language}_pad_id": each.pad for language, each in ids.items()}
+        facts["decoder_start_id"] = ids["tgt"].bos
+        added = {key: len(tokens) - len(self.vocabularies[key]) for key, tokens in tokens_with.items()}
+        config, weights = read_weights(self.model, facts, options.settings, added)
+        tokenizers, notes = self._tokenizers(tokens_with, ids, text)
         languages, ends, more = self._template(tokenizers, text, options)
         sections: dict[str, Any] = {
             "model": config.model_dump(),
             "decode": {**_SEARCH, **text.search},
             "languages": languages,
-            "tokenizer": {
-                "kind": tokenizers.src.kind,
-                "vocab_size": tokenizers.src.vocab_size,
-                "joint": is_joint,
-                "source_eos": ends,
-            },
+            "tokenizer": tokenizer_section(tokenizers, source_eos=ends, joint=self.is_joint),
         }
         return ImportedBundle(Config(**sections), weights, tokenizers, (*notes, *more))
 
-    def by_language(self) -> dict[str, list[str]]:
-        """Return both vocabularies."""
-        return {"src": self.src, "tgt": self.tgt}
-
     def _settings(self, ignored: Collection[str]) -> dict[str, Any]:
-        """Return config.json, with the settings that older files have as variables."""
         file = self.path / _CONFIG_FILE
-        settings: dict[str, Any] = {}
-        if file.is_file():
-            settings = read_settings(file)
+        settings = read_settings(file) if file.is_file() else {}
         for key in ignored:
             if key not in settings or key in _KNOWN_KEYS:
                 problem = "it is known and followed" if key in _KNOWN_KEYS else "there is no such key"
                 raise self.error(f"--ignore {shown(key)}: {problem}; leave it out")
-        for key, value in settings.items():
-            if key not in (*_KNOWN_KEYS, *ignored) and value is not None:
-                raise self.error(
-                    f"{shown(key)} is unknown, and may change the outputs; if it only describes text, give "
-                    f"--ignore {shown(key)}"
-                )
-        if settings.get("multi_query_attention"):
-            raise self.error("multi_query_attention=true is not supported, and would change the outputs")
+        TypedSettings(settings, file).check({"multi_query_attention": (False,)}, _KNOWN_KEYS, ignored=ignored)
         if self.model.version < 6:
             settings |= {key: bool(self.model.scalar(name, 0)) for key, name in _FLAGS.items()}
             settings |= {key: self.model.text(key, usual) for key, usual in _USUAL_TOKENS.items()}
@@ -189,11 +168,10 @@ class CTranslate2Directory:
         typed = TypedSettings(settings, file)
         return settings | {key: typed.text(key) or usual for key, usual in _USUAL_TOKENS.items()}
 
-    def _vocabularies(self) -> tuple[list[str], list[str]]:
+    def _vocabularies(self) -> dict[str, list[str]]:
         """Return the tokens of source and target by id."""
-        shared = self._vocabulary("shared_vocabulary")
-        if shared is not None:
-            return shared, shared
+        if (shared := self._vocabulary("shared_vocabulary")) is not None:
+            return {"src": shared, "tgt": shared}
         if self._vocabulary("source_1_vocabulary") is not None:
             raise self.error("features of source tokens are not supported", file="source_1_vocabulary")
         src, tgt = self._vocabulary("source_vocabulary"), self._vocabulary("target_vocabulary")
@@ -203,61 +181,96 @@ class CTranslate2Directory:
                 "target_vocabulary.json; copy the whole directory",
                 file="",
             )
-        return src, tgt
+        return {"src": src, "tgt": tgt}
 
     def _vocabulary(self, stem: str) -> list[str] | None:
-        if (self.path / f"{stem}.json").is_file():
-            content = _read_json(self.path / f"{stem}.json")
-            tokens = [each for each in content if isinstance(each, str)] if isinstance(content, list) else []
-            if not isinstance(content, list) or len(tokens) < len(content):
-                raise self.error("not a list of tokens", file=f"{stem}.json")
-        elif (self.path / f"{stem}.txt").is_file():
-            tokens = _read_lines(self.path / f"{stem}.txt")
-        else:
+        files = [self.path / f"{stem}{suffix}" for suffix in (".json", ".txt")]
+        file = next((each for each in files if each.is_file()), None)
+        if file is None:
             return None
-        unknown = self.settings["unk_token"]
+        tokens, unknown = read_words(file), self.settings["unk_token"]
         return tokens if unknown in tokens else [*tokens, unknown]
 
+    def _with_added(self) -> tuple[str, dict[str, list[str]]]:
+        """Return the decoder's start token, and the tokens with those that a bundle needs besides.
+
+        These are padding, and a start token whose embedding is zeros.
+        """
+        start = self.settings.get("decoder_start_token")
+        if not isinstance(start, str):
+            raise self.error(
+                "decoder_start_token is null: the caller begins each output; such models are not supported"
+            )
+        added: dict[str, list[str]] = {}
+        for language, tokens in self.vocabularies.items():
+            added[language] = [] if any(map(_PADDING.fullmatch, tokens)) else ["<pad>"]
+        if self.model.scalar("decoder/start_from_zero_embedding", 0):
+            added["tgt"].append(start := "<start>")
+        if self.is_joint:
+            added["src"] = added["tgt"]
+        tokens_with = {
+            language: unique_names([*tokens, *added[language]], {})
+            for language, tokens in self.vocabularies.items()
+        }
+        return start, tokens_with
+
+    def _special_ids(self, language: str, tokens: list[str], start: str) -> SpecialIds:
+        known = {token: i for i, token in enumerate(tokens)}
+        needed = {key: str(self.settings[key]) for key in ("eos_token", "unk_token")}
+        if language == "tgt":
+            needed["decoder_start_token"] = start
+        for key, token in needed.items():
+            if token not in known:
+                raise self.error(f"{key} is {shown(token)}, which the vocabulary lacks ({language})")
+        eos = known[needed["eos_token"]]
+        return SpecialIds(
+            pad=next(i for i, token in enumerate(tokens) if _PADDING.fullmatch(token)),
+            unk=known[needed["unk_token"]],
+            bos=known.get(start if language == "tgt" else self.settings["bos_token"], eos),
+            eos=eos,
+        )
+
     def _tokenizers(
-        self, vocabularies: "_Vocabularies", text: TextFiles
+        self, tokens: Mapping[str, list[str]], ids: Mapping[str, SpecialIds], text: TextFiles
     ) -> tuple[TokenizerPair, tuple[str, ...]]:
         """Return the tokenizers, and notes about them."""
-        own = self._own_tokenizers(vocabularies)
-        if own is not None:
+        if (own := self._own_tokenizers(tokens, ids)) is not None:
             return own, ()
         if text.codes is not None:
-            return _after_moses(vocabularies, text, text.codes), ()
-        models = (text.models * 2)[:2]
-        both = [
-            tokenizer_of(
-                models[i] if models else None, vocabularies.tokens[language], vocabularies.ids[language], text
-            )
-            for i, language in enumerate(("src", "tgt"))
-        ]
-        is_one = self.src == self.tgt and len(text.models) < 2
+            pair = [
+                MosesTokenizer(text.codes, tokens[key], ids[key], language=language, rules="argos")
+                for key, language in zip(("src", "tgt"), text.moses, strict=True)
+            ]
+            return TokenizerPair(*pair), ()
+        models = (text.models * 2)[:2] or (None, None)
+        src, tgt = (
+            tokenizer_of(model, tokens[key], ids[key], text)
+            for model, key in zip(models, ("src", "tgt"), strict=True)
+        )
         notes: tuple[str, ...] = ()
-        if not models:
+        if not text.models:
             notes = (
                 "There is no tokenizer beside the model: a line is its tokens with spaces between them, as "
                 "CTranslate2 takes them.",
             )
-        return TokenizerPair(both[0], both[0] if is_one else both[1]), notes
+        return TokenizerPair(src, src if self.is_joint and len(text.models) < 2 else tgt), notes
 
-    def _own_tokenizers(self, vocabularies: "_Vocabularies") -> TokenizerPair | None:
+    def _own_tokenizers(
+        self, tokens: Mapping[str, list[str]], ids: Mapping[str, SpecialIds]
+    ) -> TokenizerPair | None:
         """Return the tokenizers of a bundle that was exported, if they have the tokens of the model."""
         try:
             pair = TokenizerPair.load(self.path)
         except TokenizerError:
             return None
         for language, tokenizer in (("src", pair.src), ("tgt", pair.tgt)):
-            tokens = vocabularies.tokens[language]
+            there, own = tokens[language], ids[language]
             special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.eos_id)
-            ids = vocabularies.ids[language]
-            if tokenizer.vocab_size > len(tokens) or special != (ids.pad, ids.unk, ids.eos):
+            if tokenizer.vocab_size > len(there) or special != (own.pad, own.unk, own.eos):
                 return None
-            if sum(a != b for a, b in zip(tokenizer.tokens(range(len(tokens))), tokens, strict=True)) > 2:
+            if sum(map(str.__ne__, tokenizer.tokens(range(len(there))), there)) > 2:
                 return None  # the names of the unknown and end token may differ
-        return pair if pair.joint == (self.src == self.tgt) else None
+        return pair if pair.joint == self.is_joint else None
 
     def _template(
         self, tokenizers: TokenizerPair, text: TextFiles, options: ImportOptions
@@ -283,67 +296,10 @@ class CTranslate2Directory:
         return languages, ends, ()
 
 
-class _Vocabularies:
-    """The tokens of both vocabularies with those added that a bundle needs: padding, and a start of zeros."""
-
-    def __init__(self, directory: CTranslate2Directory) -> None:
-        settings = directory.settings
-        start = settings.get("decoder_start_token")
-        if not isinstance(start, str):
-            raise directory.error(
-                "decoder_start_token is null: the caller begins each output; such models are not supported"
-            )
-        starts_from_zero = directory.model.scalar("decoder/start_from_zero_embedding", 0) != 0
-        is_joint = directory.src == directory.tgt
-        self.tokens = {
-            language: unique_names(tokens, {}) for language, tokens in directory.by_language().items()
-        }
-        added: dict[str, list[str]] = {"src": [], "tgt": []}
-        for language, tokens in self.tokens.items():
-            if not any(map(_PADDING.fullmatch, tokens)):
-                added[language].append("<pad>")
-        if starts_from_zero:
-            added["tgt"].append("<start>")
-            start = "<start>"
-        if is_joint:
-            added["src"] = added["tgt"]
-        self.tokens = {
-            language: unique_names([*tokens, *added[language]], {})
-            for language, tokens in self.tokens.items()
-        }
-        self.ids = {language: self._ids(language, start, settings, directory) for language in self.tokens}
-        self.start_id = self.ids["tgt"].bos
-
-    def _ids(
-        self, language: str, start: str, settings: Mapping[str, Any], directory: CTranslate2Directory
-    ) -> SpecialIds:
-        tokens = self.tokens[language]
-        known = {token: i for i, token in enumerate(tokens)}
-        for key in ("eos_token", "unk_token"):
-            if settings[key] not in known:
-                raise directory.error(
-                    f"{key} is {shown(settings[key])}, which the {language} vocabulary lacks"
-                )
-        if language == "tgt" and start not in known:
-            raise directory.error(f"decoder_start_token is {shown(start)}, which the vocabulary lacks")
-        bos = known.get(start if language == "tgt" else settings["bos_token"], known[settings["eos_token"]])
-        pad = next(i for i, token in enumerate(tokens) if _PADDING.fullmatch(token))
-        return SpecialIds(
-            pad=pad, unk=known[settings["unk_token"]], bos=bos, eos=known[settings["eos_token"]]
-        )
-
-
-def _after_moses(
-    vocabularies: "_Vocabularies", text: TextFiles, codes: Sequence[tuple[str, str]]
-) -> TokenizerPair:
-    """Return tokenizers of byte-pair codes after Moses' rules, which differ by language."""
-    pair = [
-        MosesTokenizer(
-            codes, vocabularies.tokens[key], vocabularies.ids[key], language=language, rules="argos"
-        )
-        for key, language in zip(("src", "tgt"), text.moses, strict=True)
-    ]
-    return TokenizerPair(*pair)
+def tokenizer_section(tokenizers: TokenizerPair, *, source_eos: bool, joint: bool) -> dict[str, Any]:
+    """Return the section `[tokenizer]` of an imported model."""
+    src = tokenizers.src
+    return {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint, "source_eos": source_eos}
 
 
 def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, text: TextFiles) -> Tokenizer:
@@ -399,31 +355,3 @@ def _text_files(directory: CTranslate2Directory) -> TextFiles:
         if all((directory.path / name).is_file() for name in names):
             return TextFiles(models=tuple(read_bytes(directory.path / name) for name in names))
     return TextFiles()
-
-
-def read_settings(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        InteropError: it is missing or damaged.
-    """
-    content = _read_json(file)
-    if not isinstance(content, dict):
-        raise InteropError(f"{file}: not an object of settings")
-    return content
-
-
-def _read_json(file: Path) -> object:
-    try:
-        return parse_json(read_bytes(file))
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}") from None
-
-
-def _read_lines(file: Path) -> list[str]:
-    r"""Return the lines of a file; if all of them end with \r, without it."""
-    try:
-        lines = read_bytes(file).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InteropError(f"{file}: not UTF-8 at byte {error.start:,}") from None
-    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines

@@ -9,30 +9,33 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import DeferredTensor, read_checkpoint, same_numbers
-from heedful.settings.parsing import parse_json, read_limited, shown
+from heedful.interop.vocabulary import TypedSettings, read_settings
+from heedful.settings.parsing import shown
 
 ADAPTER_FILE = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _PREFIX = "base_model.model."
 _OF_LORA = re.compile(r"(.+)\.lora_(embedding_)?([AB])(\.weight)?")
+_FIXED = {
+    "peft_type": ("LORA",),
+    "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base too
+}
 # Keys that say how the adapter was trained or found, and those that are read.
 _KNOWN = frozenset(
     (
         "alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "corda_config",
-        "ensure_weight_tying", "eva_config", "exclude_modules", "inference_mode", "init_lora_weights",
+        "ensure_weight_tying", "eva_config", "exclude_modules", "inference_mode",
         "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha", "lora_dropout",
-        "lora_ga_config", "megatron_core", "modules_to_save", "peft_type", "peft_version",
+        "lora_ga_config", "megatron_core", "modules_to_save", "peft_version",
         "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
         "task_type", "use_rslora",
     )
 )  # fmt: skip
-_PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")  # others change the base too
 # Matrices that others may share; a merge would change those too.
 _SHARED = re.compile(r"(^|\.)(shared|embed_tokens|lm_head|output_projection)\.weight$")
 
@@ -43,9 +46,9 @@ def base_of(adapter: Path) -> str:
     Raises:
         InteropError: adapter_config.json cannot be read, or names none.
     """
-    name = _config(adapter).get("base_model_name_or_path")
-    if not isinstance(name, str) or not name:
-        raise _error(adapter, "it names no base model; give --base DIR")
+    config = _config(adapter)
+    if not (name := config.text("base_model_name_or_path")):
+        raise config.error("base_model_name_or_path", " names no base model; give --base DIR")
     return name
 
 
@@ -60,28 +63,30 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Ten
         InteropError: the adapter is of another method than LoRA, or of another base.
     """
     config = _config(adapter)
-    _check_config(adapter, config)
-    file = next((name for name in _WEIGHTS if (adapter / name).is_file()), None)
+    config.check(_FIXED, _KNOWN)
+    file = next((adapter / name for name in _WEIGHTS if (adapter / name).is_file()), None)
     if file is None:
-        raise _error(adapter, f"there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory")
+        raise InteropError(f"{adapter}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory")
     merged = dict(tensors)
     lora: dict[tuple[str, bool], dict[str, Tensor]] = {}
-    for key, tensor in read_checkpoint(adapter / file).tensors.items():
+    changed: dict[str, tuple[int, ...]] = {}
+    for key, tensor in read_checkpoint(file).tensors.items():
         name = key.removeprefix(_PREFIX).replace(".base_layer.", ".")
         if match := _OF_LORA.fullmatch(name):
             lora.setdefault((match[1], match[2] is not None), {})[match[3]] = tensor
         else:  # a bias, or a module that was trained as a whole
-            _check_target(adapter, tensors, name, tuple(tensor.shape))
-            merged[name] = tensor
+            merged[name], changed[name] = tensor, tuple(tensor.shape)
     for (module, is_turned), parts in lora.items():
         if parts.keys() != {"A", "B"} or any(part.ndim != len(parts) for part in parts.values()):
-            raise _error(adapter, f"the module {shown(module)} has no two matrices A and B")
+            raise InteropError(f"{file}: the module {shown(module)} has no two matrices A and B")
         down, up = parts["A"], parts["B"]
-        shape = (len(up), down.shape[1])
         name = f"{module}.weight"
-        _check_target(adapter, tensors, name, shape[::-1] if is_turned else shape)
-        decode = _Merge(down, up, _scale(adapter, config, module, len(down)), is_turned)
-        merged[name] = DeferredTensor(merged[name], decode, merged[name].shape)
+        changed[name] = (down.shape[1], len(up)) if is_turned else (len(up), down.shape[1])
+        decode = _Merge(down, up, _scale(config, module, len(down)), is_turned)
+        merged[name] = DeferredTensor(merged.get(name, up), decode, changed[name])
+    for name, shape in changed.items():
+        if problem := _problem(tensors, name, shape):
+            raise InteropError(f"{file}: the weight {shown(name)} {problem}; merge it with PEFT")
     return merged
 
 
@@ -99,56 +104,28 @@ class _Merge:
         return weight.float() + self.scale * (change.T if self.is_turned else change)
 
 
-def _scale(adapter: Path, config: Mapping[str, Any], module: str, rank: int) -> float:
+def _scale(config: TypedSettings, module: str, rank: int) -> float:
     """Return lora_alpha by the rank, or by its root; alpha may differ by module."""
-    alpha = config.get("lora_alpha", 8)
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            alpha = value
-            break
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise _error(adapter, f"lora_alpha={shown(alpha)} is not a number")
-    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") is True else rank)
+    patterns = config.settings("alpha_pattern")
+    key = next((each for each in patterns if re.match(rf"(.*\.)?({each})$", module)), None)
+    alpha = config.number("lora_alpha") if key is None else TypedSettings(patterns, config.file).number(key)
+    root = config.values.get("use_rslora") is True
+    return (8.0 if alpha is None else alpha) / (math.sqrt(rank) if root else rank)
 
 
-def _check_target(adapter: Path, base: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> None:
-    """Refuse a weight that the base does not have, has in another shape, or shares with another one."""
+def _problem(base: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> str | None:
+    """Return why a weight of the base cannot be changed."""
     weight = base.get(name)
     if weight is None or tuple(weight.shape) != shape:
-        problem = "does not have" if weight is None else f"has as {tuple(weight.shape)}, not {shape}"
-        raise _error(
-            adapter, f"it changes the weight {shown(name)}, which the base {problem}; merge it with PEFT"
-        )
+        return f"has shape {shape}, in the base {None if weight is None else tuple(weight.shape)}"
     others = (each for each in base if each != name and _SHARED.search(each))
     if _SHARED.search(name) and any(same_numbers(weight, base[each]) for each in others):
-        raise _error(adapter, f"it changes the weight {shown(name)}, which others share; merge it with PEFT")
+        return "is shared with others, which would change too"
+    return None
 
 
-def _check_config(adapter: Path, config: Mapping[str, Any]) -> None:
-    kind = config.get("peft_type")
-    if kind != "LORA":
-        raise _error(adapter, f"peft_type={shown(kind)} is not supported, only LORA is; merge it with PEFT")
-    for key, value in config.items():
-        if key not in _KNOWN and value not in (None, False, [], {}):
-            raise _error(adapter, f"{shown(key)} is set, which is not supported; merge it with PEFT")
-    if config.get("init_lora_weights") not in _PLAIN_STARTS:
-        start = shown(config["init_lora_weights"])
-        raise _error(adapter, f"init_lora_weights={start} changes the base too; merge it with PEFT")
-    if not isinstance(config.get("alpha_pattern") or {}, dict):
-        raise _error(adapter, "alpha_pattern is not an object")
-
-
-def _config(adapter: Path) -> dict[str, Any]:
-    try:
-        config = parse_json(read_limited(adapter / ADAPTER_FILE))
-    except OSError as error:
-        raise _error(adapter, str(error.strerror)) from error
-    except ValueError as error:
-        raise _error(adapter, str(error)) from None
-    if not isinstance(config, dict):
-        raise _error(adapter, "not an object of settings")
-    return config
-
-
-def _error(adapter: Path, problem: str) -> InteropError:
-    return InteropError(f"{adapter / ADAPTER_FILE}: {problem}")
+def _config(adapter: Path) -> TypedSettings:
+    """Return the settings that are not empty."""
+    settings = read_settings(adapter / ADAPTER_FILE)
+    is_set = {key: value for key, value in settings.items() if value not in (None, False, [], {})}
+    return TypedSettings(is_set, adapter / ADAPTER_FILE)

@@ -1,11 +1,12 @@
 """Read the tokens that were added to a vocabulary, from any of the files where transformers has them."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from heedful.interop.huggingface.pretrained import PIPELINE_FILE, TOKENIZER_FILE, PretrainedDirectory
+from heedful.interop.vocabulary import read_settings
 from heedful.settings.parsing import is_whole, shown
 from heedful.text.added_tokens import AddedToken
 
@@ -22,8 +23,8 @@ def with_added_tokens(
     Ids between them without a token get a token `<unused-N>`.
 
     Args:
-        directory: of the model.
-        tokens: by id.
+        directory: the model's files.
+        tokens: the tokens by id.
         in_library: whether transformers has the tokenizer in the tokenizers library, not in Python
             (`added_tokens`).
 
@@ -38,7 +39,7 @@ def with_added_tokens(
             known.get(token.content, token_id) != token_id
             or by_id.get(token_id, token.content) != token.content
         ):
-            raise directory.error(
+            directory.refuse(
                 f"the added token {shown(token.content)} has id {token_id:,}, which is not its "
                 "place in the vocabulary; copy the whole directory of one model",
                 file=TOKENIZER_FILE,
@@ -47,7 +48,7 @@ def with_added_tokens(
         added.append(replace(token, id=token_id))
     size = max(by_id, default=-1) + 1
     if size > len(tokens) + len(added) + _MOST_UNUSED:
-        raise directory.error(f"an added token has id {size - 1:,}", file=TOKENIZER_FILE)
+        directory.refuse(f"an added token has id {size - 1:,}", file=TOKENIZER_FILE)
     return [by_id.get(i, f"<unused-{i}>") for i in range(size)], added
 
 
@@ -58,9 +59,10 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     and tokenizer.json. The settings name further special tokens; their id here is `_NEXT`.
 
     Args:
-        directory: of the model.
+        directory: the model's files.
         in_library: whether the tokenizers library splits texts at them: at normalised ones in the
-            normalised text, at single words where no letter is next to them. Else these lie between spaces.
+            normalised text, at single words if no letter is next to them. Otherwise single words are
+            between spaces.
 
     Raises:
         InteropError: they are not written as transformers writes them.
@@ -89,7 +91,7 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
         try:
             token = AddedToken.read({**values, **changed})
         except ValueError as error:
-            raise directory.error(str(error), file=TOKENIZER_FILE) from None
+            directory.refuse(str(error), file=TOKENIZER_FILE)
         tokens[token.content] = token
     new = [AddedToken(content=name, id=_NEXT, special=True) for name in further if name not in tokens]
     return [*tokens.values(), *new]
@@ -97,7 +99,7 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
 
 def _with_id(directory: PretrainedDirectory, token: object, i: str) -> dict[str, Any]:
     if not isinstance(token, dict):
-        raise directory.error(f"{shown(token)} is not an added token", file=TOKENIZER_FILE)
+        directory.refuse(f"{shown(token)} is not an added token", file=TOKENIZER_FILE)
     return {**token, "id": int(i) if i.isdecimal() and len(i) < 10 else None}
 
 
@@ -105,21 +107,20 @@ def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]
     """Return the tokens of added_tokens.json, ids by token, and of tokenizer.json, which has priority."""
     saved: dict[str, dict[str, Any]] = {}
     if (directory.path / ADDED_TOKENS_FILE).is_file():
-        for token, i in directory.read_object(ADDED_TOKENS_FILE).items():
+        for token, i in read_settings(directory.path / ADDED_TOKENS_FILE).items():
             saved[token] = {"content": token, "id": i, "normalized": token not in special}
             saved[token]["special"] = token in special
     if (directory.path / PIPELINE_FILE).is_file():
-        saved |= _by_content(directory, directory.read_object(PIPELINE_FILE).get("added_tokens"))
+        saved |= _by_content(directory, read_settings(directory.path / PIPELINE_FILE).get("added_tokens"))
     return [*saved.values()]
 
 
-def pipeline_with_added_tokens(
-    directory: PretrainedDirectory, pipeline: Mapping[str, Any]
-) -> tuple[bytes | None, dict[str, int]]:
-    """Return a tokenizer.json with the added tokens that it lacks, and the ids of all added tokens.
+def pipeline_with_added_tokens(directory: PretrainedDirectory) -> tuple[bytes, dict[str, int]]:
+    """Return tokenizer.json with the added tokens that it lacks, and the ids of all added tokens.
 
-    The content is None if it lacks none. Raises as `read_added_tokens`.
+    Raises as `read_added_tokens`, and if there is no such file.
     """
+    pipeline = read_settings(directory.path / PIPELINE_FILE)
     saved = _by_content(directory, pipeline.get("added_tokens"))
     changed = {}
     for token in read_added_tokens(directory, in_library=True):
@@ -129,18 +130,16 @@ def pipeline_with_added_tokens(
     saved |= changed
     known = {content: token["id"] for content, token in saved.items() if is_whole(token.get("id"))}
     if not changed:
-        return None, known
+        return directory.read_bytes(PIPELINE_FILE), known
     added = sorted(saved.values(), key=lambda token: known.get(token["content"], -1))
     return json.dumps({**pipeline, "added_tokens": added}, ensure_ascii=False).encode(), known
 
 
-def _by_content(
-    directory: PretrainedDirectory, tokens: object, *, file: str = PIPELINE_FILE
-) -> dict[str, dict[str, Any]]:
-    """Return the tokens added to a vocabulary, by their content; None: there are none."""
+def _by_content(directory: PretrainedDirectory, tokens: object) -> dict[str, dict[str, Any]]:
+    """Return the "added_tokens" of tokenizer.json by their content."""
     added: dict[str, dict[str, Any]] = {}
     for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
         if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
-            raise directory.error(f"{shown(token)} is not an added token with its content", file=file)
+            directory.refuse(f"{shown(token)} is not an added token with its content", file=PIPELINE_FILE)
         added[token["content"]] = token
     return added

@@ -7,12 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heedful.decoding.options import longest_output
-from heedful.interop.huggingface.pretrained import (
-    CONFIG_FILE,
-    PretrainedDirectory,
-    refuse_other_values,
-    refuse_unknown_keys,
-)
+from heedful.interop.huggingface.pretrained import CONFIG_FILE, PretrainedDirectory
 from heedful.interop.vocabulary import MAX_NUMBER
 from heedful.settings.parsing import is_whole, shown
 from heedful.settings.run import Config, DecodeConfig
@@ -20,53 +15,53 @@ from heedful.text import Tokenizer
 from heedful.text.special_tokens import SpecialTokens
 
 # Keys that are read, and those without effect on a search without sampling.
-_READ = frozenset(
-    (
-        "bad_words_ids", "decoder_start_token_id", "early_stopping", "encoder_no_repeat_ngram_size",
-        "eos_token_id", "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_eos_token_id",
-        "length_penalty", "max_length", "max_new_tokens", "min_length",
-        "min_new_tokens", "no_repeat_ngram_size", "num_beams", "num_return_sequences", "pad_token_id",
-        "renormalize_logits", "repetition_penalty", "suppress_tokens",
-    )
-)  # fmt: skip
-_WITHOUT_EFFECT = frozenset(
-    (
-        "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",
-        "assistant_lookbehind", "bos_token_id", "cache_config", "cache_implementation", "compile_config",
-        "continuous_batching_config", "disable_compile", "epsilon_cutoff", "eta_cutoff", "is_assistant",
-        "max_cache_len", "max_matching_ngram_size", "min_p", "num_assistant_tokens",
-        "num_assistant_tokens_schedule", "output_attentions", "output_hidden_states", "output_logits",
-        "output_scores", "prefill_chunk_size", "prompt_lookup_num_tokens", "remove_invalid_values",
-        "return_dict_in_generate", "return_legacy_cache", "speculation_type", "target_lookbehind",
-        "temperature", "top_h", "top_k", "top_p", "transformers_version", "typical_p", "use_cache", "use_mtp",
-    )
-)  # fmt: skip
-# Keys that must have this value or be absent: others are not supported.
-_FIXED: Mapping[str, Any] = {
-    "begin_suppress_tokens": None,
-    "constraints": None,
+_READ = """
+    bad_words_ids decoder_start_token_id early_stopping encoder_no_repeat_ngram_size eos_token_id
+    force_bos_token_to_be_generated forced_bos_token_id forced_eos_token_id length_penalty max_length
+    max_new_tokens min_length min_new_tokens no_repeat_ngram_size num_beams num_return_sequences pad_token_id
+    renormalize_logits repetition_penalty suppress_tokens
+"""
+_WITHOUT_EFFECT = """
+    assistant_confidence_threshold assistant_early_exit assistant_ensemble_weight assistant_lookbehind
+    bos_token_id cache_config cache_implementation compile_config continuous_batching_config disable_compile
+    epsilon_cutoff eta_cutoff is_assistant max_cache_len max_matching_ngram_size min_p num_assistant_tokens
+    num_assistant_tokens_schedule output_attentions output_hidden_states output_logits output_scores
+    prefill_chunk_size prompt_lookup_num_tokens remove_invalid_values return_dict_in_generate
+    return_legacy_cache speculation_type target_lookbehind temperature top_h top_k top_p transformers_version
+    typical_p use_cache use_mtp
+"""
+_ABSENT = """
+    begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty force_words_ids
+    forced_decoder_ids max_time penalty_alpha sequence_bias stop_strings watermarking_config
+"""
+# Keys that must have this value or be missing; others are not supported.
+_FIXED: Mapping[str, Any] = dict.fromkeys(_ABSENT.split()) | {
     "diversity_penalty": 0.0,
     "do_sample": False,
-    "dola_layers": None,
     "encoder_repetition_penalty": 1.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": None,
-    "forced_decoder_ids": None,
     "guidance_scale": 1.0,
     "low_memory": False,
-    "max_time": None,
     "num_beam_groups": 1,
-    "penalty_alpha": None,
-    "sequence_bias": None,
-    "stop_strings": None,
     "token_healing": False,
-    "watermarking_config": None,
 }
-GENERATION_KEYS = _READ | _WITHOUT_EFFECT | _FIXED.keys()
+GENERATION_KEYS = {*_READ.split(), *_WITHOUT_EFFECT.split(), *_FIXED}
 _USUAL_NEW_TOKENS = 20
 _NO_LIMIT = 1024
 _MAX_LENGTH = 512  # of outputs, where a search has no number for it
 _EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
+
+
+# Keys, heedful's names, and the values of missing keys.
+_NUMBERS: dict[str, tuple[str, int | float | None]] = {
+    "encoder_no_repeat_ngram_size": ("encoder_no_repeat_ngram_size", 0),
+    "forced_bos_token_id": ("forced_first_id", None),
+    "forced_eos_token_id": ("forced_last_id", None),
+    "length_penalty": ("length_penalty", 1.0),
+    "no_repeat_ngram_size": ("no_repeat_ngram_size", 0),
+    "num_beams": ("beam_size", 1),
+    "num_return_sequences": ("n_best", 1),
+    "repetition_penalty": ("repetition_penalty", 1.0),
+}
 
 
 def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
@@ -78,46 +73,28 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         InteropError: a key is unknown or has an unsupported value.
     """
     settings, file = directory.generation, directory.generation_file
-    refuse_other_values(directory, file, settings, _FIXED)
-    if file != CONFIG_FILE:  # whose keys `read_architecture` checks
-        refuse_unknown_keys(directory, file, settings, GENERATION_KEYS)
     typed = directory.typed(file)
-    length_penalty = typed.number("length_penalty")
-    search: dict[str, Any] = {
-        "beam_size": typed.whole_number("num_beams") or 1,
-        "n_best": typed.whole_number("num_return_sequences") or 1,
-        "length_penalty": 1.0 if length_penalty is None else length_penalty,
-        "length_normalization": "power",
-        "early_stopping": _early_stopping(directory),
-        "forced_first_id": _forced_first_id(directory),
-        "forced_last_id": typed.whole_number("forced_eos_token_id"),
-        "suppressed_ids": _suppressed_ids(directory),
-        "renormalize": settings.get("renormalize_logits") is True,
-        # `min_length` includes the decoder's start token, as does `max_length`.
-        "min_length": max(
-            (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0, 0
-        ),
-        "no_repeat_ngram_size": typed.whole_number("no_repeat_ngram_size") or 0,
-        "encoder_no_repeat_ngram_size": typed.whole_number("encoder_no_repeat_ngram_size") or 0,
-        "repetition_penalty": typed.number("repetition_penalty") or 1.0,
-        # The longest texts that it was made for; without it, those of a training here would be the limit.
-        "max_source_tokens": directory.typed().whole_number("max_position_embeddings") or None,
-    }
-    if search["no_repeat_ngram_size"] == 1:
-        raise directory.error(
-            "no_repeat_ngram_size=1 counts the start token there; only 2 and more are supported",
-            file=file,
-        )
-    if search["repetition_penalty"] != 1 and search["beam_size"] == 1:
-        raise directory.error(
-            f"repetition_penalty={search['repetition_penalty']} with num_beams=1 changes logits there; only "
-            "that of beam search, on log-probabilities, is supported",
-            file=file,
-        )
-    if search["length_penalty"] < 0:
-        raise directory.error(
-            f"length_penalty={search['length_penalty']} is negative; it must be at least 0", file=file
-        )
+    known = None if file == CONFIG_FILE else GENERATION_KEYS  # all keys of config.json are checked elsewhere
+    typed.check({key: (only,) for key, only in _FIXED.items()}, known, ignored=directory.options.ignored)
+    search: dict[str, Any] = {"length_normalization": "power", "early_stopping": _early_stopping(directory)}
+    for key, (ours, usual) in _NUMBERS.items():
+        value = (typed.number if isinstance(usual, float) else typed.whole_number)(key)
+        search[ours] = usual if value is None else value
+    if directory.config.get("force_bos_token_to_be_generated") is True and file == CONFIG_FILE:
+        search["forced_first_id"] = read_special_id(directory, "bos_token_id")  # as older files of BART say
+    search["suppressed_ids"] = _suppressed_ids(directory)
+    # The longest texts that it was made for; without it, a limit for training here would be used.
+    search["max_source_tokens"] = directory.typed().whole_number("max_position_embeddings") or None
+    search["renormalize"] = settings.get("renormalize_logits") is True
+    # `min_length` includes the decoder's start token, as does `max_length`.
+    lengths = (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0
+    search["min_length"] = max(0, *lengths)
+    counts_start = search["no_repeat_ngram_size"] == 1
+    typed.require(not counts_start, "no_repeat_ngram_size", " counts the start token there, which is no text")
+    changes_logits = search["repetition_penalty"] != 1 and search["beam_size"] == 1
+    problem = " with num_beams=1 changes logits there; only log-probabilities can be changed here"
+    typed.require(not changes_logits, "repetition_penalty", problem)
+    typed.require(search["length_penalty"] >= 0, "length_penalty", " is negative; it must be at least 0")
     limit = _max_new_tokens(directory)
     # The length of the input must not limit the output, even if the user sets another maximum.
     return search | {"max_length": limit, "max_length_offset": max(limit, _NO_LIMIT)}
@@ -129,7 +106,7 @@ def write_search(
     """Return the settings of `generate` that are closest to a search.
 
     Args:
-        config: of the bundle.
+        config: the configuration of the bundle.
         special_tokens: the special-token template.
         tgt: the tokenizer of the outputs.
         max_positions: the maximum length of a sequence in transformers.
@@ -138,33 +115,27 @@ def write_search(
     suppressed = search.suppressed_ids
     if suppressed is None:
         suppressed = tuple(sorted({special_tokens.start_id, tgt.pad_id} - {tgt.eos_id}))
-    # `max_length` includes the start token.
-    limit = (longest_output(config) or _MAX_LENGTH - 1) + 1
     # If `generate` has no equal search, "never" would only be slow: it always generates max_length tokens.
     estimates = search.early_stopping == "optimal" and not _is_expressible(search)
     stopping = "estimate" if estimates else search.early_stopping
-    settings = {
+    named = {key: getattr(search, ours) for key, (ours, _) in _NUMBERS.items()}
+    settings = {key: value for key, value in named.items() if value != _NUMBERS[key][1]} | {
         "bad_words_ids": [[i] for i in suppressed] or None,
         "decoder_start_token_id": special_tokens.start_id,
-        "early_stopping": next(theirs for theirs, ours in _EARLY_STOPPING.items() if ours == stopping),
         "eos_token_id": tgt.eos_id,
-        "forced_bos_token_id": special_tokens.tgt_prefix[0]
-        if special_tokens.tgt_prefix
-        else search.forced_first_id,
-        "forced_eos_token_id": search.forced_last_id,
-        "length_penalty": search.length_penalty,
-        "max_length": min(limit, max_positions),
+        # `max_length` includes the start token.
+        "max_length": min((longest_output(config) or _MAX_LENGTH - 1) + 1, max_positions),
         "min_new_tokens": search.min_length or None,
-        "no_repeat_ngram_size": search.no_repeat_ngram_size or None,
-        "encoder_no_repeat_ngram_size": search.encoder_no_repeat_ngram_size or None,
         "num_beams": search.beam_size,
-        "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "pad_token_id": tgt.pad_id,
         "renormalize_logits": search.renormalize or None,
-        "repetition_penalty": search.repetition_penalty if search.repetition_penalty != 1 else None,
     }
-    if search.beam_size == 1:
-        del settings["early_stopping"], settings["length_penalty"]
+    if special_tokens.tgt_prefix:
+        settings["forced_bos_token_id"] = special_tokens.tgt_prefix[0]
+    settings.pop("length_penalty", None)
+    if search.beam_size > 1:
+        settings["early_stopping"] = {ours: theirs for theirs, ours in _EARLY_STOPPING.items()}[stopping]
+        settings["length_penalty"] = search.length_penalty
     return {key: value for key, value in settings.items() if value is not None}
 
 
@@ -203,15 +174,8 @@ def _has_one_limit(search: DecodeConfig) -> bool:
 
 
 def read_start_id(directory: PretrainedDirectory) -> int:
-    """Return the decoder's start token.
-
-    Raises:
-        InteropError: no file has it, or it is not an id.
-    """
-    for file in (directory.generation_file, CONFIG_FILE):
-        if (start := directory.typed(file).whole_number("decoder_start_token_id")) is not None:
-            return start
-    raise directory.error("decoder_start_token_id is missing; the decoder cannot start without it")
+    """Return the decoder's first input. Raises as `read_special_id`."""
+    return read_special_id(directory, "decoder_start_token_id")
 
 
 def read_special_id(directory: PretrainedDirectory, key: str) -> int:
@@ -223,7 +187,7 @@ def read_special_id(directory: PretrainedDirectory, key: str) -> int:
     for file in (directory.generation_file, CONFIG_FILE):
         if (special_id := directory.typed(file).whole_number(key)) is not None:
             return special_id
-    raise directory.error(f"{key} is missing")
+    directory.refuse(f"{key} is missing")
 
 
 def _max_new_tokens(directory: PretrainedDirectory) -> int:
@@ -237,18 +201,10 @@ def _max_new_tokens(directory: PretrainedDirectory) -> int:
     return min(_USUAL_NEW_TOKENS, positions - 1) if positions else _USUAL_NEW_TOKENS
 
 
-def _forced_first_id(directory: PretrainedDirectory) -> int | None:
-    """Return the token that each output begins with; older files of BART mean their begin token by a flag."""
-    is_bos = directory.config.get("force_bos_token_to_be_generated") is True
-    if is_bos and directory.generation_file == CONFIG_FILE:
-        return read_special_id(directory, "bos_token_id")
-    return directory.typed(directory.generation_file).whole_number("forced_bos_token_id")
-
-
 def _early_stopping(directory: PretrainedDirectory) -> str:
     value = directory.generation.get("early_stopping") or False
     if not isinstance(value, bool | str) or value not in _EARLY_STOPPING:
-        raise directory.error(f"early_stopping={shown(value)} is unknown", file=directory.generation_file)
+        directory.refuse(f"early_stopping={shown(value)} is unknown", file=directory.generation_file)
     return _EARLY_STOPPING[value]
 
 
@@ -256,18 +212,15 @@ def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:
     """Return the tokens that are never generated; the end token cannot be one of them, as in `generate`."""
     settings, file = directory.generation, directory.generation_file
     words, suppressed = (settings.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
-    for word in words if isinstance(words, list) else [words]:
+    words = words if isinstance(words, list) else [words]
+    for word in words:
         if not (isinstance(word, list) and len(word) == 1):
-            raise directory.error(
-                f"bad_words_ids has {shown(word)}, several tokens; only single tokens are supported",
-                file=file,
-            )
-    eos = settings.get("eos_token_id")
-    ids = [word[0] for word in words if word[0] != eos]
+            problem = f"bad_words_ids has {shown(word)}, several tokens; only single tokens are supported"
+            directory.refuse(problem, file=file)
+    ids = [word[0] for word in words if word[0] != settings.get("eos_token_id")]
     ids += suppressed if isinstance(suppressed, list) else [suppressed]
     for each in ids:
         if not is_whole(each, most=MAX_NUMBER):
-            raise directory.error(
-                f"bad_words_ids or suppress_tokens: {shown(each)} is not the id of a token", file=file
-            )
+            problem = f"bad_words_ids or suppress_tokens: {shown(each)} is not the id of a token"
+            directory.refuse(problem, file=file)
     return tuple(sorted(set(ids)))

@@ -19,6 +19,11 @@ from heedful.storage.description import CARD_FILE, CONFIG_FILE, bundle_file_name
 _SOURCE_FILES = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt", CARD_FILE)
 _TORCH_FILES = "pytorch_model*.bin"
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
+# What a status means; @ stands for the hub's reason.
+_REFUSALS = {
+    401: f"the hub does not accept your token@; {_LOG_IN}",
+    403: "your token may not do that@; use one with write permission, or another name",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,15 @@ def download_bundle(repo: str, *, revision: str | None = None) -> Path:
         MissingExtraError: huggingface_hub is not installed.
     """
     folder = _download(repo, revision, [CONFIG_FILE, CARD_FILE])
-    _check_format(repo, folder / CONFIG_FILE)
+    try:
+        config = parse_json(read_limited(folder / CONFIG_FILE))
+    except (OSError, ValueError):
+        config = None
+    if not (isinstance(config, dict) and "format_version" in config):  # before its weights are downloaded
+        raise HubError(
+            f"{repo}: is not a heedful bundle; import a model of another library with "
+            f"`heedful import {repo} --layout NAME --output BUNDLE`"
+        )
     return _download(repo, folder.name, bundle_file_names(folder))
 
 
@@ -118,23 +131,6 @@ def _download(repo: str, revision: str | None, names: list[str]) -> Path:
     return Path(folder)
 
 
-def _check_format(repo: str, config: Path) -> None:
-    """Refuse the model of another library before its weights are downloaded.
-
-    Raises:
-        HubError: it is not a bundle.
-    """
-    try:
-        config_json = parse_json(read_limited(config))
-    except (OSError, ValueError):
-        config_json = None
-    if not (isinstance(config_json, dict) and "format_version" in config_json):
-        raise HubError(
-            f"{repo}: is not a heedful bundle; import a model of another library with "
-            f"`heedful import {repo} --layout NAME --output BUNDLE`"
-        )
-
-
 @contextmanager
 def _hub_errors(repo: str, *, revision: str | None = None) -> Iterator[None]:
     """Raise all errors of the hub as one line.
@@ -173,7 +169,9 @@ def _explanation(error: Exception, repo: str, revision: str | None) -> str:
         case errors.RepositoryNotFoundError():
             return f"no such model on the hub, or a private one; check the name, or {_LOG_IN}"
         case errors.HfHubHTTPError():
-            return _refusal(error.response.status_code, error.server_message)
+            status, reason = error.response.status_code, error.server_message
+            problem = _REFUSALS.get(status, f"the hub answers with status {status}@; try again later")
+            return problem.replace("@", f" ({reason})" if reason else "")
         case errors.OfflineModeIsEnabled():
             return "was never downloaded completely, and HF_HUB_OFFLINE is set; unset it"
         case ValueError():
@@ -181,14 +179,3 @@ def _explanation(error: Exception, repo: str, revision: str | None) -> str:
         case OSError() | RuntimeError():
             return f"the transfer was interrupted ({error}); try again"
     return f"the hub at {constants.ENDPOINT} cannot be reached ({error}); check the network, try again"
-
-
-def _refusal(status: int, reason: str | None) -> str:
-    said = f" ({reason})" if reason else ""
-    match status:
-        case 401:
-            return f"the hub does not accept your token{said}; {_LOG_IN}"
-        case 403:
-            return f"your token may not do that{said}; use one with write permission, or another name"
-        case _:
-            return f"the hub answers with status {status}{said}; try again later"

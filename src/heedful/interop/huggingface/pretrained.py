@@ -4,11 +4,10 @@ The files are documented at huggingface.co/docs/transformers and in its configur
 itself is not needed.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
@@ -16,8 +15,8 @@ from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.conversion import read_checkpoint
 from heedful.interop.huggingface.adapters import merge_adapter
-from heedful.interop.vocabulary import TypedSettings
-from heedful.settings.parsing import is_plain_name, parse_json, read_limited, shown
+from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings
+from heedful.settings.parsing import is_plain_name, shown
 from heedful.settings.run import Config
 from heedful.text import Tokenizer, TokenizerPair
 
@@ -26,12 +25,12 @@ TOKENIZER_FILE, PIPELINE_FILE = "tokenizer_config.json", "tokenizer.json"
 # Classes that say nothing about the texts of a model.
 _ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "PythonBackend", "TokenizersBackend")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists, whole or sharded
-_INDEX = ".index.json"  # of sharded weights
 # Any of these shows that there is a tokenizer.
 _TOKENIZER_FILES = (
     TOKENIZER_FILE,
     PIPELINE_FILE,
     "vocab.json",
+    "merges.txt",
     "source.spm",
     "sentencepiece.bpe.model",
     "spiece.model",
@@ -40,16 +39,16 @@ _TOKENIZER_FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """The user's settings of an imported model; the others are read from the directory.
+    """The user's settings of an imported model; the files give all others.
 
     Attributes:
-        settings: keys of `ModelConfig`.
-        src_lang: the language of the source, for models with language tags.
+        settings: settings of the model, by key of `ModelConfig`.
+        src_lang: the language of the source, if the model has several.
         tgt_lang: the language to translate into.
         ignored: unknown keys of the JSON files that do not change the outputs.
-        vocabularies: of source and target, in place of those of the model; None: its own.
-        task: one of "task_specific_params" in config.json.
-        adapter: the directory of a LoRA adapter of PEFT, which is merged into the weights; None: none.
+        vocabularies: files of source and target tokens; None: the model's own.
+        task: a key of "task_specific_params" in config.json.
+        adapter: the directory of a LoRA adapter of PEFT to merge into the weights.
     """
 
     settings: Mapping[str, Any]
@@ -66,11 +65,11 @@ class ImportedBundle:
     """An imported model with its tokenizers.
 
     Attributes:
-        config: of the bundle.
-        weights: by the names of a bundle; each may be read when it is asked for.
-        tokenizers: None: the model works on ids.
-        notes: sentences for the user, about what was not in the files.
-        shortlist: of the model's files; None: there is none.
+        config: the configuration of the bundle.
+        weights: the weights by heedful's names; each may be read only when it is used.
+        tokenizers: the tokenizers; None if the model works on ids.
+        notes: sentences for the user about what was not in the files.
+        shortlist: the shortlist, if the files have one.
     """
 
     config: Config
@@ -86,13 +85,12 @@ class PretrainedDirectory:
 
     Attributes:
         path: the directory.
-        config: config.json.
-        generation: generation_config.json or, for older models, config.json.
+        config: the content of config.json.
+        generation: the content of generation_config.json or, for older models, of config.json.
         generation_file: the name of that file.
         tokenizer: tokenizer_config.json merged with special_tokens_map.json; empty if there is none.
-        ignored: unknown keys that the user lets pass.
-        prefix: the text that a task has before each source; None: none.
-        adapter: as in `ImportOptions`.
+        options: the user's settings.
+        prefix: the text before each source, if the task has one.
     """
 
     path: Path
@@ -100,18 +98,19 @@ class PretrainedDirectory:
     generation: Mapping[str, Any]
     generation_file: str
     tokenizer: Mapping[str, Any]
-    ignored: Collection[str] = ()
+    options: ImportOptions
     prefix: str | None = None
-    adapter: Path | None = None
 
-    def error(self, problem: str, *, file: str = CONFIG_FILE) -> InteropError:
-        """Return an exception that names the file."""
-        return InteropError(f"{self.path / file}: {problem}")
+    def refuse(self, problem: str, *, file: str = CONFIG_FILE) -> NoReturn:
+        """Raise an InteropError that names the file."""
+        raise InteropError(f"{self.path / file}: {problem}")
 
     def typed(self, file: str = CONFIG_FILE) -> TypedSettings:
-        """Return typed access to the settings of a file."""
-        values = {self.generation_file: self.generation, TOKENIZER_FILE: self.tokenizer}
-        return TypedSettings(self.config if file == CONFIG_FILE else values[file], self.path / file)
+        """Return typed access to the settings of a file, except private ones such as `_name_or_path`."""
+        files = {self.generation_file: self.generation, TOKENIZER_FILE: self.tokenizer}
+        values = self.config if file == CONFIG_FILE else files[file]
+        public = {key: value for key, value in values.items() if not key.startswith("_")}
+        return TypedSettings(public, self.path / file)
 
     def read_bytes(self, name: str) -> bytes:
         """Return the contents of a file.
@@ -120,21 +119,9 @@ class PretrainedDirectory:
             InteropError: it is missing or too large.
         """
         try:
-            return read_limited(self.path / name)
-        except OSError as error:
-            raise self.error(f"{error.strerror}; copy the whole directory", file=name) from error
-        except ValueError as error:
-            raise self.error(f"{error}; copy the whole directory", file=name) from None
-
-    def read_object(self, name: str) -> dict[str, Any]:
-        """Return the object in a JSON file. Raises as `read_bytes`, and if it is not an object."""
-        try:
-            content = parse_json(self.read_bytes(name))
-        except ValueError as error:
-            raise self.error(str(error), file=name) from None
-        if not isinstance(content, dict):
-            raise self.error("not an object of settings; copy the whole directory", file=name)
-        return content
+            return read_bytes(self.path / name)
+        except InteropError as error:
+            raise InteropError(f"{error}; copy the whole directory") from None
 
     def token(self, name: str, default: str) -> str:
         """Return the tokenizer's special token of a name such as "pad_token"."""
@@ -143,12 +130,9 @@ class PretrainedDirectory:
         return token if isinstance(token, str) else default
 
     def tokenizer_class(self, *known: str) -> str | None:
-        """Return the class of the tokenizer, without "Fast"; None: no file names it.
+        """Return the class of the tokenizer, without "Fast", if a file names it: one of the family's classes.
 
-        It stands in the tokenizer's settings, or for many published models in config.json.
-
-        Args:
-            known: the classes of the family.
+        It is in the tokenizer's settings, or for many published models in config.json.
 
         Raises:
             InteropError: it is another class, which may frame and split texts otherwise.
@@ -159,7 +143,7 @@ class PretrainedDirectory:
                 continue
             if isinstance(name, str) and name.removesuffix("Fast") in known:
                 return name.removesuffix("Fast")
-            raise self.error(
+            self.refuse(
                 f"tokenizer_class={shown(name)} is not supported for {shown(self.config.get('model_type'))}; "
                 f"{', '.join(known)} {'is' if len(known) == 1 else 'are'}",
                 file=file,
@@ -178,40 +162,34 @@ class PretrainedDirectory:
             InteropError: there are none, they cannot be read without executing code, or the adapter is not
                 supported.
         """
-        tensors = self._read_tensors()
-        return tensors if self.adapter is None else merge_adapter(tensors, self.adapter)
+        tensors: dict[str, Tensor] = {}
+        for file in self._weight_files():
+            tensors |= read_checkpoint(self.path / file).tensors
+        adapter = self.options.adapter
+        return tensors if adapter is None else merge_adapter(tensors, adapter)
 
-    def _read_tensors(self) -> dict[str, Tensor]:
+    def _weight_files(self) -> list[str]:
+        """Return the files of weights, which must be next to their index if there are several."""
         for name in _WEIGHTS:
             if (self.path / name).is_file():
-                return read_checkpoint(self.path / name).tensors
-            if (self.path / f"{name}{_INDEX}").is_file():
-                tensors: dict[str, Tensor] = {}
-                for part in self._parts(f"{name}{_INDEX}"):
-                    tensors |= read_checkpoint(self.path / part).tensors
-                return tensors
-        raise InteropError(
-            f"{self.path}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory"
-        )
-
-    def _parts(self, index: str) -> list[str]:
-        """Return the files of sharded weights, which must be next to their index."""
-        of_weights = self.read_object(index).get("weight_map")
-        parts = [*of_weights.values()] if isinstance(of_weights, dict) else []
-        for part in parts:
-            if not is_plain_name(part):
-                raise self.error(f"{shown(part)} is not the name of a file next to it", file=index)
-        if not parts:
-            raise self.error("names no files of weights; copy the whole directory", file=index)
-        return sorted(set(parts))
+                return [name]
+            index = f"{name}.index.json"
+            if (self.path / index).is_file():
+                weight_map = read_settings(self.path / index).get("weight_map")
+                files = [*weight_map.values()] if isinstance(weight_map, dict) else [weight_map]
+                for file in files:
+                    if not is_plain_name(file):
+                        self.refuse(f"{shown(file)} is not the name of a file next to it", file=index)
+                return sorted({str(file) for file in files})
+        self.refuse(f"there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory", file="")
 
 
 def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> PretrainedDirectory:
     """Read the JSON files of a directory.
 
     Args:
-        path: of the directory.
-        options: the user's; a task's settings override the search in the files.
+        path: the directory.
+        options: the user's settings; the settings of a task override the search in the files.
 
     Raises:
         InteropError: it is not a directory of transformers, no file has an ignored key, or the model has no
@@ -220,81 +198,45 @@ def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> Pret
     if not path.is_dir():
         problem = "is a file" if path.is_file() else "no such directory"
         raise InteropError(f"{path}: {problem}; give the directory that transformers' save_pretrained wrote")
-    bare = PretrainedDirectory(path, {}, {}, CONFIG_FILE, {})
-    config = bare.read_object(CONFIG_FILE)
-    file = GENERATION_FILE if (path / GENERATION_FILE).is_file() else CONFIG_FILE
-    tokens = [
-        bare.read_object(name)
-        for name in ("special_tokens_map.json", TOKENIZER_FILE)
-        if (path / name).is_file()
-    ]
-    generation = config if file == CONFIG_FILE else bare.read_object(file)
     options = options or ImportOptions(settings={})
+    bare = PretrainedDirectory(path, {}, {}, CONFIG_FILE, {}, options)
+    config = read_settings(path / CONFIG_FILE)
+    generation, special_tokens, tokenizer = (
+        read_settings(path / name) if (path / name).is_file() else None
+        for name in (GENERATION_FILE, "special_tokens_map.json", TOKENIZER_FILE)
+    )
     for key in options.ignored:
-        if key not in config and key not in generation:
-            raise bare.error(f"--ignore {shown(key)}: there is no such key; leave it out")
-    params = _task(bare, config, options.task)
-    prefix = params.pop("prefix", None)
-    if prefix is not None and not isinstance(prefix, str):
-        raise bare.error(f"prefix={shown(prefix)}: must be a text")
+        if key not in config and key not in (generation or {}):
+            bare.refuse(f"--ignore {shown(key)}: there is no such key; leave it out")
+    params = _task(bare, config)
+    prefix = TypedSettings(params, path / CONFIG_FILE).text("prefix")
+    params.pop("prefix", None)
     return PretrainedDirectory(
         path,
         {**config, **params},
-        {**generation, **params},
-        file,
-        {key: value for each in tokens for key, value in each.items()},
-        options.ignored,
+        {**(config if generation is None else generation), **params},
+        CONFIG_FILE if generation is None else GENERATION_FILE,
+        {**(special_tokens or {}), **(tokenizer or {})},
+        options,
         prefix if prefix and prefix.strip() else None,
-        options.adapter,
     )
 
 
-def _task(bare: PretrainedDirectory, config: Mapping[str, Any], task: str | None) -> dict[str, Any]:
+def _task(bare: PretrainedDirectory, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a task; without one, the text that the model has before each source."""
-    if task is None:
+    name, tasks = bare.options.task, config.get("task_specific_params")
+    if name is None:
         return {"prefix": config.get("prefix")}
-    tasks = config.get("task_specific_params")
     tasks = tasks if isinstance(tasks, dict) else {}
-    params = tasks.get(task)
-    if not isinstance(params, dict):
-        known = f"there are {', '.join(map(str, tasks))}" if tasks else "it has none"
-        raise bare.error(f"--task {task}: not a task of this model; {known}")
-    return dict(params)
-
-
-def refuse_other_values(
-    directory: PretrainedDirectory, file: str, settings: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> None:
-    """Refuse a key with another value than the only one that is supported, or None."""
-    for key, only in fixed.items():
-        value = settings.get(key)
-        if value is not None and value != only:
-            raise directory.error(
-                f"{key}={json.dumps(value)[:60]} is not supported, and would change the outputs",
-                file=file,
-            )
-
-
-def refuse_unknown_keys(
-    directory: PretrainedDirectory, file: str, settings: Mapping[str, Any], known: Collection[str]
-) -> None:
-    """Refuse an unknown key, unless it is None, private (`_name_or_path`) or ignored by the user."""
-    for key, value in settings.items():
-        if key in known and key in directory.ignored:
-            raise directory.error(f"--ignore {shown(key)}: it is known and followed; leave it out", file=file)
-        if key not in (*known, *directory.ignored) and not key.startswith("_") and value is not None:
-            raise directory.error(
-                f"{shown(key)} is unknown, and may change the outputs; if it only describes text, give "
-                f"--ignore {shown(key)}",
-                file=file,
-            )
+    if not isinstance(tasks.get(name), dict):
+        bare.refuse(f"--task {name}: not a task of this model; it has {', '.join(map(str, tasks)) or 'none'}")
+    return dict(tasks[name])
 
 
 def tag_of(
     directory: PretrainedDirectory,
     tokenizer: Tokenizer,
     key: str,
-    requested: str | None,
     *,
     usual: str | None = None,
     default_id: int | None = None,
@@ -302,10 +244,9 @@ def tag_of(
     """Return the tag of a language, as a token of the vocabulary.
 
     Args:
-        directory: of the model; tokenizer_config.json may name the language.
+        directory: its options or tokenizer_config.json may name the language.
         tokenizer: with the tags.
         key: "src_lang" or "tgt_lang".
-        requested: the user's language, in any form that `tag_id` accepts.
         usual: the default language.
         default_id: the default tag's id.
 
@@ -313,18 +254,11 @@ def tag_of(
         InteropError: the language is not specified, or invalid.
         TokenizerError: there is no such tag; the message names close ones.
     """
-    name = requested or directory.typed(TOKENIZER_FILE).text(key) or usual
+    name = getattr(directory.options, key) or directory.typed(TOKENIZER_FILE).text(key) or usual
     tag_id = tokenizer.tag_id(name) if name else default_id
-    if tag_id is not None and tag_id >= tokenizer.vocab_size:
-        raise directory.error(
-            f"the language {key} has id {tag_id:,}, but the tokenizer {tokenizer.vocab_size:,} ids; copy the "
-            "whole directory of one model"
-        )
     if tag_id is None:
-        option = f"--{key.replace('_', '-')}"
-        raise directory.error(
-            f"{key} is missing; give {option}, the language to translate "
-            f"{'into' if key == 'tgt_lang' else 'from'}",
-            file=TOKENIZER_FILE,
-        )
+        problem = f"{key} is missing; give --{key.replace('_', '-')}, the language of the texts"
+        directory.refuse(problem, file=TOKENIZER_FILE)
+    if tag_id >= tokenizer.vocab_size:
+        directory.refuse(f"{key} has id {tag_id:,}, but the tokenizer {tokenizer.vocab_size:,} ids")
     return tokenizer.tokens([tag_id])[0]

@@ -4,7 +4,7 @@ import copy
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -18,13 +18,12 @@ from typing_extensions import override
 
 from heedful.errors import MissingExtraError, install_hint
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
-from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, OnnxSettings, settings_of
+from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
 from heedful.model.attention import (
     DecoderCache,
     KeyValueCache,
     LayerCache,
     Memory,
-    MultiHeadAttention,
     Projection,
 )
 from heedful.model.layers import DecoderLayer
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
 
 OPSET = 18  # the native one of torch's exporter; others need a conversion
-_CHATTY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 def export_onnx(bundle: Bundle, output: Path) -> None:
@@ -79,6 +77,9 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
     refuse_changed(bundle.model, "onnx")
     model = exportable(bundle.model)
     settings = settings_of(bundle)
+    end = "Lengths are not limited."
+    if settings.max_positions is not None:
+        end = f"Source and target may have at most {settings.max_positions:,} tokens."
     with new_directory(output) as directory:
         encoder, step = export_graphs(model)
         encoder.save(directory / ENCODER_FILE)
@@ -92,7 +93,7 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
             beam_size=bundle.config.decode.beam_size,
             src_pad_id=settings.src_pad_id,
             install=install_hint("interop"),
-            end=_end(settings),
+            end=end,
         )
 
 
@@ -212,17 +213,14 @@ def _trace(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress the exporter's logs and warnings, which are for its developers."""
-    loggers = [logging.getLogger(name) for name in _CHATTY]
-    levels = [logger.level for logger in loggers]
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
 class FunctionalCache(KeyValueCache):
@@ -310,27 +308,22 @@ class DistanceBiases(AttentionPositions):
         return F.embedding(rows, self.biases).permute(2, 0, 1)
 
 
+_EXPORTABLE: Mapping[type, Callable[[Any], nn.Module]] = {
+    SinusoidalPositions: ComputedSinusoids,
+    LearnedPositions: LookedUpPositions,
+    BucketedBiases: DistanceBiases,
+    RotaryPositions: lambda _: ComputedRotations(),
+}
+
+
 def exportable(model: Transformer) -> Transformer:
     """Return a copy in float32, on the CPU and in evaluation mode, with positions that can be exported."""
-    model = copy.deepcopy(model).to("cpu", torch.float32).eval()
-    for stack in (model.encoder, model.decoder):
-        stack.embedding.positions = _input_positions(stack.embedding.positions)
+    model = copy.deepcopy(model).to("cpu", torch.float32)
     for part in model.modules():
-        if isinstance(part, MultiHeadAttention):
-            part.positions = _attention_positions(part.positions)
+        replace = _EXPORTABLE.get(type(getattr(part, "positions", None)))
+        if replace is not None:
+            part.positions = replace(part.positions)
     return model.eval()
-
-
-def _input_positions(positions: nn.Module) -> nn.Module:
-    if isinstance(positions, SinusoidalPositions):
-        return ComputedSinusoids(positions)
-    return LookedUpPositions(positions) if isinstance(positions, LearnedPositions) else positions
-
-
-def _attention_positions(positions: AttentionPositions) -> AttentionPositions:
-    if isinstance(positions, BucketedBiases):
-        return DistanceBiases(positions)
-    return ComputedRotations() if isinstance(positions, RotaryPositions) else positions
 
 
 def _sines_and_cosines(start: int | Tensor, length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
@@ -343,13 +336,6 @@ def _sines_and_cosines(start: int | Tensor, length: int, rates: Tensor) -> tuple
     angles = positions[:, None] * rates
     cosines = angles.cos() if rates.dtype == torch.float32 else (angles + math.pi / 2).sin()
     return angles.sin().float(), cosines.float()
-
-
-def _end(settings: OnnxSettings) -> str:
-    """Return the README's sentence on lengths."""
-    if settings.max_positions is None:
-        return "Lengths are not limited."
-    return f"Source and target may have at most {settings.max_positions:,} tokens."
 
 
 _README = Template("""# Transformer $size, as ONNX

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -58,13 +57,9 @@ class OnnxSettings(Section):
         """
         search = self.search
         forced = [i for i in (search.forced_first_id, search.forced_last_id) if i is not None]
-        for ids, size in (
-            ([*self.src_prefix, *self.src_suffix, self.src_pad_id], tokenizers.src.vocab_size),
-            (
-                [*self.tgt_prefix, self.start_id, self.eos_id, *(search.suppressed_ids or ()), *forced],
-                tokenizers.tgt.vocab_size,
-            ),
-        ):
+        src = [*self.src_prefix, *self.src_suffix, self.src_pad_id]
+        tgt = [*self.tgt_prefix, self.start_id, self.eos_id, *(search.suppressed_ids or ()), *forced]
+        for ids, size in ((src, tokenizers.src.vocab_size), (tgt, tokenizers.tgt.vocab_size)):
             if max(ids) >= size:
                 raise InteropError(
                     f"{SETTINGS_FILE}: id {max(ids):,} is beyond the vocabulary of {size:,}; "
@@ -79,21 +74,19 @@ def settings_of(bundle: Bundle) -> OnnxSettings:
         TokenizerError: the tokenizer lacks a language tag.
     """
     model, search, tgt = bundle.config.model, bundle.config.decode, bundle.tokenizers.tgt
-    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
-    first_id, never = (
-        search.forced_first_id,
-        suppressed_ids(
-            search.suppressed_ids, start_id=special_tokens.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
-        ),
+    special = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    never = suppressed_ids(
+        search.suppressed_ids, start_id=special.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
     )
-    if special_tokens.tgt_prefix:
-        (first_id,) = special_tokens.tgt_prefix
+    first_id = search.forced_first_id
+    if special.tgt_prefix:
+        (first_id,) = special.tgt_prefix
     return OnnxSettings(
-        src_prefix=special_tokens.src_prefix,
-        src_suffix=special_tokens.src_suffix,
+        src_prefix=special.src_prefix,
+        src_suffix=special.src_suffix,
         src_pad_id=model.src_pad_id,
-        tgt_prefix=special_tokens.tgt_prefix,
-        start_id=special_tokens.start_id,
+        tgt_prefix=special.tgt_prefix,
+        start_id=special.start_id,
         eos_id=tgt.eos_id,
         tgt_pad_id=tgt.pad_id,
         max_positions=model.max_positions if model.positions == "learned" else None,
@@ -150,18 +143,25 @@ class OnnxBackend(Backend):
             InteropError: a file is missing or damaged.
             MissingExtraError: onnxruntime is not installed.
         """
-        require_onnxruntime()
-        from onnxruntime import SessionOptions
-
+        try:
+            from onnxruntime import InferenceSession, SessionOptions
+        except ImportError:
+            raise MissingExtraError(f"running ONNX needs onnxruntime: {install_hint('interop')}") from None
         options = SessionOptions()
         options.log_severity_level = 3  # errors only
         if threads is not None:
             options.intra_op_num_threads = threads
-        encoder, decoder = (
-            _session(directory / name, options, providers, needed)
-            for name, needed in ((ENCODER_FILE, "src"), (STEP_FILE, "ids"))
-        )
-        return cls(encoder, decoder, src_pad_id=src_pad_id)
+        sessions = []
+        for name, needed in ((ENCODER_FILE, "src"), (STEP_FILE, "ids")):
+            try:
+                session = InferenceSession(directory / name, options, providers=list(providers))
+            except Exception as error:  # onnxruntime's exceptions have no common base class
+                reason = str(error).splitlines()[0]
+                raise InteropError(f"{directory / name}: ONNX Runtime cannot load it: {reason}") from error
+            if needed not in {each.name for each in session.get_inputs()}:
+                raise InteropError(f"{directory / name}: it has no input {needed!r}; export the model again")
+            sessions.append(session)
+        return cls(*sessions, src_pad_id=src_pad_id)
 
     @contextmanager
     def step(
@@ -231,30 +231,6 @@ class OnnxStep(StepFunction):
             self._sentences = sentences
 
 
-def require_onnxruntime() -> None:
-    """Check that ONNX Runtime is installed.
-
-    Raises:
-        MissingExtraError: it is not.
-    """
-    if find_spec("onnxruntime") is None:
-        raise MissingExtraError(f"running ONNX needs onnxruntime: {install_hint('interop')}")
-
-
-def _session(file: Path, options: object, providers: Sequence[str], needed: str) -> "InferenceSession":
-    from onnxruntime import InferenceSession
-
-    if not file.is_file():
-        raise InteropError(f"{file}: missing; export the model again")
-    try:
-        session = InferenceSession(file, options, providers=list(providers))
-    except Exception as error:  # onnxruntime's exceptions have no common base class
-        raise InteropError(f"{file}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error
-    if needed not in {each.name for each in session.get_inputs()}:
-        raise InteropError(f"{file}: another graph, without the input {needed!r}; export the model again")
-    return session
-
-
 class OnnxTranslator:
     """Translates with an exported model; the outputs are those of `Translator`, up to rounding.
 
@@ -266,7 +242,7 @@ class OnnxTranslator:
     def __init__(self, backend: OnnxBackend, settings: OnnxSettings, tokenizers: TokenizerPair) -> None:
         """Take the graphs and what was exported with them."""
         self._search = settings.search
-        special_tokens = SpecialTokens(
+        special = SpecialTokens(
             src_prefix=settings.src_prefix,
             src_suffix=settings.src_suffix,
             tgt_prefix=settings.tgt_prefix,
@@ -275,13 +251,13 @@ class OnnxTranslator:
         )
         self._codec = TextCodec(
             tokenizers=tokenizers,
-            special_tokens=special_tokens,
+            special_tokens=special,
             default=SearchOptions.from_config(self._search),
             position_limit=settings.max_positions,
         )
         self._generator = Generator(
             backend=backend,
-            start_id=special_tokens.start_id,
+            start_id=settings.start_id,
             eos_id=tokenizers.tgt.eos_id,
             pad_id=tokenizers.tgt.pad_id,
             vocab_size=tokenizers.tgt.vocab_size,
@@ -308,7 +284,6 @@ class OnnxTranslator:
             TokenizerError: tokenizer files are missing or damaged.
             MissingExtraError: onnxruntime is not installed.
         """
-        require_onnxruntime()
         directory = Path(directory)
         settings, tokenizers = read_settings(directory), TokenizerPair.load(directory)
         settings.check_ids(tokenizers)
@@ -338,9 +313,9 @@ class OnnxTranslator:
         self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
     ) -> list[Translation]:
         """Return the n-best list of each text; see `translate`."""
-        if beam_size is not None and options is not None:
-            raise InputError("give beam_size or options, not both")
         if beam_size is not None:
+            if options is not None:
+                raise InputError("give beam_size or options, not both")
             default = self._codec.default
             beam = BeamSearch(beam_size=beam_size, early_stopping=self._search.early_stopping)
             options = replace(default, strategy=beam, n_best=min(beam_size, default.n_best))

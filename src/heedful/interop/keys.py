@@ -1,0 +1,80 @@
+"""Tables of settings: what heedful reads of another system's configuration, and what it refuses."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heedful.interop.vocabulary import TypedSettings
+from heedful.settings.parsing import shown
+
+_MAX_HEADS = 2**16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The settings of an architecture in another system.
+
+    Attributes:
+        read: the keys of `ModelConfig` that get the value of a key.
+        choices: the keys and values of `ModelConfig` that a value of a key means; None stands for a missing
+            key. Other values are refused, and values that contradict those of an earlier key.
+        equal: keys that both stacks have, `encoder_KEY` and `decoder_KEY`, and that must be equal.
+        fixed: keys that must have this value or be missing.
+        ignored: keys that do not change the outputs.
+        defaults: values of missing keys.
+    """
+
+    read: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    choices: Mapping[str, Mapping[Any, Mapping[str, Any]]] = field(default_factory=dict)
+    equal: Collection[str] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    ignored: Collection[str] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def known(self) -> set[str]:
+        """All keys; another one may change the outputs."""
+        both = {f"{stack}_{key}" for key in self.equal for stack in ("encoder", "decoder")}
+        return {*self.read, *self.choices, *both, *self.fixed, *self.ignored}
+
+    def settings(self, typed: TypedSettings, *, ignored: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the settings of `ModelConfig`.
+
+        Args:
+            typed: the other system's settings.
+            ignored: as in `TypedSettings.check`; None: unknown keys are not checked.
+
+        Raises:
+            InteropError: a key is unknown, or has another value than those that are supported.
+        """
+        fixed = {key: (only,) for key, only in self.fixed.items()}
+        typed.check(fixed, None if ignored is None else self.known, ignored=ignored)
+        kept = {k: value for k, value in typed.values.items() if value is not None or k not in self.defaults}
+        typed = TypedSettings({**self.defaults, **kept}, typed.file)
+        model: dict[str, Any] = {}
+        for key, names in self.read.items():
+            if key in typed.values:
+                if names in ("num_heads", "num_kv_heads"):
+                    typed.whole_number(key, least=1, most=_MAX_HEADS)
+                model |= dict.fromkeys((names,) if isinstance(names, str) else names, typed.values[key])
+        for key in self.equal:
+            one, other = (f"{stack}_{key}" for stack in ("encoder", "decoder"))
+            problem = f" and {other}={shown(typed.values.get(other))} differ; they must be equal"
+            typed.require(typed.values.get(one) == typed.values.get(other), one, problem)
+        return model | self._chosen(typed)
+
+    def _chosen(self, typed: TypedSettings) -> dict[str, Any]:
+        chosen: dict[str, Any] = {}
+        for key, meanings in self.choices.items():
+            value = typed.values.get(key)
+            is_known = isinstance(value, str | bool | None) and value in meanings
+            typed.require(is_known, key, f" is unknown; there are {', '.join(map(str, meanings))}")
+            for name, meaning in meanings[value].items():
+                is_same = chosen.setdefault(name, meaning) == meaning
+                typed.require(is_same, key, f" contradicts another key: model.{name} is {chosen[name]}")
+        return chosen
+
+
+def named(key: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return choices that all set one key of `ModelConfig`."""
+    return {theirs: {key: ours} for theirs, ours in values.items()}

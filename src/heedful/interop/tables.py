@@ -1,0 +1,244 @@
+"""Tables of weights: the names of another system beside heedful's, and the engine that applies them.
+
+A row has two names and may have a transform. It renames a module (its weight, and its bias if there is one)
+or, if the names end in `.weight` or `.bias`, one tensor. Names with slashes have slashes for all dots. Two
+names that end in a dot begin the names of the rows below them that are indented more:
+
+    {stack}.layers.{i}.                     {stack}.layers.{i}.
+        self_attn.{q,k,v,out}_proj          self_attention.{query,key,value,output}
+        self_attn.in_proj_weight            self_attention.[query,key,value].weight
+    lm_head|model.shared                    output
+    final_logits_bias                       output.bias                              nonzero
+    decoder.version                         -
+
+- `{stack}` is encoder and decoder, `{i}` the number of a layer, `{last}` the number of the last one.
+- `{a,b}` makes a row for each item. The first list on the left belongs to the first on the right, and so on.
+- `[a,b]` on the right: one tensor has the rows of several. On the left: several tensors are concatenated.
+- `a|b` on the left: `b` is used if the file does not have `a`, for example because a matrix is shared.
+- `-` on the right: the tensor has no effect.
+- The third column names a transform of `transforms`. A list in it belongs to the last list of the row.
+
+A row without its tensors is skipped; `Conversion.finish` says which weights are missing or left over. If two
+rows have the same name on the right, the first one whose tensors are in the file is used.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
+
+_LIST = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_NUMBER = re.compile(r"\{(i|last)\}")
+_NOTHING = "-"
+_TABLES = {f"{stack}.embedding.positions.weight": stack for stack in STACKS}
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A computation on a tensor of another system.
+
+    Attributes:
+        forwards: from their tensor to heedful's; None if the model has no such weight.
+        backwards: from heedful's tensor to theirs; None: the table is only for imports.
+    """
+
+    forwards: Callable[[Tensor], Tensor | None]
+    backwards: Callable[[Tensor], Tensor] | None = None
+
+
+AS_IS = Transform(lambda tensor: tensor, lambda tensor: tensor)
+FLAT = Transform(lambda tensor: tensor.reshape(-1))
+# A bias (1, V) of the logits, which most models do not have.
+NONZERO = Transform(
+    lambda bias: bias.reshape(-1) if torch.any(bias != 0) else None, lambda bias: bias.reshape(1, -1)
+)
+BOTH_TABLES = Positions()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row without lists; names may still have the number of a layer.
+
+    Attributes:
+        theirs: the other system's names: alternatives, each one or several tensors to concatenate.
+        ours: heedful's names of the parts of that tensor.
+        transform: the computation on each part.
+    """
+
+    theirs: tuple[tuple[str, ...], ...]
+    ours: tuple[str, ...]
+    transform: Transform
+
+    def filled(self, **numbers: object) -> "Rule":
+        """Return the rule of one layer."""
+
+        def fill(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(name.format(**numbers) for name in names)
+
+        return Rule(tuple(map(fill, self.theirs)), fill(self.ours), self.transform)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The weights of one architecture in another system.
+
+    Attributes:
+        rows: the names, in the notation that this module describes.
+        transforms: the computations by their names in the third column.
+        positions: how the rows for `{stack}.embedding.positions.weight` are read.
+        facts: the settings that all models of the architecture have, by key of `ModelConfig`.
+    """
+
+    rows: str
+    transforms: Mapping[str, Transform] = field(default_factory=dict)
+    positions: Positions = BOTH_TABLES
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rows without lists."""
+        return tuple(rule for row in _rows(self.rows) for rule in _rules(row, self.transforms))
+
+    def read(self, conversion: Conversion, **facts: Any) -> Imported:  # noqa: ANN401
+        """Convert a checkpoint.
+
+        Args:
+            conversion: the tensors of the checkpoint.
+            **facts: further settings of the model.
+
+        Raises:
+            InteropError: a tensor is unknown, missing, or of a wrong shape.
+            ConfigError: the settings are invalid.
+        """
+        self.move(conversion)
+        return conversion.finish(**self.facts, **facts)
+
+    def move(self, conversion: Conversion) -> None:
+        """Move all tensors that the rows name, and drop those that have no effect. Raises as `read`."""
+        names = {*conversion.left}
+        count = cache(partial(num_parts, names))
+        tables: dict[str, str] = {}
+        used: set[str] = set()
+        for rule in self.rules:
+            for each in _of_layers(rule, count):
+                there: Sequence[str] = next((those for those in each.theirs if names >= {*those}), ())
+                stack = _TABLES.get(each.ours[0])
+                if there and each.ours[0] == _NOTHING:
+                    used.update(there)
+                elif stack is not None:
+                    if there or self.positions.required:
+                        tables.setdefault(stack, (there or each.theirs[0])[0])
+                elif there and each.ours[0] not in conversion.moved:
+                    _move(conversion, there, each)
+                    used.update(there)
+                else:
+                    conversion.names.setdefault(each.ours[0], each.theirs[0][0])
+        if not used:
+            conversion.look(self.rules[0].filled(i=0, last=0).theirs[0][0])  # says that it is missing
+        move_positions(conversion, tables, self.positions)
+        for name in used:
+            conversion.left.pop(name, None)
+
+    def export(self, weights: Mapping[str, Tensor], num_layers: Mapping[str, int]) -> dict[str, Tensor]:
+        """Return weights by the other system's names, the first where there are alternatives.
+
+        Args:
+            weights: the weights by heedful's names.
+            num_layers: the numbers of layers of "encoder" and "decoder".
+        """
+        tensors: dict[str, Tensor] = {}
+        for rule in self.rules:
+            stack = rule.ours[0].partition(".")[0]
+            for i in range(num_layers[stack] if "{i}" in rule.ours[0] else 1):
+                each = rule.filled(i=i)
+                backwards = each.transform.backwards
+                if backwards is not None and all(name in weights for name in each.ours):
+                    parts = [backwards(weights[name]) for name in each.ours]
+                    tensors.setdefault(each.theirs[0][0], parts[0] if len(parts) == 1 else torch.cat(parts))
+        return tensors
+
+
+def _rows(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the columns of each row with their beginnings, once for each stack if they name `{stack}`."""
+    begin, start, depth = "", "", 0
+    for line in filter(str.strip, text.splitlines()):
+        theirs, ours, transform = (*line.split(), "as_is")[:3]
+        indent = len(line) - len(line.lstrip())
+        if indent <= depth:
+            begin, start = "", ""
+        if ours.endswith("."):
+            begin, start, depth = theirs, ours, indent
+            continue
+        theirs = "|".join(begin + name for name in theirs.split("|"))
+        ours = ours if ours == _NOTHING else start + ours
+        for stack in STACKS if "{stack}" in theirs else ("",):
+            yield theirs.replace("{stack}", stack), ours.replace("{stack}", stack), transform
+
+
+def _rules(row: tuple[str, str, str], transforms: Mapping[str, Transform]) -> Iterator[Rule]:
+    """Yield a rule for each item of a row's lists, and for weight and bias if it names a module."""
+    theirs, ours, transform = row
+    known = {"as_is": AS_IS, "flat": FLAT, "nonzero": NONZERO, **transforms}
+    sizes = [len(text.split(",")) for text in _LIST.findall(theirs if ours == _NOTHING else ours)]
+    for items in product(*map(range, sizes)):
+        targets = [*_parts(_with_items(ours, items))]
+        sources = [[*_parts(_with_items(each, items))] for each in theirs.split("|")]
+        is_module = not targets[0].endswith((".weight", ".bias", _NOTHING))
+        dot = "/" if "/" in theirs else "."
+        for kind in ("weight", "bias") if is_module else ("",):
+            yield Rule(
+                tuple(tuple(f"{name}{dot}{kind}" if kind else name for name in each) for each in sources),
+                tuple(f"{name}.{kind}" if kind else name for name in targets),
+                known[_with_items(transform, items[-1:])],
+            )
+
+
+def _with_items(text: str, items: Sequence[int]) -> str:
+    """Return a name with an item in the place of each list."""
+    numbers = iter(items)
+    return _LIST.sub(lambda match: match[1].split(",")[next(numbers)], text)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield a name for each item between brackets."""
+    before, bracket, rest = text.partition("[")
+    items, _, after = rest.partition("]")
+    yield from (f"{before}{item}{after}" for item in items.split(",")) if bracket else (text,)
+
+
+def _of_layers(rule: Rule, count: Callable[[str], int]) -> Iterator[Rule]:
+    """Yield the rule of each layer, with the number of layers by the beginning of their names."""
+    place = _NUMBER.search(rule.theirs[0][0])
+    if place is None:
+        yield rule
+        return
+    num_layers = max(1, count(rule.theirs[0][0][: place.start()]))
+    if place[0] == "{last}":
+        yield rule.filled(last=num_layers - 1)
+    else:
+        yield from (rule.filled(i=i) for i in range(num_layers))
+
+
+def num_parts(names: Iterable[str], prefix: str) -> int:
+    """Return how many numbers follow a prefix in names; in a whole model they are 0, 1, ..."""
+    number = re.compile(rf"{re.escape(prefix)}([0-9]{{1,6}})[./]")
+    return len({match[1] for name in names if (match := number.match(name))})
+
+
+def _move(conversion: Conversion, names: Sequence[str], rule: Rule) -> None:
+    """Set heedful's weights of a rule from tensors of the file."""
+    tensors = [conversion.look(name) for name in names]
+    is_one_shape = all(each.shape == tensors[0].shape for each in tensors)
+    conversion.require(is_one_shape, f"{names[0]!r} and {names[-1]!r} have different shapes")
+    whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+    problem = f"the {len(whole)} rows of {names[0]!r} are not {len(rule.ours)} equal parts"
+    conversion.require(len(whole) % len(rule.ours) == 0, problem)
+    for ours, part in zip(rule.ours, whole.chunk(len(rule.ours)) if rule.ours[1:] else [whole], strict=True):
+        conversion.put(ours, rule.transform.forwards(part), origin=names[0])

@@ -1,0 +1,166 @@
+"""The page of docs/reference/ about the layouts that `heedful import` reads, from their declarations."""
+
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from textwrap import dedent
+from typing import Any
+
+from heedful.interop import marian_native, opennmt
+from heedful.interop.ctranslate2 import argos, weights
+from heedful.interop.ctranslate2 import names as ctranslate2
+from heedful.interop.huggingface.generation import GENERATION_KEYS
+from heedful.interop.huggingface.reading import FIXED, KEYS, WITHOUT_EFFECT, Family
+from heedful.interop.keys import Keys
+from heedful.interop.layouts import FAMILIES, LAYOUTS
+from heedful.interop.tables import Table
+
+HEAD = """\
+`heedful import --layout NAME` takes these names; usually the layout is recognised. Tables have the other
+system's names on the left and heedful's on the right, in the notation of `heedful/interop/tables.py`. A
+weight that is not in the table and a key that is not listed are refused by name.
+[Importing and exporting](../interop.md) says what is exact and how it is tested."""
+FILES = "A file of weights: a state dict of `torch.save`, or safetensors."
+DIRECTORIES = """\
+A directory that transformers' `save_pretrained` wrote. `generation_config.json` gives the search. In every
+`config.json`,"""
+
+
+def layouts() -> Iterable[str]:
+    """Yield the parts of the page."""
+    yield HEAD
+    yield "## Files of weights"
+    yield FILES
+    for name, layout in LAYOUTS.items():
+        yield f"### {name}"
+        if isinstance(layout, Table):
+            yield _weights(layout)
+        else:
+            yield (inspect.getdoc(layout) or "").partition("\n\nRaises:")[0]
+    yield "## Directories of transformers"
+    yield DIRECTORIES + f" these keys are ignored: {_listed(WITHOUT_EFFECT - GENERATION_KEYS)}."
+    yield f"These must have one value, or be missing: {_fixed(FIXED)}."
+    for family in FAMILIES.values():
+        yield f"### {family.model_type}"
+        yield from _family(family)
+    yield "## Other systems"
+    yield from _marian()
+    yield from _opennmt()
+    yield from _ctranslate2()
+
+
+def _marian() -> Iterable[str]:
+    yield f"### {marian_native.LAYOUT}"
+    yield _doc(marian_native)
+    yield (
+        "`{n}` is the number of a layer there, `{i}` here; NORM is `ln` or `rms`, PRE is `_pre` if a layer "
+        "normalises first, CELL is `ffn_NORM` otherwise."
+    )
+    parts = marian_native.LAYERS, marian_native.ATTENTION, marian_native.CELLS
+    norms = marian_native.EMBEDDING_NORM, marian_native.FINAL_NORM
+    yield _weights(Table("\n".join((*parts, *norms))))
+    for text, fixed, ignored in (
+        ("the model", marian_native.FIXED, marian_native.WITHOUT_EFFECT),
+        ("decoder.yml", marian_native.SEARCH_FIXED, marian_native.SEARCH_WITHOUT_EFFECT),
+    ):
+        yield f"Options of {text} that are refused unless they are missing or {_one_of(fixed)}."
+        yield f"Ignored: {_listed(ignored)}."
+
+
+def _opennmt() -> Iterable[str]:
+    eole = opennmt.EOLE_FIXED | opennmt.EOLE_ROTARY_FIXED
+    for name, keys, rows, fixed in (
+        (opennmt.LAYOUT, opennmt.OPENNMT, opennmt.OPENNMT_WEIGHTS, opennmt.OPENNMT_FIXED),
+        (opennmt.EOLE, opennmt.EOLE_KEYS, opennmt.EOLE_WEIGHTS, eole),
+    ):
+        yield f"### {name}"
+        if name == opennmt.LAYOUT:
+            yield _doc(opennmt)
+        yield _keys(keys)
+        theirs, ours = opennmt.MATRICES[rows][1]
+        yield "With a gate:"
+        yield _weights(Table(rows.replace("MATRICES", theirs).replace("OURS", ours)))
+        yield f"Keys that are refused unless they are missing or {_one_of(fixed)}."
+
+
+def _ctranslate2() -> Iterable[str]:
+    yield "### ctranslate2"
+    yield _doc(ctranslate2)
+    modules = {
+        f"{{stack}}/{theirs}": (f"{{stack}}.{each}" for each in ours)
+        for theirs, ours in ctranslate2.STACK.items()
+    }
+    modules |= {
+        f"{{stack}}/layer_{{i}}/{theirs}": (f"{{stack}}.layers.{{i}}.{each}" for each in ours)
+        for theirs, ours in ctranslate2.LAYER.items()
+    }
+    width = max(map(len, modules))
+    rows = "\n".join(f"{theirs:{width}}  {' + '.join(ours)}" for theirs, ours in modules.items())
+    yield f"```text\n{rows}\n```"
+    yield f"Variables that are refused unless they are missing or {_one_of(weights.FIXED)}."
+    yield "### argos"
+    yield _doc(argos)
+
+
+def _doc(module: object) -> str:
+    return inspect.getdoc(module) or ""
+
+
+def _one_of(values: Mapping[str, Iterable[Any]]) -> str:
+    """Say which values keys must have if they are there; a key without any must be missing."""
+    each = (
+        f"`{key}` = {' or '.join(f'`{json.dumps(v)}`' for v in only) or 'nothing'}"
+        for key, only in values.items()
+    )
+    return ", ".join(each)
+
+
+def _family(family: Family) -> Iterable[str]:
+    yield f"Layout `{family.layout}`."
+    if family.keys.read == KEYS.read:
+        yield (
+            "The keys are those of every family from fairseq:"
+            if family.layout == "marian"
+            else ("The keys are those of [marian](#marian), but:")
+        )
+    if family.keys.read != KEYS.read or family.layout == "marian":
+        yield _keys(family.keys)
+    own = {key: value for key, value in family.keys.fixed.items() if key not in FIXED}
+    if own:
+        yield f"Refused unless {_fixed(own)}."
+    ignored = {*family.keys.ignored} - {*KEYS.ignored}
+    if ignored:
+        yield f"Ignored: {_listed(ignored)}."
+    yield _weights(family.weights)
+    if family.adapt is not None:
+        yield (inspect.getdoc(family.adapt) or "").replace("\n\n", " ")
+
+
+def _keys(keys: Keys) -> str:
+    rows = ["| key | heedful |", "|---|---|"]
+    for key, names in keys.read.items():
+        ours = (names,) if isinstance(names, str) else names
+        rows.append(f"| `{key}` | {_listed((f'model.{name}' for name in ours), in_order=True)} |")
+    for key, choices in keys.choices.items():
+        values = (
+            f"`{json.dumps(value)}`: {_fixed({f'model.{k}': v for k, v in ours.items()}) or 'nothing'}"
+            for value, ours in choices.items()
+        )
+        rows.append(f"| `{key}` | {'; '.join(values)} |")
+    both = (f"`encoder_{key}` = `decoder_{key}`" for key in keys.equal)
+    return "\n".join(rows) + "".join(f"\n\nRefused unless {each}." for each in both)
+
+
+def _weights(table: Table) -> str:
+    facts = _fixed({f"model.{key}": value for key, value in table.facts.items()})
+    stated = f"Every model has {facts}.\n\n" if facts else ""
+    rows = "\n".join(line.rstrip() for line in dedent(table.rows).splitlines() if line.strip())
+    return f"{stated}```text\n{rows}\n```"
+
+
+def _fixed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in values.items())
+
+
+def _listed(names: Iterable[str], *, in_order: bool = False) -> str:
+    return ", ".join(f"`{name}`" for name in (names if in_order else sorted(names)))
