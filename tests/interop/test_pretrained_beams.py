@@ -38,6 +38,8 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
     "umt5": (0.3, {"num_beams": 5, "bad_words_ids": True, "early_stopping": "never", "length_penalty": 0.5}),
     "byt5": (3.0, {"num_beams": 5, "bad_words_ids": True, "no_repeat_ngram_size": 3}),
     "madlad": (2.0, {"num_beams": 5, "bad_words_ids": True, "min_length": 5}),
+    "t5gemma": (8.0, {"num_beams": 4, "bad_words_ids": True, "early_stopping": False}),
+    "t5gemma 2": (8.0, {"num_beams": 1, "bad_words_ids": True}),
     "plbart": (2.0, {"num_beams": 5, "early_stopping": True, "length_penalty": 1.2}),
     "mvp": (4.0, {"num_beams": 5, "no_repeat_ngram_size": 3, "early_stopping": False}),
     "fsmt": (8.0, {"num_beams": 5, "bad_words_ids": True, "early_stopping": True}),

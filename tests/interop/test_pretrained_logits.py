@@ -35,7 +35,9 @@ def test_logits_are_those_of_transformers(family: Family, tmp_path: Path) -> Non
     src, tgt_in = batch(ours)
     wanted = logits_of(theirs, src, tgt_in, ours.config)
     assert wanted.abs().mean() > 0.15
-    assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, FLOAT32.MODEL)
+    scale = float(wanted.abs().max()) if family.layout == "t5gemma" else 1.0
+    bound = FLOAT32.MODEL.at(scale)
+    assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, bound)
 
 
 @pytest.mark.parametrize("name", ["marian", "m2m100"])

@@ -33,6 +33,7 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.interop.huggingface.reading import Family
 from heedful.interop.huggingface.t5 import MT5, T5, UMT5
+from heedful.interop.huggingface.t5gemma import T5GEMMA, T5GEMMA2
 from heedful.interop.marian import MARIAN
 from heedful.interop.marian_files import is_marian
 from heedful.interop.tables import Table
@@ -59,7 +60,7 @@ FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
         *(MARIAN, M2M100, BART, MBART, MVP, PLBART, FSMT, PEGASUS, BLENDERBOT, BLENDERBOT_SMALL),
-        *(T5, MT5, UMT5),
+        *(T5, MT5, UMT5, T5GEMMA, T5GEMMA2),
     )
 }
 PRETRAINED = tuple(dict.fromkeys(family.layout for family in FAMILIES.values()))

@@ -115,6 +115,7 @@ class Family:
         weights: the table of the weights.
         adapt: returns that table as the settings or the tensors require.
         tokenizer: reads the tokenizer, or the tokenizers of source and target.
+        config: returns the settings of config.json in one object, if it has them in several.
         keys: the settings in config.json.
         languages: returns settings of `LanguageConfig`, and a "start_id" if a language gives it. It may move
             settings out of the search.
@@ -128,6 +129,7 @@ class Family:
     model_type: str
     weights: Table
     tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair]
+    config: Callable[[PretrainedDirectory], Mapping[str, Any]] | None = None
     keys: Keys = KEYS
     adapt: Callable[[Table, PretrainedDirectory, Conversion], Table] | None = None
     languages: Languages = no_languages
@@ -145,6 +147,8 @@ class Family:
             MissingExtraError: a library of the tokenizer is not installed.
             ConfigError: the settings are invalid.
         """
+        if self.config is not None:
+            directory = replace(directory, config=self.config(directory))
         options = directory.options
         for key in self.keys.known.intersection(options.ignored):
             directory.refuse(f"--ignore {shown(key)}: it is known and followed; leave it out")
