@@ -62,6 +62,12 @@ def copy_with(saved: dict[str, Path], tmp_path: Path, name: str, file: str, **ch
             {"added_tokens_decoder": {"0": None}},
             "None is not an added token",
         ),
+        (
+            "marian",
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"0": {"content": {}}}},
+            "tokenizer_config.json: ",
+        ),
         ("nllb", "tokenizer.json", {"added_tokens": "</s>"}, "'</s>' is not an added token"),
         ("marian", "generation_config.json", {"max_length": [9]}, "max_length=[9]: must be a whole number"),
         ("marian", "generation_config.json", {"max_length": 10**30}, "max_length=1000000000000000"),

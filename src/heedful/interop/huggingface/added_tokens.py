@@ -84,7 +84,7 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     tokens: dict[str, AddedToken] = {}
     for values in saved:
         single = ("words" if in_library else "spaces") if values.get("single_word") is True else None
-        special = values.get("content") in named or values.get("content") in further
+        special = values.get("content") in [*named, *further]  # a list, because it may be no text
         special = special or (in_library and values.get("special") is True)
         normalized = in_library and values.get("normalized") is True
         changed = {"single_word": single, "special": special, "normalized": normalized}
