@@ -100,7 +100,7 @@ class DocumentJob(ShardJob):
         translations, characters = list[str](), 0
         with ExitStack() as stack:
             if stored is not None:
-                texts = [repr(each.document.parts) for each in units]
+                texts = [repr(each.source) for each in units]
                 out = stack.enter_context(
                     open_resumable(
                         stored, [texts], self.settings, resume=self.resume, keep=False, items="texts"

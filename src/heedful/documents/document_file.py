@@ -16,20 +16,23 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
 from heedful.documents import office
+from heedful.documents.alignment import Output, PairTranslator, aligned_outputs
 from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, not_decoded
 from heedful.documents.formats import FORMATS, MARKDOWN, SUPPORTED, TEXT, format_of
 from heedful.documents.markdown import read_markdown
-from heedful.documents.marked_text import MarkedText
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
-from heedful.documents.projection import (
-    Output,
-    PairTranslator,
-    Passes,
-    aligned_outputs,
-    text_to_translate,
-)
 from heedful.documents.reading import Watch, watched
-from heedful.documents.segments import Segments, has_letters, segment
+from heedful.documents.sentences import (
+    Piece,
+    join,
+    restored,
+    route,
+    routed_text,
+    sentences_of,
+    split,
+    without_placeholders,
+)
+from heedful.documents.spans import SpannedText, has_letters
 from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
     COLUMN_OPTION,
@@ -100,11 +103,11 @@ class DocumentFile:
         self._parts, self._package = parts, package
         self.units = [unit for part in parts.values() for unit in part.template.units]
 
-    def write(self, translations: Sequence[str], stream: BinaryIO) -> None:
-        """Write the document with a translation, with its markers, for each unit."""
+    def write(self, written: Sequence[str], stream: BinaryIO) -> None:
+        """Write the document with what is written for the translation of each unit."""
         bounds = [0, *accumulate(len(part.template.units) for part in self._parts.values())]
         texts = {
-            name: part.encode(part.template.joined(translations[start:end]))
+            name: part.encode(part.template.joined(written[start:end]))
             for (name, part), (start, end) in zip(self._parts.items(), pairwise(bounds), strict=True)
         }
         if self._package is None:
@@ -355,52 +358,51 @@ _CHUNK = 512  # sentences that are translated together
 
 
 def translate_units(units: Sequence[Unit], translate: Translate) -> Iterator[list[str]]:
-    """Yield the translations of units, with their markers, in chunks.
+    """Yield what is written for the translations of units, in chunks.
 
     Args:
         units: of any document; only a chunk of them is taken apart at a time.
         translate: returns the output of each of its first argument, sentences that differ; those that are in
             its second have the links of their words.
     """
-    for chunk in _chunks(units):
-        written = iter(_sentences(chunk, translate))
-        yield [segments.joined([next(written) for _ in segments.sentences]) for segments in chunk]
+    at = 0
+    while at < len(units):
+        chunk: list[list[Piece]] = []
+        size = 0
+        while size < _CHUNK and at + len(chunk) < len(units):
+            chunk.append(split(units[at + len(chunk)].source))
+            size += len(sentences_of(chunk[-1]))
+        new = iter(_translated([each for pieces in chunk for each in sentences_of(pieces)], translate))
+        joined = (join(pieces, new) for pieces in chunk)
+        yield [unit.written(text) for unit, text in zip(units[at : at + len(chunk)], joined, strict=True)]
+        at += len(chunk)
 
 
-def _chunks(units: Sequence[Unit]) -> Iterator[list[Segments]]:
-    chunk: list[Segments] = []
-    size = 0
-    for unit in units:
-        chunk.append(segment(unit.document, None))
-        size += len(chunk[-1].sentences)
-        if size >= _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def _translated(sentences: Sequence[SpannedText], translate: Translate) -> list[SpannedText]:
+    """Return the translations of sentences: of two tries if the model loses a placeholder in the first."""
+    routed = [route(each) for each in sentences]
+    new: list[SpannedText | None] = [None] * len(sentences)
+    left = list(range(len(sentences)))
+    while left:
+        outputs = _outputs([routed[index] for index in left], translate)
+        for index, output in zip(left, outputs, strict=True):
+            [new[index]] = restored(sentences[index], routed[index], [output]) or [None]
+        left = [index for index in left if new[index] is None]
+        for index in left:
+            routed[index] = without_placeholders(sentences[index])
+    return [each for each in new if each is not None]
 
 
-def _sentences(chunk: Sequence[Segments], translate: Translate) -> list[str]:
-    passes = Passes([(each, segments.document.escape) for segments in chunk for each in segments.sentences])
-
-    def outputs(sentences: Sequence[MarkedText]) -> list[tuple[Output]]:
-        return [(each,) for each in _outputs(sentences, translate)]
-
-    second = passes.second(outputs(passes.first))
-    return [texts[0] for texts in passes.written(outputs(second))]
-
-
-def _outputs(sentences: Sequence[MarkedText], translate: Translate) -> list[Output]:
+def _outputs(sentences: Sequence[SpannedText], translate: Translate) -> list[Output]:
     """Return an output for each sentence; equal ones are translated once."""
-    texts = [text_to_translate(each) for each in sentences]
-    aligned = {text for text, each in zip(texts, sentences, strict=True) if each.markers}
+    texts = [routed_text(each) for each in sentences]
+    aligned = {text for text, each in zip(texts, sentences, strict=True) if each.spans}
     asked = [each for each in dict.fromkeys(texts) if has_letters(each)]
     output_of = dict(zip(asked, translate(asked, aligned), strict=True)) if asked else {}
-    return [_without_references(output_of.get(text, Output(text))) for text in texts]
-
-
-def _without_references(output: Output) -> Output:
-    return Output(output.text.replace("\0", ""), output.links) if "\0" in output.text else output
+    outputs = (output_of.get(text, Output(text)) for text in texts)
+    return [
+        Output(each.text.replace("\0", ""), each.links) if "\0" in each.text else each for each in outputs
+    ]
 
 
 def with_translator(

@@ -1,17 +1,15 @@
 """Markdown (CommonMark and tables): the parser says what is text, and this where it stands in the file."""
 
-import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from heedful.documents.marked_text import Span
-from heedful.documents.markup import html_rules, parse_document
-from heedful.documents.segments import has_letters
-from heedful.documents.template import Template, Units, with_line_ends
-from heedful.documents.xml_text import CodedText, coded_parts
+from heedful.documents.markup import html_rules, read_markup
+from heedful.documents.placeholders import Range
+from heedful.documents.spans import Builder, Span, SpannedText, edges, has_letters, parts, with_line_ends
+from heedful.documents.template import Template, Unit, Units
 from heedful.errors import MissingExtraError, install_hint
 
 if TYPE_CHECKING:
@@ -148,9 +146,9 @@ def _parser() -> "MarkdownIt":
     return parser.enable(["table", "strikethrough"]).disable(left_out)
 
 
-def _titles(text: str) -> dict[int, Span]:
+def _titles(text: str) -> dict[int, Range]:
     """Return where the titles of containers and notes stand in their lines, by number."""
-    titles: dict[int, Span] = {}
+    titles: dict[int, Range] = {}
     number = at = 0
     for head in _HEAD_LINE.finditer(text):
         title = next((each for each in ("quoted", "bracketed", "titled") if head[each]), None)
@@ -201,8 +199,7 @@ def _add_html(
     def with_marks(part: str) -> str:
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
-    document = parse_document(raw.removesuffix(last), html_rules())
-    reference = units.document(document, written=with_marks) + last
+    reference = read_markup(raw.removesuffix(last), html_rules(), units, written=with_marks) + last
     for number, start in enumerate(starts, start=first):
         is_first = number == first
         written[number] = [(start if is_first else 0, len(lines[number]), reference if is_first else "")]
@@ -246,7 +243,7 @@ def _lines_of(token: "Token", lines: Sequence[str], cursor: dict[int, int]) -> l
 
 
 class _Inline:
-    """Turns the inline tokens of a text into text with codes, and back."""
+    """Reads the inline tokens of a text as a text with spans, and writes its translation."""
 
     def __init__(
         self, token: "Token", own: Sequence[_Line], lines: Sequence[str], units: Units, parser: "MarkdownIt"
@@ -254,11 +251,10 @@ class _Inline:
         self._content, self._units, self._parser = token.content, units, parser
         # As long as the content, without masks.
         self._raw = "\n".join(lines[each.number][each.start : each.end] for each in own)
-        self._coded = CodedText()
-        self._raws: dict[int, tuple[str, str]] = {}
-        self._labels: dict[int, str] = {}  # of links
-        self._open: list[tuple[int, int]] = []  # codes, and where their text begins
-        self._breaks: list[str] = []
+        self._builder = Builder()
+        self._open: list[int] = []  # where the text of each open element begins
+        self._line_ends: list[tuple[int, str]] = []  # that may move
+        self._has_breaks = False
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
         self._is_pronounced = False  # in the text of ruby, which goes
@@ -285,7 +281,8 @@ class _Inline:
             return None
         if self._open or self._content[self._at :].strip():
             return None
-        return self._units.refer(self._coded.unit(self._written))
+        self._length = self._builder.length
+        return self._units.refer(Unit(self._builder.source(), self._written))
 
     def _take(self, text: str) -> str:
         """Return what stands for text that is next, and go on behind it.
@@ -322,21 +319,21 @@ class _Inline:
                 self._add_text(token.content, raw)
         elif kind == "text_special":
             self._take(token.markup)
-            self._coded.text(token.content)
-        elif kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at):
-            self._coded.text(" ")
-            self._at = self._content.index("\n", self._at) + 1
+            self._builder.text(token.content)
         elif kind in ("softbreak", "hardbreak"):
             end = self._content.index("\n", self._at) + 1
             self._number += self._content.count("\n", self._counted, self._at)
             between, self._counted = self._between[self._number], self._at
-            self._breaks.append(self._content[self._at : end - 1] + between)
-            self._coded.line_break()
+            if kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at):
+                self._line_ends.append((self._builder.length, between))
+                self._builder.text(" ")
+            else:
+                self._add_break(self._content[self._at : end - 1] + between)
             self._at = end
         elif kind == "code_inline":
             self._take(token.markup)
             code = re.compile(rf"(?s:.*?)(?<!`){token.markup}(?!`)")
-            self._raws[self._coded.point(is_seen=True)] = token.markup + self._match(code), ""
+            self._builder.point(token.markup + self._match(code), "object")
         elif kind == "image":
             self._add_image(token)
         elif kind == "html_inline":
@@ -355,7 +352,7 @@ class _Inline:
             return
         at = 0
         for mask in _MASKED.finditer(text):
-            self._coded.text(text[at : mask.start()])
+            self._builder.text(text[at : mask.start()])
             at = mask.end()
             own = raw[mask.start() : at]
             if own and mask.group().startswith(_OPENING):
@@ -365,20 +362,22 @@ class _Inline:
             else:
                 if callout := _CALLOUT.fullmatch(own):
                     own = callout[1] + self._units.plain(callout[2], callout[2], str)
-                self._raws[self._coded.point(is_seen=True)] = own, ""
-        self._coded.text(text[at:])
+                self._builder.point(own, "object")
+        self._builder.text(text[at:])
+
+    def _add_break(self, raw: str) -> None:
+        self._has_breaks = True
+        self._builder.point(raw, "break")
 
     def _begin(self, raw: str) -> None:
-        code = self._coded.open(is_low=raw[:4].lower() == "<sub")
-        self._raws[code] = raw, ""
-        self._open.append((code, self._at))
+        self._builder.open(raw, kind="low" if raw[:4].lower() == "<sub" else "element")
+        self._open.append(self._at)
 
-    def _end(self, raw: str) -> None:
+    def _end(self, raw: str, *, label: str | None = None) -> None:
         if not self._open:
             raise _MisplacedError
-        code, _ = self._open.pop()
-        self._raws[code] = self._raws[code][0], raw
-        self._coded.close(code)
+        self._open.pop()
+        self._builder.close(raw, format=label)
 
     def _is_address(self, index: int) -> bool:
         return self._tokens[index].markup in ("autolink", "linkify")
@@ -390,18 +389,17 @@ class _Inline:
             else:
                 start = self._content.rindex("<", 0, self._at)
                 self._take(">")
-                self._raws[self._coded.point(is_seen=True)] = self._raw[start : self._at], ""
+                self._builder.point(self._raw[start : self._at], "object")
         elif token.type == "link_open":
             self._begin(self._take("["))
         else:
             if not self._open:
                 raise _MisplacedError
-            code, start = self._open[-1]
-            label = self._labels[code] = self._raw[start : self._at].replace("\n", " ")
+            label = self._raw[self._open[-1] : self._at].replace("\n", " ")
             self._take("]")
             raw = self._destination()
             # A reference by its own text, which changes.
-            self._end("]" + (f"[{label}]" if raw in ("", "[]") else raw))
+            self._end("]" + (f"[{label}]" if raw in ("", "[]") else raw), label=label)
 
     def _add_image(self, token: "Token") -> None:
         self._take("![")
@@ -413,7 +411,7 @@ class _Inline:
         plain = re.sub(r"[\[\]]", "", label)
         alternative = self._units.plain(plain, label, lambda text: re.sub(r"([\[\]\\])", r"\\\1", text))
         raw = f"[{label}]" if raw in ("", "[]") else raw
-        self._raws[self._coded.point(is_seen=True)] = f"![{alternative}]{raw}", ""
+        self._builder.point(f"![{alternative}]{raw}", "object")
 
     def _add_tag(self, token: "Token", index: int) -> None:
         raw = self._take(token.content)
@@ -423,70 +421,71 @@ class _Inline:
                 self._is_pronounced = not tag["close"]
             return
         if tag is not None and tag["name"].lower() == "br":
-            self._breaks.append(raw)
-            self._coded.line_break()
+            self._add_break(raw)
         elif tag is None or tag["single"] or tag["name"].lower() in ("img", "wbr", "input"):
-            self._raws[self._coded.point(is_seen=False)] = raw, ""
+            self._builder.point(raw)
         elif tag["close"]:
             self._end(raw)
         elif self._last_closing.get(tag["name"].lower(), -1) > index:
             self._begin(raw)
         else:
-            self._raws[self._coded.point(is_seen=False)] = raw, ""
+            self._builder.point(raw)
 
-    def _written(self, translation: str) -> str:
-        line = self._line(translation, {})
-        if any(opening in _TAGS for opening, _ in self._raws.values()):
+    def _written(self, translation: SpannedText) -> str:
+        tags: Mapping[str, str] = {}
+        line = self._line(translation, tags)
+        if any(what == "open" and span.opening in _TAGS for _, what, span in edges(translation.spans)):
             # Beside some signs and letters, marks of emphasis are text; tags are not.
             with_tags = self._line(translation, _TAGS)
-            line = line if self._text(line) == self._text(with_tags) else with_tags
+            if self._text(line) != self._text(with_tags):
+                line, tags = with_tags, _TAGS
+        if self._line_ends and not self._has_breaks:
+            lines = with_line_ends(translation, self._line_ends, self._length, avoid=_BLOCK_START)
+            line = self._line(lines, tags)
         if _BLOCK_START.match(line) and not _BLOCK_START.match(self._content):
             line = f"\\{line}" if not line[0].isdigit() else re.sub(r"[.)]", r"\\\g<0>", line, count=1)
-        if self._breaks:
-            return line
-        return with_line_ends(line, self._content.split("\n"), self._between, avoid=_BLOCK_START)
+        return line
 
     def _text(self, line: str) -> str:
         """Return the text that the parser finds in a line."""
         [token] = self._parser.parseInline(_OPAQUE.sub(_mask, line))
         return "".join(each.content for each in token.children or () if each.type.startswith("text"))
 
-    def _line(self, translation: str, tags: Mapping[str, str]) -> str:
+    def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
         escaped = re.compile(f"[{re.escape(''.join(set(_SPECIAL) - self._plain))}]")
         texts: list[str] = []
         starts: list[int] = []  # of the texts in elements that are open
-        for kind, text, number in coded_parts(translation):
-            if kind == "text":
-                plain = _ENTITY.sub("&amp;", html.unescape(text))
+        for what, text, span in parts(translation):
+            if what == "text":
+                plain = _ENTITY.sub("&amp;", text)
                 texts.append(escaped.sub(lambda match: f"\\{match.group()}", plain))
-            elif kind == "break":
-                texts.append(self._breaks[number] if number < len(self._breaks) else "")
-            elif kind == "open":
+            elif what == "open":
                 starts.append(len(texts))
-            elif kind == "close":
+            elif what == "close":
                 start = starts.pop()
-                texts[start:] = [self._element(number, "".join(texts[start:]), tags)]
+                texts[start:] = [_element(span, "".join(texts[start:]), tags)]
             else:
-                texts.append(self._raws[number][0])
+                texts.append(span.opening or "")
         return "".join(texts)
 
-    def _element(self, code: int, text: str, tags: Mapping[str, str]) -> str:
-        """Return a translation in its marks.
 
-        A link without text has that of the source, so that its address stays. Emphasis of nothing would be
-        text, and so would it be with white space inside.
-        """
-        opening, closing = self._raws[code]
-        core = text.strip()
-        if opening.startswith("[["):
-            return opening + core + closing if core else ""
-        if code in self._labels:
-            return opening + (text if core else self._labels[code]) + closing
-        if opening.startswith("<"):
-            return opening + text + closing
-        if not core:
-            return text
-        before, _, behind = text.partition(core)
-        if opening in tags:
-            opening, closing = f"<{tags[opening]}>", f"</{tags[opening]}>"
-        return before + opening + core + closing + behind
+def _element(span: Span, text: str, tags: Mapping[str, str]) -> str:
+    """Return a translation in its marks.
+
+    A link without text has that of the source, so that its address stays. Emphasis of nothing would be
+    text, and so would it be with white space inside.
+    """
+    opening, closing = span.opening or "", span.closing or ""
+    core = text.strip()
+    if opening.startswith("[["):
+        return opening + core + closing if core else ""
+    if isinstance(span.format, str):  # the text of a link in the source
+        return opening + (text if core else span.format) + closing
+    if opening.startswith("<"):
+        return opening + text + closing
+    if not core:
+        return text
+    before, _, behind = text.partition(core)
+    if opening in tags:
+        opening, closing = f"<{tags[opening]}>", f"</{tags[opening]}>"
+    return before + opening + core + closing + behind

@@ -6,18 +6,17 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from heedful.documents.segments import has_letters
+from heedful.documents.spans import Builder, has_letters
 from heedful.documents.template import Template, Unit, with_blanks
 from heedful.documents.xml_text import (
     Chars,
-    CodedText,
     Element,
     XmlReader,
     XmlRules,
     as_attribute,
-    coded_parts,
     plain_text,
     verbatim,
+    written,
 )
 from heedful.errors import InputError
 
@@ -46,86 +45,66 @@ class _Inline:
     joins_lines: bool = False
 
 
-class _Mixed:
-    """Turns the children of an element into text with codes, and back."""
+def _unit(node: Element, reader: XmlReader, rules: _Inline) -> Unit | None:
+    """Return the unit of the content of an element; None if it has no text."""
+    if not has_letters(_text(node, rules)):
+        return None
+    builder = Builder()
+    _add(node.children, reader, rules, builder, 0)
+    return Unit(builder.source(), written)
 
-    def __init__(self, reader: XmlReader, rules: _Inline) -> None:
-        self._reader, self._rules = reader, rules
-        self._coded = CodedText()
-        self._codes: dict[int, tuple[str, str]] = {}
-        self._breaks: list[str] = []
-        self._depth = 0
 
-    def unit(self, node: Element) -> Unit | None:
-        """Return the unit of the content of an element; None where it has no text."""
-        if not has_letters(_text(node, self._rules)):
-            return None
-        self._add(node.children)
-        return self._coded.unit(self._written)
+def _add(
+    nodes: Sequence[Element | Chars], reader: XmlReader, rules: _Inline, builder: Builder, depth: int
+) -> None:
+    """Add nodes to a text; `depth` is how many elements they are in."""
+    nodes, at = _without_ruby(nodes), 0
+    ends = _ends_of_pairs(nodes, rules) if depth < _MAX_PAIRS else {}
+    while at < len(nodes):
+        node, end = nodes[at], ends.get(at)
+        if isinstance(node, Chars):
+            if node.text:
+                builder.text(_with_blanks(node.text, rules))
+            elif node.raw not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
+                builder.point(node.raw)
+        elif end is not None:
+            builder.open(reader.raw(node))
+            _add(nodes[at + 1 : end], reader, rules, builder, depth + 1)
+            builder.close(reader.raw(nodes[end]))
+            at = end
+        elif _is_around(node, rules):
+            builder.open(reader.opening(node))
+            _add(node.children, reader, rules, builder, depth + 1)
+            builder.close(node.closing)
+        elif node.name in rules.breaks:
+            builder.point(reader.raw(node), "break")
+        else:
+            builder.point(reader.raw(node), "point" if node.name in rules.unseen else "object")
+        at += 1
 
-    def _add(self, nodes: Sequence[Element | Chars]) -> None:
-        nodes, at = _without_ruby(nodes), 0
-        ends = self._ends_of_pairs(nodes) if self._depth < _MAX_PAIRS else {}
-        while at < len(nodes):
-            node, end = nodes[at], ends.get(at)
-            if isinstance(node, Chars):
-                if node.text:
-                    self._coded.text(self._with_blanks(node.text))
-                elif node.raw not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
-                    self._codes[self._coded.point(is_seen=False)] = node.raw, ""
-            elif end is not None:
-                self._add_around(self._reader.raw(node), nodes[at + 1 : end], self._reader.raw(nodes[end]))
-                at = end
-            elif _is_around(node, self._rules):
-                self._add_around(self._reader.opening(node), node.children, node.closing)
-            elif node.name in self._rules.breaks:
-                self._coded.line_break()
-                self._breaks.append(self._reader.raw(node))
-            else:
-                code = self._coded.point(is_seen=node.name not in self._rules.unseen)
-                self._codes[code] = self._reader.raw(node), ""
-            at += 1
 
-    def _with_blanks(self, text: str) -> str:
-        if self._rules.blanks:
-            return with_blanks(text)
-        return _LINE_END.sub(" ", text) if self._rules.joins_lines else text
+def _with_blanks(text: str, rules: _Inline) -> str:
+    if rules.blanks:
+        return with_blanks(text)
+    return _LINE_END.sub(" ", text) if rules.joins_lines else text
 
-    def _add_around(self, opening: str, nodes: Sequence[Element | Chars], closing: str) -> None:
-        code = self._coded.open()
-        self._codes[code] = opening, closing
-        self._depth += 1
-        self._add(nodes)
-        self._depth -= 1
-        self._coded.close(code)
 
-    def _ends_of_pairs(self, nodes: Sequence[Element | Chars]) -> dict[int, int]:
-        """Return, for each element that begins something, the index of the one that ends it."""
-        ends: dict[int, int] = {}
-        next_of: dict[tuple[str, str | None], int] = {}
-        attribute_of = {name: other for name, _, other in self._rules.pairs.values()}
-        for at in range(len(nodes) - 1, -1, -1):
-            node = nodes[at]
-            if isinstance(node, Chars):
-                continue
-            if node.name in self._rules.pairs:
-                name, own, _ = self._rules.pairs[node.name]
-                if (end := next_of.get((name, node.attributes.get(own)))) is not None:
-                    ends[at] = end
-            if node.name in attribute_of:
-                next_of[node.name, node.attributes.get(attribute_of[node.name])] = at
-        return ends
-
-    def _written(self, translation: str) -> str:
-        parts: list[str] = []
-        num_breaks = 0
-        for kind, text, number in coded_parts(translation):
-            opening, closing = self._codes.get(number, ("", ""))
-            if kind == "break":
-                text = self._breaks[number] if number < len(self._breaks) else ""
-                num_breaks += 1
-            parts.append(text if kind in ("text", "break") else closing if kind == "close" else opening)
-        return "".join([*parts, *self._breaks[num_breaks:]])
+def _ends_of_pairs(nodes: Sequence[Element | Chars], rules: _Inline) -> dict[int, int]:
+    """Return, for each element that begins something, the index of the one that ends it."""
+    ends: dict[int, int] = {}
+    next_of: dict[tuple[str, str | None], int] = {}
+    attribute_of = {name: other for name, _, other in rules.pairs.values()}
+    for at in range(len(nodes) - 1, -1, -1):
+        node = nodes[at]
+        if isinstance(node, Chars):
+            continue
+        if node.name in rules.pairs:
+            name, own, _ = rules.pairs[node.name]
+            if (end := next_of.get((name, node.attributes.get(own)))) is not None:
+                ends[at] = end
+        if node.name in attribute_of:
+            next_of[node.name, node.attributes.get(attribute_of[node.name])] = at
+    return ends
 
 
 def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
@@ -187,7 +166,7 @@ _PARAGRAPH = _Inline(
 
 def _content(node: Element, reader: XmlReader, rules: _Inline) -> str:
     """Return an element with the reference to the unit that its content is."""
-    unit = _Mixed(reader, rules).unit(node)
+    unit = _unit(node, reader, rules)
     inner = "".join(map(reader.raw, node.children)) if unit is None else reader.units.refer(unit)
     return reader.opening(node) + inner + node.closing
 
@@ -366,7 +345,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
     keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
     rules = _SEGMENT if keeps_space else replace(_SEGMENT, joins_lines=True)
     if not _segments_of(source):
-        unit = _Mixed(reader, rules).unit(source)
+        unit = _unit(source, reader, rules)
         return None if unit is None else reader.units.refer(unit)
     is_empty = True
 
@@ -379,7 +358,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
         own = done.get(each.attributes.get("mid", ""))
         if own is not None and has_letters(_text(own, _SEGMENT)):
             return verbatim(own)
-        unit = _Mixed(reader, rules).unit(each)
+        unit = _unit(each, reader, rules)
         is_empty = is_empty and unit is None
         return each.opening + reader.units.refer(unit) + each.closing if unit else verbatim(each)
 
@@ -450,7 +429,7 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
         is_translated = any(_primary(each) == _primary(language) for each in of_language)
         segments = [each for each in variant.children if isinstance(each, Element)] if variant else []
         segment = next((each for each in segments if each.name == "seg"), None)
-        unit = None if segment is None or is_translated else _Mixed(reader, _SEGMENT).unit(segment)
+        unit = None if segment is None or is_translated else _unit(segment, reader, _SEGMENT)
         if unit is None:
             return verbatim(node)
         *before, last = [verbatim(each) for each in node.children]

@@ -7,20 +7,18 @@ element in the text, and is put around the words that are aligned with it.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from heedful.documents.segments import has_letters
 from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
-from heedful.documents.template import with_blanks
+from heedful.documents.spans import Builder, Kind, SpannedText, edges, has_letters, moved, parts
+from heedful.documents.template import Unit, with_blanks
 from heedful.documents.xml_text import (
     Chars,
-    CodedText,
     Element,
     XmlReader,
     XmlRules,
-    coded_parts,
+    as_text,
     elements,
     plain_text,
     verbatim,
@@ -88,12 +86,12 @@ _MAX_PAIRS = 20  # of elements and fields in each other; deeper ones are points
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Format:
-    """How runs begin.
+    """How runs begin and end.
 
     Attributes:
-        opening: the start tag and the properties; "" where text stands in no run.
+        opening: the start tag and the properties; "" if text stands in no run.
         closing: the end tag.
     """
 
@@ -101,7 +99,7 @@ class _Format:
     closing: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Item:
     """A part of a paragraph: a child of a run, with its format, or an element beside runs."""
 
@@ -110,38 +108,17 @@ class _Item:
     key: str = ""  # equal for formats that look the same
 
 
-@dataclass(frozen=True)
-class _Code:
-    """The markup of a code: around its text, or in its place; the format of the runs in it."""
-
-    opening: str = ""
-    closing: str = ""
-    format: _Format | None = None
-    is_text: bool = False  # an escaped character
-
-
 class _Paragraph:
-    """Turns the runs of one paragraph into text with codes, and back."""
+    """Reads the runs of one paragraph as a text with spans, and writes its translation."""
 
     def __init__(self, node: Element, reader: XmlReader, initial: str = "") -> None:
-        self._prefix, self._reader = node.prefix, reader
+        self._reader, self._kind, self._prefix = reader, node.name.split(":")[0], node.prefix
         self._initial = initial  # of a drop cap before the paragraph
-        self._kind = node.name.split(":")[0]
-        self._coded = CodedText()
-        self._codes: dict[int, _Code] = {}
-        self._breaks: list[_Code] = []
+        self._builder = Builder()
         self._depth = 0
         self._format_of_key: dict[str, _Format] = {}
         self._base = ""  # the key of the format of runs that stand in no element
-        self._marked: tuple[int, str] | None = None  # code and key of the format that is open
-        children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]
-        self._first = "".join(reader.raw(each) for each in children if each.name in _FIRST)
-        self._last = "".join(reader.raw(each) for each in children if each.name in _LAST)
-        items = self._items([each for each in children if each.name not in _FIRST | _LAST])
-        self._has_text = any(has_letters(text) for _, text in self._texts(items, deep=True))
-        self._base = self._first_base = self._main_key(items)
-        if self._has_text:
-            self._add(items)
+        self._key: str | None = None  # of the format that is open
 
     def reference(self, node: Element, drop_cap: str = "") -> str:
         """Return what is written for the paragraph, with the reference to its unit.
@@ -150,15 +127,25 @@ class _Paragraph:
             node: the paragraph.
             drop_cap: the paragraph before it, whose letter is the first of this one.
         """
-        reader = self._reader
-        if not self._has_text:
-            return drop_cap + reader.opening(node) + "".join(map(reader.raw, node.children)) + node.closing
+        raw = self._reader.raw
+        children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]
+        items = self._items([each for each in children if each.name not in _FIRST | _LAST])
+        if not any(has_letters(text) for _, text in self._texts(items, deep=True)):
+            return drop_cap + self._reader.opening(node) + "".join(map(raw, node.children)) + node.closing
+        before = self._reader.opening(node) + "".join(raw(each) for each in children if each.name in _FIRST)
+        behind = "".join(raw(each) for each in children if each.name in _LAST) + node.closing
+        self._base = self._main_key(items)
+        self._add(items)
+        unpacked = self._format_of_key[self._base], self._prefix, self._kind
+        source = self._builder.source()
         if drop_cap:
-            before = reader.opening(node) + self._first
-            unit = self._coded.unit(partial(self._written_with_drop_cap, drop_cap, before))
-            return reader.units.refer(unit) + self._last + node.closing
-        unit = self._coded.unit(self._written)
-        return reader.opening(node) + self._first + reader.units.refer(unit) + self._last + node.closing
+            unit = Unit(
+                source,
+                lambda text: _with_drop_cap(drop_cap, before, text, lambda rest: _written(rest, *unpacked)),
+            )
+            return self._reader.units.refer(unit) + behind
+        unit = Unit(source, lambda text: _written(text, *unpacked))
+        return before + self._reader.units.refer(unit) + behind
 
     def _items(self, children: Sequence[Element]) -> list[_Item]:
         """Return the items of a paragraph, or of an element in it: the children of its runs, one by one."""
@@ -173,7 +160,7 @@ class _Paragraph:
         return items
 
     def _items_of_run(self, run: Element) -> Iterator[_Item]:
-        own = [each for each in run.children if isinstance(each, Element)]
+        own = elements(run)
         properties = "".join(self._reader.raw(each) for each in own if each.name == f"{self._kind}:rPr")
         key = _UNSEEN.sub("", properties)
         key = "" if re.fullmatch(r"(?:<[\w:]*rPr\s*/>|<([\w:]*rPr)\s*></\1>)?", key) else key
@@ -187,7 +174,7 @@ class _Paragraph:
                 yield _Item(each, format_of_run, key)
 
     def _text(self, item: _Item) -> str | None:
-        """Return the text of an item; None where it is something else."""
+        """Return the text of an item; None if it is something else."""
         name = item.node.name
         if item.format is None or name not in (f"{self._kind}:t", "w:noBreakHyphen"):
             return None
@@ -218,24 +205,22 @@ class _Paragraph:
         ends, fields = ({}, {}) if is_deep else (_ends_of_pairs(items), _fields(items))
         while at < len(items):
             item, end = items[at], ends.get(at)
+            name = item.node.name
             text = self._text(item)
             if text is not None:
                 self._add_text(item, text)
             elif at in fields:
                 separate, end = fields[at]
                 self._add_field(items[at : end + 1], None if separate is None else separate - at)
-            elif item.node.name == "w:fldChar":
-                self._add_break(item)
             elif end is not None:
                 self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
             elif item.format is None and _is_around(item.node):
                 opening, closing = self._outside(item.node)
                 self._add_around(opening, self._items(_inside(item.node)), closing)
-            elif item.node.name in _BREAKS:
-                self._add_break(item)
             else:
-                code = self._coded.point(is_seen=item.node.name not in _NO_WIDTH)
-                self._codes[code] = self._in_its_format(item)
+                is_break = name in _BREAKS or name == "w:fldChar"
+                kind: Kind = "break" if is_break else "point" if name in _NO_WIDTH else "object"
+                self._builder.point(self._reader.raw(item.node), kind, format=item.format)
             at = at + 1 if end is None else end + 1
         self._close_format()
 
@@ -243,45 +228,38 @@ class _Paragraph:
         if not text:
             return
         text, self._initial = self._initial + text, ""
-        if self._marked is not None and self._marked[1] != item.key:
+        if self._key is not None and self._key != item.key:
             self._close_format()
-        if self._marked is None and item.key != self._base:
-            code = self._coded.open(is_low=_LOW.search(item.key) is not None)
-            self._codes[code] = _Code(format=self._format_of_key[item.key])
-            self._marked = code, item.key
-        escapes = [] if self._kind == _WORD else list(_ESCAPED.finditer(text))
+        if self._key is None and item.key != self._base:
+            kind: Kind = "low" if _LOW.search(item.key) else "element"
+            self._builder.open(kind=kind, format=self._format_of_key[item.key])
+            self._key = item.key
         at = 0
-        for each in escapes:
-            self._coded.text(text[at : each.start()])
-            self._breaks.append(_Code(each.group(), format=item.format, is_text=True))
-            self._coded.line_break()
+        for each in () if self._kind == _WORD else _ESCAPED.finditer(text):
+            self._builder.text(text[at : each.start()])
+            self._builder.point(each.group(), "break", format=item.format)
             at = each.end()
-        self._coded.text(text[at:])
+        self._builder.text(text[at:])
 
     def _close_format(self) -> None:
-        if self._marked is not None:
-            self._coded.close(self._marked[0])
-            self._marked = None
+        if self._key is not None:
+            self._builder.close()
+            self._key = None
 
     def _add_around(self, opening: str, items: Sequence[_Item], closing: str) -> None:
         self._close_format()
         around, self._base = self._base, self._main_key(items)
-        code = self._coded.open()
-        self._codes[code] = _Code(opening, closing, format=self._format_of_key.get(self._base))
+        self._builder.open(opening, format=self._format_of_key.get(self._base))
         self._depth += 1
         self._add(items)
         self._depth -= 1
-        self._coded.close(code)
+        self._builder.close(closing)
         self._base = around
-
-    def _add_break(self, item: _Item) -> None:
-        self._coded.line_break()
-        self._breaks.append(self._in_its_format(item))
 
     def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
         """Add a field with its result, which is behind an item that separates it from the instruction."""
         if separate is None or _COMPUTED.match(_instruction(items[:separate])):
-            self._codes[self._coded.point(is_seen=True)] = _Code("".join(map(self._raw, items)))
+            self._builder.point("".join(map(self._raw, items)), "object")
         else:
             before = "".join(map(self._raw, items[: separate + 1]))
             self._add_around(before, items[separate + 1 : -1], self._raw(items[-1]))
@@ -300,67 +278,66 @@ class _Paragraph:
         raw = self._reader.raw(item.node)
         return raw if item.format is None else item.format.opening + raw + item.format.closing
 
-    def _in_its_format(self, item: _Item) -> _Code:
-        return _Code(self._reader.raw(item.node), format=item.format)
 
-    def _t(self, text: str) -> tuple[str, str]:
-        """Return the tags around text."""
-        prefix = self._prefix
-        space = (
-            ' xml:space="preserve"' if self._kind != _DRAWING and (not text or text != text.strip()) else ""
-        )
-        return f"<{prefix}t{space}>", f"</{prefix}t>"
+def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) -> str:
+    """Return the runs of a translation.
 
-    def _written_with_drop_cap(self, drop_cap: str, before: str, translation: str) -> str:
-        """Return the paragraph of a drop cap, and the runs of the one behind it."""
-        first = _FIRST_LETTER.match(translation)
-        letter, rest = (first[2], first[1] + translation[first.end() :]) if first else ("", translation)
-        initial = _ONLY_TEXT.sub(lambda each: each[1] + letter + each[3], drop_cap, count=1)
-        return initial + before + self._written(rest)
+    Args:
+        translation: of a paragraph.
+        base: the format of text that is in no element.
+        prefix: of the names of elements.
+        kind: of the format: Word, DrawingML, or a sheet.
+    """
+    formats = [base]
+    current: _Format | None = None
+    parts_of_runs: list[str] = []
+    texts: list[str] = []  # of the run, which has one element for them in most formats
 
-    def _written(self, translation: str) -> str:
-        """Return the runs of a translation with codes."""
-        formats = [self._format_of_key[self._first_base]]
-        current: _Format | None = None
-        parts: list[str] = []
-        texts: list[str] = []  # of the run, which has one element for them in most formats
+    def go_on(following: _Format | None, raw: str = "") -> None:
+        """Go on in a run of a format, or beside runs, with something that is not text."""
+        nonlocal current
+        if texts and (raw or current != following):
+            text = "".join(texts)
+            keeps_space = kind != _DRAWING and (not text or text != text.strip())
+            space = ' xml:space="preserve"' if keeps_space else ""
+            parts_of_runs.append(f"<{prefix}t{space}>{text}</{prefix}t>")
+            texts.clear()
+        if current != following:
+            parts_of_runs.extend([current.closing if current else "", following.opening if following else ""])
+            current = following
+        parts_of_runs.append(raw)
 
-        def run(following: _Format | None, raw: str) -> None:
-            """Go on in a run of a format, or beside runs, with something that is not text."""
-            nonlocal current
-            if texts and (raw or current != following):
-                opening, closing = self._t("".join(texts))
-                parts.extend([opening, *texts, closing])
-                texts.clear()
-            if current != following:
-                parts.extend([current.closing if current else "", following.opening if following else ""])
-                current = following
-            parts.append(raw)
+    for what, text, span in parts(translation):
+        own = span.format if isinstance(span.format, _Format) else None
+        raw = (span.closing if what == "close" else span.opening) or ""
+        if what == "text":
+            go_on(formats[-1])
+            texts.append(as_text(text))
+        elif what == "point" and not raw.startswith("<"):  # an escaped character
+            go_on(own)
+            texts.append(raw)
+        elif what == "point":
+            go_on(own, raw)
+        else:
+            if span.opening or span.closing:
+                go_on(None, raw)
+            formats = [*formats, own or formats[-1]] if what == "open" else formats[:-1]
+    go_on(None)
+    return "".join(parts_of_runs)
 
-        def line_break(code: _Code) -> None:
-            run(code.format, "" if code.is_text else code.opening)
-            if code.is_text:
-                texts.append(code.opening)
 
-        num_breaks = 0
-        for kind, text, number in coded_parts(translation):
-            code = self._codes.get(number, _Code())
-            if kind == "text":
-                run(formats[-1], "")
-                texts.append(text)
-            elif kind == "break":
-                line_break(self._breaks[number] if number < len(self._breaks) else _Code())
-                num_breaks += 1
-            elif kind == "point":
-                run(code.format, code.opening)
-            else:
-                if code.opening or code.closing:
-                    run(None, code.opening if kind == "open" else code.closing)
-                formats = [*formats, code.format or formats[-1]] if kind == "open" else formats[:-1]
-        for code in self._breaks[num_breaks:]:
-            line_break(code)
-        run(None, "")
-        return "".join(parts)
+def _with_drop_cap(
+    drop_cap: str, before: str, translation: SpannedText, runs: Callable[[SpannedText], str]
+) -> str:
+    """Return the paragraph of a drop cap, and the one behind it without its last tags."""
+    first = _FIRST_LETTER.match(translation.text)
+    end = first.end() if first else 0
+    if any(0 < position < end for position, _, _ in edges(translation.spans)):
+        end = 0
+    letter = as_text(translation.text[:end])
+    rest = SpannedText(translation.text[end:], moved(translation.spans, lambda at: max(0, at - end)))
+    initial = _ONLY_TEXT.sub(lambda each: each[1] + letter + each[3], drop_cap, count=1)
+    return initial + before + runs(rest)
 
 
 def _ends_of_pairs(items: Sequence[_Item]) -> dict[int, int]:
@@ -418,8 +395,8 @@ def _inside(node: Element) -> list[Element]:
     return elements(inner) if inner else []
 
 
-# The letter of a drop cap, with quotes before it, behind codes; and the text of a paragraph.
-_FIRST_LETTER = re.compile(r"((?:<[^<>]*>)*)([^\w<&\v]*\w)")
+# The letter of a drop cap, with quotes before it; and the text of a paragraph.
+_FIRST_LETTER = re.compile(r"[^\w<&\v]*\w")
 _ONLY_TEXT = re.compile(r"(<(?:\w+:)?t(?:\s[^<>]*)?>)([^<]*)(</(?:\w+:)?t>)")
 _MAX_DROP_CAP = 3
 

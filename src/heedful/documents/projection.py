@@ -1,209 +1,68 @@
-"""Put the markers of a sentence into its translation: all of them, once each, properly nested.
+"""Put the spans of a sentence into its translation: all of them, once each, properly nested.
 
-An element is put around the words that are aligned with its content (`Aligned`); where no alignment is known,
+An element is put around the words that are aligned with its content (`Aligned`); if no alignment is known,
 around those in the same part of the sentence.
 """
 
-import re
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise, repeat
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
-from heedful.documents.marked_text import (
-    MarkedText,
-    Marker,
-    Span,
-    find,
-    is_faithful,
-    may_be_shown,
-    without_doubles,
-    without_placeholders,
-)
-from heedful.documents.tag_writer import TagWriter, is_mark, is_unspaced
-from heedful.errors import InputError
+from heedful.documents.alignment import Aligned, Links, is_mark, is_unspaced, words
+from heedful.documents.placeholders import Range, find
+from heedful.documents.spans import Builder, Span, SpannedText, edges, parts
 
-if TYPE_CHECKING:
-    from heedful.decoding.alignment import Alignment
-    from heedful.decoding.confidence import Confidence
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translation import Translation
-
-Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
-_OWN = 4  # links with other words that one with the element's own outweighs, by measurement
 _MAX_CUTS = 12  # of a word; one with more formats is no word
-_FAR = 40  # words from a gap; links of those beyond count for nothing
-_INNER = "'’-"  # between two letters, part of the word
+_CLOSING = ".,;:!?)]}»”’…%、。，！？；：）」』"
+_OPENING = "([{«“„‘¿¡（「『"
+_NEAR = 8  # characters beside a placeholder that could become a part of it
 
 
-def words(text: str) -> list[Span]:
-    """Return where each word, sign and placeholder of a text begins and ends.
-
-    Marks are part of what they follow. In scripts without spaces between words, each character is a word.
-    """
-    spans: list[Span] = []
-    at = 0
-    for start, end in find(text):
-        _add_words(spans, text, at, start)
-        spans.append((start, end))
-        at = end
-    _add_words(spans, text, at, len(text))
-    return spans
-
-
-def _add_words(spans: list[Span], text: str, first: int, behind: int) -> None:
-    is_open = False  # whether a letter goes on with the last word
-    for at in range(first, behind):
-        char = text[at]
-        if char.isspace():
-            is_open = False
-        elif spans and spans[-1][1] == at and (is_mark(char) or (is_open and _goes_on(text, at))):
-            spans[-1] = (spans[-1][0], at + 1)
-        else:
-            spans.append((at, at + 1))
-            is_open = _is_letter(char)
-
-
-def _goes_on(text: str, at: int) -> bool:
-    """Return whether a word has the character too, which follows one of its letters."""
-    return _is_letter(text[at]) or (text[at] in _INNER and at + 1 < len(text) and _is_letter(text[at + 1]))
-
-
-def _is_letter(char: str) -> bool:
-    return (char.isalnum() or char == "_") and not is_unspaced(char)
-
-
-class Aligned:
-    """Finds what stands for parts of the source, by links of words.
-
-    The time for one part grows with the number of its links, not with the length of the sentence.
-    """
-
-    def __init__(self, links: Links, num_source: int, num_targets: int) -> None:
-        """Take the links of so many source and target words."""
-        self._targets: list[list[int]] = [[] for _ in range(num_source)]
-        self._num_links = [0] * num_targets  # of each target word
-        for src, tgt in links:
-            self._targets[src].append(tgt)
-            self._num_links[tgt] += 1
-        self._links_before = [0, *accumulate(self._num_links)]
-
-    def span(self, first: int, behind: int) -> Span | None:
-        """Return the span of target words that stands for the source words from `first` to before `behind`.
-
-        Each link inside with these words counts `_OWN` for it, each link with others 1 against it: it is the
-        span of the largest sum, and of these the shortest.
-
-        Returns:
-            None where no target word is linked with them, or too few of a word's links are.
-        """
-        inside = Counter(tgt for targets in self._targets[first:behind] for tgt in targets)
-        best, best_sum = None, 0
-        start, end, total = 0, 0, 0
-        for tgt in sorted(inside):
-            total -= self._links_before[tgt] - self._links_before[end]  # of the words between
-            if total <= 0:
-                start, total = tgt, 0
-            end = tgt + 1
-            total += (_OWN + 1) * inside[tgt] - self._num_links[tgt]
-            if total > best_sum:
-                best, best_sum = (start, end), total
-        return best
-
-    def gap(self, before: int, *, near: int) -> int:
-        """Return the gap between target words that stands for the one before a source word.
-
-        It is the one that the fewest links cross, those of words beside it counting most, and of these the
-        one that is nearest to where it is expected.
-
-        Args:
-            before: number of the source word behind the gap.
-            near: where the gap is expected.
-        """
-        changes = {0: 0.0}  # of the cost, from a gap on
-        for src in range(max(0, before - _FAR), min(len(self._targets), before + _FAR)):
-            distance = before - 1 - src if src < before else src - before
-            cost = 0.5**distance
-            for tgt in self._targets[src]:
-                if src < before:  # it should be before the gap
-                    changes[0] += cost
-                    changes[tgt + 1] = changes.get(tgt + 1, 0.0) - cost
-                else:
-                    changes[tgt + 1] = changes.get(tgt + 1, 0.0) + cost
-        starts = sorted(changes)
-        costs = accumulate(changes[start] for start in starts)
-        lasts = [*(start - 1 for start in starts[1:]), len(self._num_links)]
-        nearest = (max(start, min(near, last)) for start, last in zip(starts, lasts, strict=True))
-        return min((round(cost, 9), abs(gap - near), gap) for cost, gap in zip(costs, nearest, strict=True))[
-            2
-        ]
-
-
-_UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
-
-
-@dataclass
-class _Node:
-    """An element, or a point, in the sentence.
-
-    Attributes:
-        opening: the tag that opens it in this sentence; None where it is open already, and for a point.
-        closing: the tag that closes it in this sentence; None where it stays open.
-        start: in characters of the source.
-        end: as `start`.
-        element: its number; -1: a point.
-        children: inside, in the order of the source.
-        span: gaps of the translation, between which it is put.
-        point: what is written for a point.
-        spaces_before: number of white-space characters before the opening tag; -1: none is behind it.
-        spaces_behind: number of white-space characters before the closing tag.
-    """
-
-    opening: str | None
-    start: int
-    element: int = -1
-    closing: str | None = None
-    end: int = -1
-    children: "list[_Node]" = field(default_factory=list)
-    span: Span = (0, 0)
-    point: Marker | None = None
-    spaces_before: int = -1
-    spaces_behind: int = 0
-
-
-def text_to_translate(sentence: MarkedText) -> str:
-    """Return the text of a sentence, without the gaps that points leave in it."""
-    if not any(each.kind in ("point", "placeholder") for each in sentence.markers):
-        return sentence.text
-    return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
-
-
-def project(sentence: MarkedText, translation: str, escape: Callable[[str], str], links: Links | None) -> str:
-    """Return the translation with the markers of the sentence.
+def project(sentence: SpannedText, translation: str, links: Links | None) -> SpannedText:
+    """Return the translation of a sentence with its spans.
 
     Args:
         sentence: the source.
         translation: of its text.
-        escape: writes text so that the format takes it for text.
         links: between the `words` of both; None where they are not known.
     """
-    if not sentence.markers:
-        return escape(translation)
-    source, spans, links = _cut_words(sentence, translation, links or ())
-    root = _tree(sentence)
-    _insert(root.children, _Gaps((sentence.text, source), (translation, spans), links))
-    _fit(root.children, 0, len(spans))
-    writer = TagWriter(translation, spans, escape)
-    for node in root.children:
-        _write(node, writer)
+    if not sentence.spans:
+        return SpannedText(translation)
+    source, target, links = _cut_words(sentence, translation, links or ())
+    gaps = _Gaps((sentence.text, source), (translation, target), links)
+    writer = _Writer(translation, target)
+    _place(sentence.spans, (0, len(target)), sentence.text, gaps, writer)
     return writer.finished()
 
 
+def _place(spans: Sequence[Span], bounds: Range, source: str, gaps: "_Gaps", writer: "_Writer") -> None:
+    """Write spans between two gaps: each where it would be best, behind the one before.
+
+    Args:
+        spans: of the source, inside one element.
+        bounds: the gaps of the translation between which they must be.
+        source: the text of the source.
+        gaps: of the translation.
+        writer: of the translation.
+    """
+    best = sorted(
+        ((gaps.of(each), each) for each in spans), key=lambda pair: (pair[1].closing is None, pair[0][0])
+    )
+    at, high = bounds
+    for (first, last), span in best:
+        start = min(max(first, at), high)
+        at = min(max(last, start), high)
+        if span.kind not in ("element", "low"):
+            writer.point(span, start, source)
+            continue
+        writer.open(span, start, source)
+        _place(span.inside, (start, at), source, gaps, writer)
+        writer.close(span, at, source)
+
+
 def _cut_words(
-    sentence: MarkedText, translation: str, links: Links
-) -> tuple[list[Span], list[Span], Sequence[tuple[int, int]]]:
+    sentence: SpannedText, translation: str, links: Links
+) -> tuple[list[Range], list[Range], Sequence[tuple[int, int]]]:
     """Return the words of a sentence and of its translation, cut where an element begins or ends in one.
 
     What is linked with the word, if it is one word, is cut by the same letters (1<sup>st</sup>), else by the
@@ -251,16 +110,16 @@ def _cut_words(
     return src_spans, tgt_spans, finer
 
 
-def _cuts(sentence: MarkedText, source: Sequence[Span]) -> dict[int, list[int]]:
+def _cuts(sentence: SpannedText, source: Sequence[Range]) -> dict[int, list[int]]:
     """Return by number the words in which an element begins or ends, and behind how many letters."""
     starts = [start for start, _ in source]
     inside: dict[int, set[int]] = {}
-    for marker in sentence.markers:
-        number = bisect_left(starts, marker.position) - 1
-        if number >= 0 and marker.kind in ("open", "close"):
+    for position, what, _ in edges(sentence.spans):
+        number = bisect_left(starts, position) - 1
+        if number >= 0 and what != "point":
             start, end = source[number]
-            if start < marker.position < end and (start, end) not in sentence.placeholders:
-                inside.setdefault(number, set()).add(marker.position - start)
+            if start < position < end and (start, end) not in sentence.placeholders:
+                inside.setdefault(number, set()).add(position - start)
     return {number: sorted(each) for number, each in inside.items() if len(each) <= _MAX_CUTS}
 
 
@@ -280,66 +139,15 @@ def _shares(word: str, cuts: Sequence[int], target: str) -> list[int]:
     return places
 
 
-def _with_cuts(spans: Sequence[Span], cuts: Mapping[int, Sequence[int]]) -> tuple[list[Span], list[range]]:
+def _with_cuts(spans: Sequence[Range], cuts: Mapping[int, Sequence[int]]) -> tuple[list[Range], list[range]]:
     """Return spans that are cut at some places, and the numbers of the parts of each."""
-    finer: list[Span] = []
+    finer: list[Range] = []
     parts: list[range] = []
     for number, (start, end) in enumerate(spans):
         first = len(finer)
         finer += pairwise((start, *cuts.get(number, ()), end))
         parts.append(range(first, len(finer)))
     return finer, parts
-
-
-def _tree(sentence: MarkedText) -> _Node:
-    root = _Node(None, 0)
-    stack = [root]
-    for marker in sentence.markers:
-        if marker.kind == "open":
-            node = _Node(marker.raw, marker.position, marker.element)
-            if sentence.text[marker.position : marker.position + 1].isspace():
-                node.spaces_before = _spaces_before(sentence.text, marker.position)
-            stack[-1].children.append(node)
-            stack.append(node)
-        elif marker.kind == "close" and len(stack) > 1 and stack[-1].element == marker.element:
-            node = stack.pop()
-            node.closing, node.end = marker.raw, marker.position
-            node.spaces_behind = _spaces_before(sentence.text, node.end) if node.end > node.start else 0
-        elif marker.kind == "close" and len(stack) == 1:  # of an element that began before the sentence
-            around = _Node(None, 0, marker.element, marker.raw, marker.position, root.children)
-            root.children = [around]
-        else:
-            stack[-1].children.append(_point(sentence.text, marker))
-    for node in stack[1:]:
-        node.end = len(sentence.text)
-    return root
-
-
-def _spaces_before(text: str, position: int) -> int:
-    at = position
-    while at and text[at - 1].isspace():
-        at -= 1
-    return position - at
-
-
-def _point(source: str, marker: Marker) -> _Node:
-    at = marker.position
-    if marker.kind == "point":
-        marker = replace(marker, before=source[at - 1 : at] if at else "", after=source[at : at + 1])
-    return _Node(None, at, end=at, point=marker)
-
-
-def _insert(nodes: Sequence[_Node], gaps: "_Gaps") -> None:
-    """Set the span of each node to where it would be best, whatever the others do."""
-    for node in nodes:
-        is_mark = node.point is not None and node.point.kind == "mark"
-        start, end = gaps.behind_word(node.start) if is_mark else gaps.span(node.start, node.end)
-        if node.element >= 0 and node.opening is None:
-            start = 0
-        if node.element >= 0 and node.closing is None:
-            end = gaps.num_words
-        node.span = (start, end)
-        _insert(node.children, gaps)
 
 
 class _Gaps:
@@ -349,7 +157,10 @@ class _Gaps:
     """
 
     def __init__(
-        self, of_source: tuple[str, Sequence[Span]], of_translation: tuple[str, Sequence[Span]], links: Links
+        self,
+        of_source: tuple[str, Sequence[Range]],
+        of_translation: tuple[str, Sequence[Range]],
+        links: Links,
     ) -> None:
         """Take the source and its words, the translation and its words, and the links between them."""
         source, src_spans = of_source
@@ -367,13 +178,18 @@ class _Gaps:
         self._letters = [0, *accumulate(not character.isspace() for character in source)]
         self._ends = [0, *accumulate(end - start for start, end in spans)]
 
-    def behind_word(self, position: int) -> Span:
-        """Return, twice, the gap behind what stands for the word that ends at a character of the source."""
-        number = self._word(position) - 1
-        _, gap = self.span(self._starts[number], position) if number >= 0 else (0, 0)
-        return gap, gap
+    def of(self, span: Span) -> Range:
+        """Return the gaps around what stands for a span of the source."""
+        if span.kind == "mark":  # behind the word that it goes with
+            number = self._word(span.start) - 1
+            _, gap = self.span(self._starts[number], span.start) if number >= 0 else (0, 0)
+            return gap, gap
+        if span.kind not in ("element", "low"):
+            return self.span(span.start, span.start)
+        start, end = self.span(span.start, span.end)
+        return 0 if span.opening is None else start, self.num_words if span.closing is None else end
 
-    def span(self, start: int, end: int) -> Span:
+    def span(self, start: int, end: int) -> Range:
         """Return the gaps around what stands for the characters from `start` to before `end`."""
         first, behind = self._word(start), self._word(end)
         if first == behind:  # a point, or an element without words
@@ -409,162 +225,180 @@ class _Gaps:
         return above if nearer else below
 
 
-def _signs(text: str, spans: Sequence[Span]) -> list[bool]:
+def _signs(text: str, spans: Sequence[Range]) -> list[bool]:
     """Return for each word whether it is a sign, without letters and digits."""
     return [not any(map(str.isalnum, text[start:end])) for start, end in spans]
 
 
-def _fit(nodes: "list[_Node]", low: int, high: int) -> None:
-    """Change spans so that those of one level do not overlap and children are inside their parents."""
+class _Writer:
+    """Writes the translation from left to right, with spans in the gaps between its words."""
 
-    def order(node: _Node) -> tuple[bool, int]:
-        return node.element >= 0 and node.closing is None, node.span[0]
+    def __init__(self, text: str, ranges: Sequence[Range]) -> None:
+        self._text = text
+        self._ends = [0, *(end for _, end in ranges)]  # of the word before each gap
+        self._starts = [*(start for start, _ in ranges), len(text)]  # of the word after each gap
+        self._built = Builder()
+        self._at = 0
+        self._last = ""  # the last character that was written, without tags
+        self._run = ""  # text since the last tag or white space
+        self._placeholders: set[Range] = set()  # in the run; nothing may be written behind that changes them
+        self._owes_space = False  # before the next text, behind tags that close an element
 
-    nodes.sort(key=order)  # what stays open comes last
-    at = low
-    for node in nodes:
-        start = min(max(node.span[0], at), high)
-        end = min(max(node.span[1], start), high)
-        node.span, at = (start, end), end
-        _fit(node.children, start, end)
+    def open(self, span: Span, gap: int, source: str) -> None:
+        """Begin an element in a gap, with as much white space before it as in the source."""
+        first = span.inside[0] if span.inside and _is_empty(span) else None
+        if first is not None and first.kind == "placeholder" and first.beside[0].isspace():
+            self._lead(first, gap)  # outside of the element
+        if span.opening is not None:
+            is_before_space = source[span.start : span.start + 1].isspace()
+            self._go(gap, _spaces_before(source, span.start) if is_before_space else -1)
+            self._built.open(span.opening, kind=span.kind, format=span.format)
 
+    def close(self, span: Span, gap: int, source: str) -> None:
+        """End an element in a gap."""
+        if span.closing is None:
+            return
+        spaces = 0 if span.opening is None or _is_empty(span) else _spaces_before(source, span.end)
+        is_apart = _is_empty(span) and not span.inside and source[span.start : span.start + 1].isspace()
+        before = _spaces_before(source, span.start) if is_apart else 0
+        self._go(gap, before or spaces)
+        self._built.close(span.closing)
+        self._owes_space = self._owes_space or (before > 0 and self._at == self._starts[gap])
 
-def _write(node: _Node, writer: TagWriter) -> None:
-    start, end = node.span
-    if node.point is not None and node.point.kind == "mark":
-        writer.tag(node.point.raw, start, num_spaces=0)
-        return
-    if node.point is not None and node.point.kind == "blank":
-        writer.blank(node.point.raw, start)
-        return
-    if node.point is not None:
-        before = node.point.before
-        if node.point.kind == "point" and _UNSEEN.fullmatch(node.point.raw):
-            writer.tag(
-                node.point.raw,
-                start,
-                num_spaces=-1 if before.isspace() or not before else 0,
-                is_apart=before.isspace()
-                and node.point.after.isspace()
-                and not node.point.raw.lower().startswith("<wbr"),
-            )
+    def point(self, span: Span, gap: int, source: str) -> None:
+        """Write a point in a gap."""
+        before, after = source[max(0, span.start - 1) : span.start], source[span.start : span.start + 1]
+        if span.kind == "mark" and span.kept is not None:
+            self._go(gap, 0)
+            self._built.add(parts(span.kept))
+        elif span.kind == "blank" and span.kept is not None:  # in place of the white space
+            self._go_to(self._ends[gap])
+            self._owes_space = False
+            self._built.add(parts(span.kept))
+            self._end_run()
+            self._at, self._last = max(self._at, self._starts[gap]), " "
+        elif span.kind in ("object", "sign", "placeholder"):
+            self._shown(span, gap, span.beside if span.kind == "placeholder" else (before, after))
         else:
-            writer.point(node.point, start)
-        return
-    is_empty = node.opening is not None and node.closing is not None and node.start == node.end
-    first = node.children[0].point if node.children and is_empty else None
-    if first is not None and first.kind == "placeholder" and first.before.isspace():
-        writer.lead(first, start)
-    if node.opening is not None:
-        writer.tag(node.opening, start, num_spaces=node.spaces_before)
-    for child in node.children:
-        _write(child, writer)
-    if node.closing is not None:
-        is_apart = is_empty and not node.children and node.spaces_before > 0
-        writer.tag(
-            node.closing,
-            end,
-            num_spaces=node.spaces_before if is_apart else node.spaces_behind,
-            is_apart=is_apart,
-        )
+            self._go(gap, 0 if before and not before.isspace() else -1)
+            self._built.add([("point", "", span)])
+            is_apart = before.isspace() and after.isspace() and span.kind != "wbr"
+            self._owes_space = self._owes_space or (is_apart and self._at == self._starts[gap])
+
+    def finished(self) -> SpannedText:
+        """Return all that was written, and the rest of the translation."""
+        self._go_to(len(self._text))
+        return self._built.built()
+
+    def _go(self, gap: int, num_spaces: int) -> None:
+        """Go to where a tag stands in a gap: behind some characters of its white space; -1: behind all."""
+        behind = self._starts[gap]
+        self._go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
+        if num_spaces:
+            self._pay_space()
+        self._end_run()
+
+    def _lead(self, span: Span, gap: int) -> None:
+        """Write the space before a placeholder that is first in an element, before the element's tag."""
+        self._go_to(self._ends[gap])
+        if self._at == self._starts[gap] and _are_apart(span.beside[0], self._last, _OPENING):
+            self._pay_space()
+            if not self._last.isspace():
+                self._write(" ")
+
+    def _shown(self, span: Span, gap: int, beside: tuple[str, str]) -> None:
+        """Write a placeholder, or a point that is shown, with white space if the source has some."""
+        self._go_to(self._ends[gap])
+        before, after = beside
+        is_touched = before != "" and not before.isspace()
+        if self._owes_space and not (is_touched and self._last == before):
+            self._pay_space()
+        self._owes_space = False
+        space_before = _are_apart(before, self._last, _OPENING)
+        space_after = _are_apart(after, self._text[self._starts[gap] : self._starts[gap] + 1], _CLOSING)
+        has_space = self._at < self._starts[gap]  # in the gap, and not yet written
+        if space_before and has_space and not space_after:
+            self._go_to(self._starts[gap])
+        elif space_before:
+            self._write(" ")
+        if span.kept is not None:
+            self._write_placeholder(span.kept)
+        else:
+            self._built.add([("point", "", span)])
+            self._end_run()
+            self._last = ">"
+        self._owes_space = space_after and not has_space
+
+    def _go_to(self, position: int) -> None:
+        if position > self._at:
+            if not self._text[self._at].isspace():
+                self._pay_space()
+            self._owes_space = False
+            self._write(self._text[self._at : position])
+            self._at = position
+
+    def _pay_space(self) -> None:
+        if self._owes_space:
+            self._write(" ")
+        self._owes_space = False
+
+    def _write(self, text: str) -> None:
+        self._keep_apart(self._placeholders, text[:_NEAR])
+        self._built.text(text)
+        self._last = text[-1:]
+        last_space = max((at for at, char in enumerate(text) if char.isspace()), default=-1)
+        if last_space >= 0:
+            self._end_run()
+        self._run += text[last_space + 1 :]
+
+    def _write_placeholder(self, kept: SpannedText) -> None:
+        own, at = set(find(kept.text)), len(self._run)
+        self._keep_apart(self._placeholders | {(at + start, at + end) for start, end in own}, kept.text)
+        self._built.add(parts(kept))
+        self._last, self._run, self._placeholders = kept.text[-1:], kept.text, own
+
+    def _keep_apart(self, expected: set[Range], following: str) -> None:
+        """Write a space if a placeholder would be read as something else with what follows."""
+        if self._run and expected and not expected <= set(find(self._run + following)):
+            self._built.text(" ")
+            self._end_run()
+
+    def _end_run(self) -> None:
+        self._run = ""
+        self._placeholders = set()
 
 
-Escape = Callable[[str], str]
+def _is_empty(span: Span) -> bool:
+    return span.start == span.end and span.opening is not None and span.closing is not None
 
 
-@dataclass(frozen=True)
-class Output:
-    """A translation of a sentence.
+def _spaces_before(text: str, position: int) -> int:
+    return position - len(text[:position].rstrip())
 
-    Attributes:
-        text: the translation.
-        links: between the `words` of the sentence and of the translation; None where they are not known.
-        confidence: in the translation; None where the model has no calibration, and of all but the best.
-        finished: whether the model has ended it; False if the length limit has cut it.
+
+def _are_apart(source: str, target: str, exempt: str) -> bool:
+    """Return whether a space is written between a point and a character of the translation.
+
+    Args:
+        source: the character beside the point in the source; "": none.
+        target: the one beside it in the translation; "": none.
+        exempt: characters of the translation that need no space.
     """
-
-    text: str
-    links: Links | None = None
-    confidence: "Confidence | None" = None
-    finished: bool = True
-
-
-Outputs = tuple[Output, ...]  # the translations of a sentence, best first
-
-
-class PairTranslator(Protocol):
-    """Translates sentences of one pair: a `Translator` is one."""
-
-    def translations(
-        self, texts: Sequence[str], *, options: "SearchOptions | None" = None
-    ) -> list["Translation"]:
-        """Return the translation of each text."""
-        ...
-
-    def align(
-        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Span]]
-    ) -> list["Alignment"]:
-        """Return the alignment of each pair of texts, whose words `split` returns."""
-        ...
+    if not target or target.isspace():
+        return False
+    if source.isspace():
+        return target not in exempt
+    if not _is_of_word(target):
+        return False
+    if _is_of_word(source):
+        return _is_joined(source) and not _is_joined(target)
+    return not is_unspaced(target)
 
 
-def aligned_outputs(
-    translator: PairTranslator, texts: Sequence[str], outputs: Sequence[Sequence[str]]
-) -> list[Outputs]:
-    """Return the translations of texts with the links of their words, where they can be had."""
-    sources = [text for text, of_text in zip(texts, outputs, strict=True) for _ in of_text]
-    targets = [target for of_text in outputs for target in of_text]
-    links: Iterator[Links | None]
-    try:
-        links = (each.links for each in translator.align(sources, targets, split=words))
-    except InputError:  # an engine without attention
-        if len(texts) > 1:
-            return [
-                of_text
-                for text, each in zip(texts, outputs, strict=True)
-                for of_text in aligned_outputs(translator, [text], [each])
-            ]
-        links = repeat(None)
-    return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]
+def _is_of_word(char: str) -> bool:
+    return char.isalnum() or char == "_" or (char != "" and is_mark(char))
 
 
-class Passes:
-    """Translates sentences with their markers, so that no placeholder is lost or changed.
-
-    The first pass shows the placeholders to the model. The second translates, without them, the sentences in
-    which the model has not kept them.
-
-    Attributes:
-        first: the sentences of the first pass.
-    """
-
-    def __init__(self, sentences: Sequence[tuple[MarkedText, Escape]]) -> None:
-        """Take sentences, each with what writes text so that its format takes it for text."""
-        self._sentences = sentences
-        self._written: list[tuple[str, ...]] = [()] * len(sentences)
-        self._shown = [index for index, (sentence, _) in enumerate(sentences) if may_be_shown(sentence)]
-        self.first = [sentences[index][0] for index in self._shown]
-        self._second: list[tuple[int, MarkedText]] = []
-
-    def second(self, first: Sequence[Outputs]) -> list[MarkedText]:
-        """Return the sentences of the second pass, after the outputs of the first."""
-        for index, outputs in zip(self._shown, first, strict=True):
-            sentence, escape = self._sentences[index]
-            if is_faithful(sentence, outputs[0].text):
-                faithful = [each for each in outputs if is_faithful(sentence, each.text)]
-                projected = (project(sentence, each.text, escape, each.links) for each in faithful)
-                self._written[index] = tuple(projected)
-        lossy = (index for index, texts in enumerate(self._written) if not texts)
-        self._second = [(index, without_placeholders(self._sentences[index][0])) for index in lossy]
-        return [sentence for _, sentence in self._second]
-
-    def written(self, second: Sequence[Outputs]) -> list[tuple[str, ...]]:
-        """Return the translations of all sentences, with their markers, after the outputs of the second."""
-        for (index, sentence), outputs in zip(self._second, second, strict=True):
-            whole, escape = self._sentences[index]
-            self._written[index] = tuple(
-                project(sentence, text, escape, each.links if text == each.text else None)
-                for each in outputs
-                for text in [without_doubles(whole, each.text)]
-            )
-        return self._written
+def _is_joined(char: str) -> bool:
+    """Return whether words of the script follow placeholders without a space."""
+    return is_unspaced(char) or "\uac00" <= char <= "\ud7af"

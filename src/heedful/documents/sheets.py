@@ -4,16 +4,14 @@ import html
 import re
 from functools import partial
 
-from heedful.documents.segments import has_letters
+from heedful.documents.spans import Builder, Kind, SpannedText, has_letters, markup
+from heedful.documents.template import Unit
 from heedful.documents.xml_text import (
-    BREAK,
     Chars,
-    CodedText,
     Element,
     XmlReader,
     as_attribute,
     as_text,
-    coded_parts,
     elements,
     plain_text,
     verbatim,
@@ -60,18 +58,18 @@ def _list(node: Element, reader: XmlReader) -> str:
     text = plain_text(node)
     if not (text.startswith('"') and text.endswith('"') and has_letters(text)):
         return verbatim(node)
-    coded = CodedText()
+    builder = Builder()
     for number, value in enumerate(text[1:-1].replace('""', '"').split(",")):
         if number:
-            coded.line_break()
-        coded.text(value)
+            builder.point(",", "break")
+        builder.text(value)
 
-    def written(translation: str) -> str:
-        values = translation.replace(",", "\u201a").replace(BREAK, ",").replace('"', '""')
+    def write(translation: SpannedText) -> str:
+        values = markup(translation, lambda value: as_text(value.replace(",", "\u201a").replace('"', '""')))
         is_short = _fits(html.unescape(values), _MAX_LIST)
         return f'"{values}"' if is_short else "".join(map(verbatim, node.children))
 
-    return node.opening + reader.units.refer(coded.unit(written)) + node.closing
+    return node.opening + reader.units.refer(Unit(builder.source(), write)) + node.closing
 
 
 def formula_cell(node: Element, reader: XmlReader) -> str:
@@ -116,29 +114,17 @@ def header(node: Element, reader: XmlReader) -> str:
     text = "".join(each.text for each in node.children if isinstance(each, Chars))
     if not has_letters(_HEADER_CODE.sub("", text)):
         return verbatim(node)
-    coded = CodedText()
-    sections: list[str] = []
-    codes: dict[int, str] = {}
+    builder = Builder()
     at = 0
     for match in _HEADER_CODE.finditer(text):
-        coded.text(text[at : match.start()].replace("&&", "&"))
+        builder.text(text[at : match.start()].replace("&&", "&"))
         at = match.end()
-        if match["section"]:
-            sections.append(as_text(match.group()))
-            coded.line_break()
-        else:
-            codes[coded.point(is_seen=not match["style"])] = as_text(match.group())
-    coded.text(text[at:].replace("&&", "&"))
+        kind: Kind = "break" if match["section"] else "point" if match["style"] else "object"
+        builder.point(as_text(match.group()), kind)
+    builder.text(text[at:].replace("&&", "&"))
 
-    def written(translation: str) -> str:
-        header = "".join(
-            part.replace("&amp;", "&amp;&amp;")
-            if kind == "text"
-            else sections[n]
-            if kind == "break"
-            else codes[n]
-            for kind, part, n in coded_parts(translation)
-        )
-        return header if _fits(html.unescape(header), _MAX_HEADER) else "".join(map(verbatim, node.children))
+    def write(translation: SpannedText) -> str:
+        new = markup(translation, lambda part: as_text(part.replace("&", "&&")))
+        return new if _fits(html.unescape(new), _MAX_HEADER) else "".join(map(verbatim, node.children))
 
-    return node.opening + reader.units.refer(coded.unit(written)) + node.closing
+    return node.opening + reader.units.refer(Unit(builder.source(), write)) + node.closing

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import groupby, islice, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 
-from heedful.documents.marked_text import Document, find
-from heedful.documents.markup import marked_run
-from heedful.documents.template import Template, Unit, Units, with_line_ends
-from heedful.documents.tokens import Kind, Token
+from heedful.documents.placeholders import find
+from heedful.documents.spans import Builder, SpannedText, markup, with_line_ends
+from heedful.documents.template import Template, Unit, Units
+from heedful.documents.tokens import Kind, Token, plain_text, spanned
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 
@@ -67,10 +67,16 @@ def _wrapped(lines: Sequence[str], units: Units) -> str:
         return "".join(units.plain(each, each, str) for each in lines)
     texts = [each.strip() for each in lines]
     behind = [each[len(each.rstrip()) :] for each in lines]
-    ends = [end + _indent(each) for end, each in zip(behind, lines[1:], strict=False)]
-    raw = "".join(lines)[len(_indent(lines[0])) :].removesuffix(behind[-1])
-    unit = units.plain(" ".join(texts), raw, partial(with_line_ends, lines=texts, ends=ends))
-    return _indent(lines[0]) + unit + behind[-1]
+    positions = accumulate(len(each) + 1 for each in texts)
+    line_ends = [
+        (at - 1, end + _indent(each)) for at, end, each in zip(positions, behind, lines[1:], strict=False)
+    ]
+    source = " ".join(texts)
+
+    def written(translation: SpannedText) -> str:
+        return markup(with_line_ends(translation, line_ends, len(source)))
+
+    return _indent(lines[0]) + units.refer(Unit(plain_text(source), written)) + behind[-1]
 
 
 _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")
@@ -84,7 +90,7 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
     r"""Read subtitles (SubRip, WebVTT): each cue is a unit, with as many lines as before.
 
     >>> template = read_subtitles("1\n00:00:01,000 --> 00:00:02,000\nA cat\nsleeps.\n")
-    >>> template.units[0].document.parts[0].text
+    >>> template.units[0].source.text
     'A cat sleeps.'
 
     Args:
@@ -120,23 +126,37 @@ def _cue(cue: str, units: Units, *, escaped: bool) -> str:
     """Return the reference to the unit of a cue."""
     if not any(map(str.isalpha, _CUE_TAG.sub("", cue))):
         return cue
-    tokens: list[Token] = []
-    at = 0
-    is_dialogue = len(_DASH.findall(cue)) > 1  # where each line is of a speaker
-    joined = cue if is_dialogue else _END_OF_LINE.sub(" ", cue)
-    marks = [(dash.span("dash"), Kind.POINT, "") for dash in _DASH.finditer(joined)]
-    for tag in _CUE_TAG.finditer(joined):
+    dashes = list(_DASH.finditer(cue))
+    is_dialogue = len(dashes) > 1  # where each line is of a speaker
+    marks = [(each.span("dash"), Kind.POINT, "") for each in dashes if is_dialogue or each.start() == 0]
+    for tag in _CUE_TAG.finditer(cue):
         kind = Kind.POINT if not tag["name"] else Kind.CLOSE if tag["close"] else Kind.OPEN
         marks.append((tag.span(), kind, tag["name"] or ""))
+    tokens: list[Token] = []
+    at = 0
     for (start, end), kind, name in sorted(marks, key=lambda mark: mark[0]):
-        tokens += [Token(Kind.TEXT, joined[at:start]), Token(kind, joined[start:end], name)]
+        tokens += [Token(Kind.TEXT, cue[at:start]), Token(kind, cue[start:end], name)]
         at = end
-    tokens.append(Token(Kind.TEXT, joined[at:]))
-    marked = marked_run(tokens, (lambda each: each.text) if escaped else (lambda each: each.raw))
-    escape = (lambda each: html.escape(each, quote=False)) if escaped else str
-    lines, ends = _END_OF_LINE.split(cue), _END_OF_LINE.findall(cue)
-    written = str if is_dialogue else partial(with_line_ends, lines=lines, ends=ends)
-    return units.refer(Unit(Document([marked], escape, [True]), written))
+    tokens.append(Token(Kind.TEXT, cue[at:]))
+    line_ends: list[tuple[int, str]] = []
+    length = 0
+
+    def add_text(builder: Builder, token: Token) -> None:
+        nonlocal length
+        text, at = token.text if escaped else token.raw, 0
+        for end in [] if is_dialogue else _END_OF_LINE.finditer(text):
+            builder.text(text[at : end.start()])
+            line_ends.append((builder.length, end.group()))
+            builder.text(" ")
+            at = end.end()
+        builder.text(text[at:])
+        length = builder.length
+
+    def written(translation: SpannedText) -> str:
+        escape = partial(html.escape, quote=False) if escaped else str
+        return markup(with_line_ends(translation, line_ends, length), escape)
+
+    return units.refer(Unit(spanned(tokens, add_text), written))
 
 
 def read_json(text: str) -> Template:

@@ -2,14 +2,16 @@
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from html.entities import html5
 
-from heedful.documents.marked_text import blocks, is_block
+from heedful.documents.placeholders import blocks, find, is_block
 from heedful.documents.reading import counted
+from heedful.documents.spans import Builder, SpannedText
+from heedful.documents.spans import Kind as SpanKind
 
 
 class Kind(Enum):
@@ -252,3 +254,81 @@ def _html_token(match: re.Match[str], raw: str) -> Token:
         return Token(Kind.CLOSE, raw, name)
     kind = Kind.POINT if name in _VOID or raw.endswith("/>") else Kind.OPEN
     return Token(kind, raw, name, _translated(raw, _UNTRANSLATED_HTML))
+
+
+def partners(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return the index of the end tag for each start tag that has one, properly nested."""
+    waiting: dict[str, list[int]] = {}
+    depth: list[int] = []
+    index_of_start: dict[int, int] = {}
+    for index, token in enumerate(tokens):
+        if token.kind is Kind.OPEN:
+            waiting.setdefault(token.name, []).append(index)
+            depth.append(index)
+        elif token.kind is Kind.CLOSE and waiting.get(token.name):
+            start = waiting[token.name][-1]
+            while depth and depth[-1] >= start:  # what was left open inside has no end
+                waiting[tokens[depth.pop()].name].pop()
+            index_of_start[start] = index
+    return index_of_start
+
+
+_TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
+
+
+def plain_text(text: str) -> SpannedText:
+    """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
+    tokens: list[Token] = []
+    at = 0
+    placeholders = find(text)
+    if not any(text[start] == "<" for start, _ in placeholders):
+        return SpannedText(text, (), tuple(placeholders))
+    for start, end in placeholders:
+        if tag := _TAG_IN_TEXT.fullmatch(text, start, end):
+            tokens.append(Token(Kind.TEXT, text[at:start]))
+            kind = Kind.POINT if tag["single"] else Kind.CLOSE if tag["close"] else Kind.OPEN
+            tokens.append(Token(kind, text[start:end], tag["name"]))
+            at = end
+    tokens.append(Token(Kind.TEXT, text[at:]))
+    ends = partners(tokens)
+    paired = {*ends, *ends.values()}  # a tag without its other half is a placeholder
+    return spanned(
+        [each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)]
+    )
+
+
+_UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
+_LOW = re.compile(r"<sub[\s/>]", re.IGNORECASE)
+
+
+def spanned(
+    run: Sequence[Token], add_text: Callable[[Builder, Token], None] = lambda to, token: to.text(token.raw)
+) -> SpannedText:
+    """Return a run of text and inline tags as a text to translate.
+
+    Args:
+        run: in order.
+        add_text: adds the characters of a token of text.
+    """
+    ends = partners(run)
+    closing = frozenset(ends.values())
+    builder = Builder()
+    for index, token in enumerate(run):
+        if token.kind is Kind.TEXT:
+            add_text(builder, token)
+        elif index in ends:
+            builder.open(token.raw, kind="low" if _LOW.match(token.raw) else "element")
+        elif index in closing:
+            builder.close(token.raw)
+        else:
+            builder.point(token.raw, _kind_of_point(token))
+    return builder.source()
+
+
+def _kind_of_point(token: Token) -> SpanKind:
+    if token.raw[:4].lower() == "<wbr":
+        return "wbr"
+    is_shown = not _UNSEEN.fullmatch(token.raw)
+    if token.kind is Kind.POINT and token.name and re.match(r"<\d", token.raw) is None:
+        return "object" if is_shown else "tag"
+    return "sign" if is_shown else "point"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import unquote
 
-from heedful.documents.markup import html_rules, parse_document
+from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template, Units
 from heedful.documents.tokens import Kind, Token
 from heedful.documents.xml_text import Element, XmlReader, XmlRules, verbatim
@@ -39,7 +39,7 @@ def read_html(text: str, *, language: str | None = None) -> Template:
     """
     units = Units()
     page = _Tags(units, language)
-    return units.template([units.document(parse_document(text, html_rules(), tag=page.written))])
+    return units.template([read_markup(text, html_rules(), units, tag=page.written)])
 
 
 class _Tags:

@@ -9,12 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from heedful.documents.marked_text import Document
-from heedful.documents.markup import marked_run
 from heedful.documents.reading import the_watch
-from heedful.documents.segments import has_letters
-from heedful.documents.template import Template, Unit, Units
-from heedful.documents.tokens import Kind, Token
+from heedful.documents.spans import SpannedText, has_letters, markup
+from heedful.documents.template import Template, Units
 from heedful.errors import InputError
 
 _MANY = 1000  # elements that the watch is told of together
@@ -263,85 +260,6 @@ def as_attribute(text: str) -> str:
     return html.escape(NO_XML.sub("", text), quote=True).replace("\n", "&#10;").replace("\t", "&#9;")
 
 
-BREAK = "\v"  # stands for what separates sentences and stays between them: a line break, a tab
-_CODE = re.compile(r"<(/?)(?:img|sub)?(\d+)(/?)>|\v")
-
-
-class CodedText:
-    """Text with codes for what else is in it: <1>, </1>, <2/>, <img3/>, and breaks, which never move."""
-
-    def __init__(self) -> None:
-        self._tokens: list[Token] = []
-        self._num_codes = 0
-
-    def text(self, text: str) -> None:
-        """Add characters."""
-        self._tokens.append(Token(Kind.TEXT, text.replace(BREAK, " ")))
-
-    def open(self, *, is_low: bool = False) -> int:
-        """Open an element, and return its code.
-
-        Args:
-            is_low: whether it is a subscript.
-        """
-        name = "sub" if is_low else ""
-        self._tokens.append(Token(Kind.OPEN, f"<{name}{self._num_codes}>", str(self._num_codes)))
-        self._num_codes += 1
-        return self._num_codes - 1
-
-    def close(self, code: int) -> None:
-        """Close an element."""
-        self._tokens.append(Token(Kind.CLOSE, f"</{code}>", str(code)))
-
-    def point(self, *, is_seen: bool) -> int:
-        """Add something without text, and return its code.
-
-        Args:
-            is_seen: whether it stands between words as a picture does; else it is like a tag.
-        """
-        name = "img" if is_seen else ""  # the element of HTML that is both
-        self._tokens.append(Token(Kind.POINT, f"<{name}{self._num_codes}/>", str(self._num_codes)))
-        self._num_codes += 1
-        return self._num_codes - 1
-
-    def line_break(self) -> None:
-        """Add a break."""
-        self._tokens.append(Token(Kind.TEXT, BREAK))
-
-    def unit(self, written: Callable[[str], str]) -> Unit:
-        """Return the unit of this text.
-
-        Args:
-            written: returns a translation with codes as the format writes it.
-        """
-        marked = marked_run(self._tokens, lambda each: each.raw)
-        self._tokens.clear()  # whoever writes the unit holds this text
-
-        def escape(text: str) -> str:
-            lines = text.split(BREAK)
-            return BREAK.join(map(as_text, lines))
-
-        return Unit(Document([marked], escape, [True]), written)
-
-
-def coded_parts(text: str) -> Sequence[tuple[str, str, int]]:
-    """Return the parts of a text with codes.
-
-    Returns:
-        The kind ("text", "open", "close", "point" or "break"), the text, and the number of the code.
-        Breaks are numbered from 0.
-    """
-    parts: list[tuple[str, str, int]] = []
-    at = num_breaks = 0
-    for code in _CODE.finditer(text):
-        if code.start() > at:
-            parts.append(("text", text[at : code.start()], 0))
-        at = code.end()
-        if code[2] is None:
-            parts.append(("break", "", num_breaks))
-            num_breaks += 1
-        else:
-            parts.append(("close" if code[1] else "point" if code[3] else "open", "", int(code[2])))
-    if at < len(text):
-        parts.append(("text", text[at:], 0))
-    return parts
+def written(text: SpannedText) -> str:
+    """Return a text with its spans as the content of an element."""
+    return markup(text, as_text)

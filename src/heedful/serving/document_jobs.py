@@ -28,10 +28,9 @@ import psutil
 from pydantic import TypeAdapter
 
 from heedful.decoding.glossary import Glossary
+from heedful.documents.alignment import Output, Outputs
 from heedful.documents.document_file import DocumentFile, read_document, translate_units
 from heedful.documents.formats import MARKDOWN, format_of
-from heedful.documents.marked_text import MarkedText
-from heedful.documents.projection import Output, Outputs
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import fingerprint
@@ -510,7 +509,7 @@ class _Run:
             max_bytes=_UNPACKED * limits.document_bytes,
             watch=self._watch,
         )
-        texts = [text for unit in document.units if (text := _text(unit.document.parts))]
+        texts = [each.source.text for each in document.units]
         characters = sum(map(len, texts))
         self._characters = characters
         source = request.source
@@ -566,10 +565,6 @@ class _Run:
 
     def _add_characters(self, characters: int) -> None:
         self._characters_done += characters
-
-
-def _text(parts: Sequence[str | MarkedText]) -> str:
-    return " ".join(each.text for each in parts if isinstance(each, MarkedText))
 
 
 def _beginning(texts: Sequence[str]) -> str:

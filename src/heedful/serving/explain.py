@@ -13,7 +13,8 @@ from cachetools import LRUCache
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.alignment import cut, texts_of_tokens
-from heedful.documents.segments import segment
+from heedful.documents.sentences import sentences_of, split
+from heedful.documents.tokens import plain_text
 from heedful.errors import HeedfulError, MissingExtraError
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import (
@@ -196,7 +197,7 @@ class Explainer:
             backend = served.attention_backend
         except MissingExtraError as error:
             raise NotImplementedHereError(f"explanations: {error}") from None
-        sentences = [sentence.text for sentence in segment(request.text, None).sentences]
+        sentences = [each.text for each in sentences_of(split(plain_text(request.text)))]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
             left -= len(bundle.tokenizers.src.encode(sentence))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cachetools import LRUCache
 
 from heedful.decoding.backends.choice import choose_backend
-from heedful.documents.projection import Output, Outputs, PairTranslator, aligned_outputs
+from heedful.documents.alignment import Output, Outputs, PairTranslator, aligned_outputs
 from heedful.errors import HeedfulError, SearchCancelledError
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError

@@ -10,8 +10,8 @@ from heedful.bulk.memories import pair_of
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.texts import TextCodec
+from heedful.documents.alignment import PairTranslator
 from heedful.documents.memory import TranslationMemory
-from heedful.documents.projection import PairTranslator
 from heedful.errors import InputError
 from heedful.runs.loading import load_translator
 from heedful.serving.model_queue import ServedModel, ServedPair

@@ -13,10 +13,21 @@ from typing import TypeVar
 
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
-from heedful.documents.marked_text import MarkedText, is_faithful
-from heedful.documents.markup import TagRules, parse_document
-from heedful.documents.projection import Output, Outputs, Passes, text_to_translate, words
-from heedful.documents.segments import Segments, has_letters, segment
+from heedful.documents.alignment import Output, Outputs, words
+from heedful.documents.markup import TagRules, read_text
+from heedful.documents.sentences import (
+    Piece,
+    join,
+    joined_pieces,
+    restored,
+    route,
+    routed_text,
+    sentences_of,
+    split,
+    without_placeholders,
+)
+from heedful.documents.spans import SpannedText, has_letters, markup
+from heedful.documents.template import Template
 from heedful.serving.languages import Catalogue, Detector, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
@@ -239,14 +250,17 @@ class TranslationService:
         self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn
     ) -> Answer:
         rules = None if request.rules is None else request.rules(text)
-        if len(text) > _SHORT:
-            segments = await asyncio.to_thread(segment, text, rules, split=request.split)
-        else:
-            segments = segment(text, rules, split=request.split)
+
+        def read() -> tuple[Template, list[list[Piece]]]:
+            template = read_text(text, rules)
+            return template, [split(each.source, within_lines=request.split) for each in template.units]
+
+        template, pieces = await asyncio.to_thread(read) if len(text) > _SHORT else read()
+        sentences = [each for of_unit in pieces for each in sentences_of(of_unit)]
         probability = 1.0
         if source is None:
-            read = " ".join(sentence.text for sentence in segments.sentences)
-            detected = self.detector.source(read, self.catalogue.sources_of(target), target)
+            words_of_text = " ".join(sentence.text for sentence in sentences)
+            detected = self.detector.source(words_of_text, self.catalogue.sources_of(target), target)
             source, probability = detected.language, detected.probability
         self.metrics.characters.labels(str(Pair(source, target))).inc(len(text))
         if source == target:
@@ -256,50 +270,62 @@ class TranslationService:
         if request.glossary is not None:
             glossary = await asyncio.to_thread(self.terms, route, request.glossary)
         job = Job(route, turn, glossary, request.alternatives)
-        outputs, sentences = await self._translate_sentences(segments, job)
-        most = max(map(len, outputs), default=1)
+        new, outputs = await self._translate_sentences(sentences, job)
+
+        def written(n: int) -> str:
+            left = iter([each[min(n, len(each) - 1)] for each in new])
+            units = zip(template.units, pieces, strict=True)
+            return template.joined([unit.written(join(of_unit, left)) for unit, of_unit in units])
+
         # The n-th translation of a text is made of the n-th ones of its sentences.
-        texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
-        best, *others = dict.fromkeys(texts)
+        best, *others = dict.fromkeys(map(written, range(max(map(len, new), default=1))))
         terms: tuple[PlacedTerm, ...] = ()
         if request.with_terms and job.glossary is not None:
-            written = [each[0] for each in outputs]
-            terms = await asyncio.to_thread(_terms_of, job.glossary, segments, written, rules)
+            first = [each[0] for each in new]
+            terms = await asyncio.to_thread(
+                _terms_of, job.glossary, pieces, first, is_plain=rules is None
+            )
         return Answer(
             text=best,
             source=source,
             probability=probability,
             alternatives=tuple(others),
             pivot=route.pivot,
-            sentences=tuple(sentences),
+            sentences=tuple(outputs),
             terms=terms,
         )
 
     async def _translate_sentences(
-        self, segments: Segments, job: Job
-    ) -> tuple[list[tuple[str, ...]], list[Output]]:
-        """Return the translations of sentences, with their markers, and no placeholder lost or changed.
+        self, sentences: Sequence[SpannedText], job: Job
+    ) -> tuple[list[tuple[SpannedText, ...]], list[Output]]:
+        """Return the translations of sentences, with their spans, and no placeholder lost or changed.
 
         Returns:
-            The translations of each, and the best ones without markers, with the confidence in them.
+            The translations of each, and the best ones without spans, with the confidence in them.
         """
-        passes = Passes([(each, segments.document.escape) for each in segments.sentences])
-        first = await self._translate_by_route(passes.first, job)
+        routed = [route(each) for each in sentences]
+        outputs = await self._translate_by_route(routed, job)
+        new = list(map(restored, sentences, routed, outputs))
         # The model is asked again where it lost a placeholder: its confidence was in another output.
-        sentences = [
-            best
-            for sentence, (best, *_) in zip(passes.first, first, strict=True)
-            if is_faithful(sentence, best.text)
+        best = [
+            of_sentence[0]
+            for sentence, one, done, of_sentence in zip(sentences, routed, new, outputs, strict=True)
+            if done and one is sentence
         ]
-        second = await self._translate_by_route(passes.second(first), job)
-        return passes.written(second), sentences
+        lost = [index for index, done in enumerate(new) if not done]
+        again = [without_placeholders(sentences[index]) for index in lost]
+        for index, one, of_sentence in zip(
+            lost, again, await self._translate_by_route(again, job), strict=True
+        ):
+            new[index] = restored(sentences[index], one, of_sentence)
+        return new, best
 
-    async def _translate_by_route(self, sentences: Sequence[MarkedText], job: Job) -> list[Outputs]:
+    async def _translate_by_route(self, sentences: Sequence[SpannedText], job: Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""
-        outputs: list[Outputs] = [(Output(text_to_translate(sentence)),) for sentence in sentences]
+        outputs: list[Outputs] = [(Output(routed_text(sentence)),) for sentence in sentences]
         translatable = [index for index, (best,) in enumerate(outputs) if has_letters(best.text)]
         texts = [outputs[index][0].text for index in translatable]
-        aligned = [bool(sentences[index].markers) for index in translatable]
+        aligned = [bool(sentences[index].spans) for index in translatable]
         for index, written in zip(
             translatable, await self.translate_sentences(texts, aligned, job), strict=True
         ):
@@ -382,33 +408,30 @@ def _cancel_submitted(work: "asyncio.Future[Submitted]") -> None:
 
 
 def _terms_of(
-    glossary: Glossary, segments: Segments, translations: Sequence[str], rules: TagRules | None
+    glossary: Glossary, pieces: Sequence[Sequence[Piece]], new: Sequence[SpannedText], *, is_plain: bool
 ) -> tuple[PlacedTerm, ...]:
     """Return the terms that apply to each sentence of a text, and where they are in the whole translation.
 
     Args:
         glossary: of the request.
-        segments: of the text.
-        translations: of its sentences, with their markup.
-        rules: of the markup; with some, it is not known where the terms are.
+        pieces: of the units of the text.
+        new: the translations of its sentences.
+        is_plain: whether the text has no markup; else it is not known where the terms are.
     """
     terms: list[PlacedTerm] = []
-    at = 0
-    for each, written in zip(segments.segments, segments.written(translations), strict=True):
-        if isinstance(each, str):
+    at, left = 0, iter(new)
+    for of_unit in pieces:
+        for piece, translation in zip(of_unit, joined_pieces(of_unit, left), strict=True):
+            written = markup(translation)
+            if piece.is_sentence:
+                placed = placed_terms(
+                    glossary.applicable(piece.text.text), written if is_plain else translation.text
+                )
+                terms += [
+                    replace(term, spans=tuple((at + start, at + end) for start, end in term.spans * is_plain))
+                    for term in placed
+                ]
             at += len(written)
-            continue
-        entries = glossary.applicable(each.text)
-        if rules is None:
-            terms += [
-                replace(term, spans=tuple((at + start, at + end) for start, end in term.spans))
-                for term in placed_terms(entries, written)
-            ]
-        else:
-            parts = parse_document(written, rules).parts
-            text = " ".join(part.text for part in parts if not isinstance(part, str))
-            terms += [replace(term, spans=()) for term in placed_terms(entries, text)]
-        at += len(written)
     return tuple(terms)
 
 

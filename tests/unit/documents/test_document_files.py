@@ -37,7 +37,6 @@ from translate.storage.xliff import xlifffile
 
 from heedful.documents.document_file import check_table, read_document, translate_units
 from heedful.documents.formats import SUPPORTED, TABLE, format_of, suffixes
-from heedful.documents.marked_text import MarkedText
 from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError
 
@@ -251,7 +250,7 @@ def test_the_cells_of_columns_are_units(
 ) -> None:
     (tmp_path / "a.csv").write_text(text)
     units = read_document(tmp_path / "a.csv", columns=columns).units
-    found = [part.text for unit in units for part in unit.document.parts if isinstance(part, MarkedText)]
+    found = [unit.source.text for unit in units]
     assert found == cells
     with (tmp_path / "a.csv").open("rb") as file:
         check_table("a.csv", file, columns=columns, option="--column")

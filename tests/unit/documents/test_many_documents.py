@@ -13,7 +13,6 @@ from lxml import etree, html
 from random_documents import LIBREOFFICE, MAKERS, write_documents
 
 from heedful.documents.document_file import read_document
-from heedful.documents.marked_text import MarkedText
 
 _PACKAGES = frozenset(("docx", "pptx", "xlsx", "odt", "ods", "odp"))
 _NO_TEXT = re.compile(r"docProps/|meta\.xml|settings\.xml|styles\.xml|slideMaster|slideLayout|\.rels$")
@@ -80,7 +79,5 @@ def _as_xml(data: bytes) -> bytes:
 
 def words_of_units(path: Path) -> set[str]:
     document = read_document(path, columns=("text",) if path.suffix == ".csv" else (), language="de")
-    texts = [
-        part.text for unit in document.units for part in unit.document.parts if isinstance(part, MarkedText)
-    ]
+    texts = [unit.source.text for unit in document.units]
     return set(re.findall(r"[a-z]+", " ".join(texts).casefold()))

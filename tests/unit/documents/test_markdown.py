@@ -9,10 +9,9 @@ import markdown_it
 import pytest
 from document_files import identity, translated_bytes, upper
 
+from heedful.documents.alignment import Output, words
 from heedful.documents.markdown import read_markdown
-from heedful.documents.marked_text import MarkedText
-from heedful.documents.projection import Output, words
-from heedful.documents.template import with_line_ends
+from heedful.documents.spans import Builder, SpannedText, markup, with_line_ends
 
 HTML_IN_BLOCKS = """\
 > <div>
@@ -64,7 +63,7 @@ def translated(text: str, translate: Callable[..., Sequence[Output]], folder: Pa
 def seen(text: str) -> list[str]:
     """Return the texts that a model sees."""
     units = read_markdown(text).units
-    return [part.text for unit in units for part in unit.document.parts if isinstance(part, MarkedText)]
+    return [unit.source.text for unit in units]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -241,12 +240,20 @@ def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
 def test_the_time_of_a_paragraph_grows_with_its_length(unit: str) -> None:
     text = unit * 20_000 + " a"  # in the square of which some would take minutes
     [unit_of_all] = read_markdown(text).units
-    assert "a" in unit_of_all.written("a")
+    assert "a" in unit_of_all.written(SpannedText("a"))
 
 
 def test_the_time_of_line_ends_grows_with_the_length_of_the_text() -> None:
-    line = "I am hungry. " * 80_000
-    assert with_line_ends(line, [line], []) == line
     lines = ["I am hungry."] * 80_000
-    assert with_line_ends(" ".join(lines), lines, ["\n"] * (len(lines) - 1)) == "\n".join(lines)
-    assert with_line_ends("a <b c> d", ["a", "d"], ["\n"]) in ("a\n<b c> d", "a <b c>\nd")
+    source = SpannedText(" ".join(lines))
+    ends = [(13 * number - 1, "\n") for number in range(1, len(lines))]
+    assert with_line_ends(source, [], len(source.text)) == source
+    assert markup(with_line_ends(source, ends, len(source.text))) == "\n".join(lines)
+
+
+def test_line_ends_are_at_blanks_of_the_text() -> None:
+    builder = Builder()
+    builder.text("a ")
+    builder.point("<b c>")
+    builder.text(" d")
+    assert markup(with_line_ends(builder.built(), [(1, "\n")], 3)) in ("a\n<b c> d", "a <b c>\nd")

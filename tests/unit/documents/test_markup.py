@@ -3,16 +3,21 @@
 import re
 import xml.parsers.expat
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.documents.marked_text import MarkedText, find, placeholders, without_placeholders
-from heedful.documents.markup import Kind, TagRules, html_rules, tokenize, xml_rules
-from heedful.documents.projection import Aligned, Links, project, text_to_translate, words
-from heedful.documents.segments import Segments, segment
+from heedful.documents.alignment import Aligned, Links, words
+from heedful.documents.markup import TagRules, html_rules, read_text, xml_rules
+from heedful.documents.placeholders import find, placeholders
+from heedful.documents.projection import project
+from heedful.documents.sentences import join, routed_text, sentences_of, split, without_placeholders
+from heedful.documents.spans import SpannedText
+from heedful.documents.template import Template
+from heedful.documents.tokens import Kind, tokenize
 
 SCRAPS = st.lists(
     st.sampled_from(
@@ -30,16 +35,23 @@ def translated(
     text: str, translate: dict[str, str], rules: TagRules | None = None, *, links: Links | None = None
 ) -> str:
     """The text with the translations of its sentences."""
-    segments = segment(text, rules or html_rules())
-    outputs = []
-    for sentence in segments.sentences:
-        output = translate[text_to_translate(sentence)]
-        outputs.append(project(sentence, output, segments.document.escape, links))
-    return segments.joined(outputs)
+    template = read_text(text, rules or html_rules())
+    return joined(template, lambda sentence: project(sentence, translate[routed_text(sentence)], links))
 
 
-def sentences(segments: Segments) -> list[str]:
-    return [text_to_translate(each) for each in segments.sentences]
+def joined(template: Template, translation: Callable[[SpannedText], SpannedText]) -> str:
+    """The text with what a function returns for each sentence."""
+    pieces = [split(each.source) for each in template.units]
+    new = [join(each, map(translation, sentences_of(each))) for each in pieces]
+    return template.joined([unit.written(text) for unit, text in zip(template.units, new, strict=True)])
+
+
+def sentences_in(text: str, rules: TagRules | None) -> list[SpannedText]:
+    return [each for unit in read_text(text, rules).units for each in sentences_of(split(unit.source))]
+
+
+def sentences(text: str, rules: TagRules | None) -> list[str]:
+    return [routed_text(each) for each in sentences_in(text, rules)]
 
 
 @given(SCRAPS, st.booleans())
@@ -55,12 +67,10 @@ LINKS = st.none() | st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), ma
 def test_every_tag_is_there_once_whatever_the_translation_is(
     document: str, output: list[str], xml: bool, links: Links | None
 ) -> None:
-    segments = segment(document, xml_rules() if xml else html_rules())
-    text = " ".join(output)
-    outputs = [project(each, text, segments.document.escape, links) for each in segments.sentences]
-    joined = segments.joined(outputs)
+    template = read_text(document, xml_rules() if xml else html_rules())
+    result = joined(template, lambda sentence: project(sentence, " ".join(output), links))
     tags = Counter(each.raw for each in tokenize(document, xml=xml) if each.kind is not Kind.TEXT)
-    assert {raw: joined.count(raw) for raw, count in tags.items() if joined.count(raw) < count} == {}
+    assert {raw: result.count(raw) for raw, count in tags.items() if result.count(raw) < count} == {}
 
 
 class _Nesting(HTMLParser):
@@ -101,10 +111,8 @@ ELEMENTS = st.recursive(
 )
 @settings(max_examples=300)
 def test_what_is_well_nested_stays_so(document: str, output: str, links: Links | None) -> None:
-    segments = segment(document, html_rules())
-    escape = segments.document.escape
-    bare = [without_placeholders(each) for each in segments.sentences]
-    result = segments.joined([project(each, output, escape, links) for each in bare])
+    template = read_text(document, html_rules())
+    result = joined(template, lambda sentence: project(without_placeholders(sentence), output, links))
     assert well_nested(result)
     assert Counter(re.findall(r"<[^<>]*>", result)) == Counter(re.findall(r"<[^<>]*>", document))
     assert placeholders(result) == placeholders(document)
@@ -273,13 +281,13 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
     ],
 )
 def test_what_is_translated_in_html(document: str, found: list[str]) -> None:
-    assert sentences(segment(document, html_rules())) == found
+    assert sentences(document, html_rules()) == found
 
 
 def test_tags_of_xml_have_the_meaning_that_they_are_given() -> None:
     document = "<seg>A dog</seg><seg>A cat</seg> <x>rm</x>"
-    assert sentences(segment(document, xml_rules())) == ["A dogA cat rm"]
-    assert sentences(segment(document, xml_rules(splitting=["seg"], ignored=["x"]))) == ["A dog", "A cat"]
+    assert sentences(document, xml_rules()) == ["A dogA cat rm"]
+    assert sentences(document, xml_rules(splitting=["seg"], ignored=["x"])) == ["A dog", "A cat"]
 
 
 @pytest.mark.parametrize(
@@ -302,11 +310,9 @@ def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, 
     document = (
         f"{before}<a>A <Ä:_1 b='x > y'>red</Ä:_1> dog {reference}<_c/>runs &lt; &#38; <![CDATA[<&x;]]>.</a>"
     )
-    segments = segment(document, xml_rules())
-    (sentence,) = sentences(segments)
+    (sentence,) = sentences(document, xml_rules())
     assert not re.search("lol|ENTITY|&x;", sentence)
-    outputs = [project(each, output, segments.document.escape, {}) for each in segments.sentences]
-    result = segments.joined(outputs)
+    result = joined(read_text(document, xml_rules()), lambda source: project(source, output, ()))
     assert result.startswith(before)
     assert result.count("&x;") == document.count("&x;")
     for text in (document, result):  # the parser checks that it is well-formed, and expands no entity
@@ -318,7 +324,7 @@ def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, 
 def test_names_of_xml_have_capital_letters() -> None:
     document = "<Seg>A dog</Seg><Seg>A cat</Seg> <X>rm</X><x>up</x>"
     rules = xml_rules(splitting=["Seg"], ignored=["X"])
-    assert sentences(segment(document, rules)) == ["A dog", "A cat", "up"]
+    assert sentences(document, rules) == ["A dog", "A cat", "up"]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +334,7 @@ def test_names_of_xml_have_capital_letters() -> None:
 def test_an_element_has_both_of_its_tags_whatever_its_attributes_are(
     start: str, rules: TagRules | None
 ) -> None:
-    assert sentences(segment(f"{start}A man</b> runs.", rules)) == ["A man runs."]
+    assert sentences(f"{start}A man</b> runs.", rules) == ["A man runs."]
 
 
 @pytest.mark.representatives(1)
@@ -382,7 +388,7 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
     text = unit * 100_000
     spans = find("http://" + text)
     assert all(0 <= start < end <= len(text) + 7 for start, end in spans)
-    bare = without_placeholders(MarkedText("http://" + text, (), tuple(spans)))
+    bare = without_placeholders(SpannedText("http://" + text, (), tuple(spans)))
     assert len(bare.text) <= len(text) + 7
 
 
@@ -390,11 +396,14 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
 @pytest.mark.parametrize("unit", ["\u4ef6{aaaa}", "a %s ", "a {n, plural, one {b. C}}d. ", "\u4ef6%1$s"])
 def test_a_text_full_of_placeholders_is_cut_between_them(unit: str) -> None:
     text = unit * 5_000
-    segments = segment(text, None)
-    bare = [without_placeholders(each) for each in segments.sentences]
+    bare: list[SpannedText] = []
+
+    def translation(sentence: SpannedText) -> SpannedText:
+        bare.append(without_placeholders(sentence))
+        return project(bare[-1], "\u732b" * 100, [(1, 1)])
+
+    assert placeholders(joined(read_text(text, None), translation)) == placeholders(text)
     assert max(len(each.text) for each in bare) <= 2000
-    outputs = [project(each, "\u732b" * 100, str, [(1, 1)]) for each in bare]
-    assert placeholders(segments.joined(outputs)) == placeholders(text)
 
 
 def test_untranslated_elements_stand_where_they_stood() -> None:
@@ -472,11 +481,10 @@ def test_placeholders_are_found(text: str, found: str) -> None:
 
 @given(TEXTS)
 def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
-    segments = segment(text + " x %1$s and %s y", None)
-    for sentence in segments.sentences:
+    for sentence in sentences_in(text + " x %1$s and %s y", None):
         bare = without_placeholders(sentence)
         assert not placeholders(bare.text) or bare.text != sentence.text
-        assert placeholders(project(bare, "etwas anderes", str, None)) == placeholders(sentence.text)
+        assert placeholders(project(bare, "etwas anderes", None).text) == placeholders(sentence.text)
 
 
 def test_deep_markup_is_no_problem() -> None:

@@ -15,7 +15,7 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
-from heedful.documents.projection import Output
+from heedful.documents.alignment import Output
 
 
 def repeated(text: str) -> Callable[..., Sequence[Output]]:

@@ -12,8 +12,9 @@ from document_files import identity, translated_bytes, upper
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
 
-from heedful.documents.projection import Output
-from heedful.documents.segments import segment
+from heedful.documents.alignment import Output
+from heedful.documents.sentences import sentences_of, split
+from heedful.documents.spans import SpannedText
 
 RUNS = [("The house has CO", ""), ("2", "subscript"), (" and 48 m", ""), ("2", "superscript"), (" here.", "")]
 EXPECTED = [(text.upper(), kind) for text, kind in RUNS]
@@ -144,7 +145,7 @@ def test_no_model_reads_invisible_characters_in_words(char: str, name: str, tmp_
 
 def test_khmer_keeps_the_marks_between_its_words() -> None:
     text = "\u1781\u17d2\u1789\u17bb\u17c6\u200b\u179f\u17d2\u179a\u17a1\u17b6\u1789\u17cb"
-    assert [each.text for each in segment(text, None).sentences] == [text]
+    assert [each.text for each in sentences_of(split(SpannedText(text)))] == [text]
 
 
 @pytest.mark.parametrize(

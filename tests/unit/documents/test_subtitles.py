@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from document_files import identity, translated_bytes, upper
 
-from heedful.documents.marked_text import MarkedText
 from heedful.documents.text_files import read_subtitles
 
 TIMES = "1\n00:00:01,000 --> 00:00:02,000\n"
@@ -27,7 +26,7 @@ def test_dashes_of_speakers_stay_and_no_model_sees_them(
 ) -> None:
     text = f"{TIMES}{cue}\n"
     units = read_subtitles(text).units
-    seen = [part.text for unit in units for part in unit.document.parts if isinstance(part, MarkedText)]
+    seen = [unit.source.text for unit in units]
     assert seen == texts
     (tmp_path / name).write_bytes(text.encode())
     assert translated_bytes(tmp_path / name, identity).decode() == text
@@ -62,7 +61,7 @@ def test_a_cue_begins_at_its_times_without_an_empty_line(
     written = translated_bytes(tmp_path / name, upper).decode()
     assert written == text.upper()
     units = read_subtitles(text, escaped=name == "a.vtt").units
-    assert [each.document.parts[0].text for each in units] == [  # type: ignore[union-attr]
+    assert [each.source.text for each in units] == [
         "The house is small.", "The old woman reads 3 books.", "12 dogs sleep in 13",
     ]  # fmt: skip
 

@@ -121,7 +121,7 @@ def test_a_paragraph_that_is_wrapped_at_a_column_is_one_text(end: str, tmp_path:
     text = WRAPPED.replace("\n", end)
     (tmp_path / "a.txt").write_bytes(text.encode())
     units = read_document(tmp_path / "a.txt").units
-    assert [each.document.parts[0].text for each in units][:2] == [  # type: ignore[union-attr]
+    assert [each.source.text for each in units][:2] == [
         "The old woman reads a book in the garden, and the dog sleeps under the tree. The house is small, but"
         " the garden is large, and it is old.",
         "The dog sleeps in the garden while the old woman reads her large book.",

@@ -7,8 +7,8 @@ import pytest
 from document_files import translated_bytes, upper
 from lxml import etree
 
+from heedful.documents.alignment import Output
 from heedful.documents.document_file import read_document
-from heedful.documents.projection import Output
 from heedful.errors import InputError
 
 FILE = (

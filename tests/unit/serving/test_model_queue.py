@@ -12,7 +12,7 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.protocol import Greedy
-from heedful.documents.projection import Output
+from heedful.documents.alignment import Output
 from heedful.serving.limits import Limits
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, ServedPair, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError

@@ -1,5 +1,5 @@
 from heedful.decoding.glossary import Glossary
-from heedful.documents.projection import Output
+from heedful.documents.alignment import Output
 from heedful.serving.model_queue import SentenceCache, SentenceKey
 from heedful.text.languages import Pair
 

@@ -17,7 +17,7 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
 from heedful.decoding.translator import Translator
-from heedful.documents.projection import Output, words
+from heedful.documents.alignment import Output, words
 from heedful.errors import InputError
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics

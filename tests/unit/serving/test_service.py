@@ -12,8 +12,8 @@ from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import Entry, Glossary
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
+from heedful.documents.alignment import Output, words
 from heedful.documents.markup import TagRules, html_rules
-from heedful.documents.projection import Output, words
 from heedful.serving.libretranslate import _confidence_of
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics

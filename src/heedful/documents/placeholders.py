@@ -1,74 +1,10 @@
-"""Text, and the tags that stand in it."""
+"""Placeholders: parts of a text that no translation may change, such as {name}, %s and addresses."""
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Literal
+from collections.abc import Mapping
 
-Span = tuple[int, int]  # the first, and the one behind the last
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """Something in a text that is not translated: a tag, a comment, a placeholder.
-
-    Attributes:
-        position: index of the character of the text that it stands before.
-        raw: as it is written; a placeholder without the escapes of the format.
-        kind: "open" and "close" of an element, a "point" (any other tag), a "placeholder", or a "mark": an
-            element that goes with the word before it (a footnote's number, a power, a trademark),
-            or a "blank": tags between two words, for which the text has a blank (reads<br/>a book).
-        element: number of the element; its two tags have the same.
-        before: character that a placeholder followed in the text; "": none.
-        after: character that followed it.
-    """
-
-    position: int
-    raw: str
-    kind: Literal["open", "close", "point", "placeholder", "mark", "blank"] = "point"
-    element: int = -1
-    before: str = ""
-    after: str = ""
-
-    def at(self, position: int) -> "Marker":
-        """Return the marker at another position."""
-        return replace(self, position=position)
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedText:
-    """Text without markup.
-
-    Attributes:
-        text: with placeholders.
-        markers: what is not in the text, in the order of the original.
-        placeholders: where they begin and end in the text.
-    """
-
-    text: str
-    markers: tuple[Marker, ...] = ()
-    placeholders: tuple[Span, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A text taken apart.
-
-    Attributes:
-        parts: what is kept as it is (str) and what is translated, in order.
-        escape: writes text so that the format takes it for text.
-        lines_matter: for each part whether its line ends separate sentences; else they are blanks.
-        raws: for each part what stands in the file, where a format keeps its lines.
-    """
-
-    parts: "Sequence[str | MarkedText]"
-    escape: Callable[[str], str]
-    lines_matter: Sequence[bool]
-    raws: Sequence[str] = ()
-
+Range = tuple[int, int]  # the first character, and the one behind the last
 
 _LETTER = r"[A-Za-z_\u00c0-\u024f]"  # of Latin script: others put no blank between a placeholder and a word
 _WORD = r"[0-9A-Za-z_\u00c0-\u024f]"
@@ -152,16 +88,13 @@ _BLOCK = re.compile(r"[$#%@]?{")
 _CODE = re.compile(r"(?<=[{$#%@]){|{(?=[%'])")  # a brace of an expression, whose strings may have braces
 _BRACE = re.compile(r"[{}]")
 _IN_CODE = re.compile(r"""[{}] | (?<![\w\\]) (["'`]) (?: [^\\] | \\. ){0,80}? \1""", re.VERBOSE | re.DOTALL)
-_LINE_OF_ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
 _LAST_OF_SENTENCE = ".,;:!?'»”’"
 _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
-_BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
-_MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
 
 
-def find(text: str) -> list[Span]:
+def find(text: str) -> list[Range]:
     """Return where the placeholders of a text begin and end, from left to right."""
-    spans: list[Span] = []
+    spans: list[Range] = []
     ends: Mapping[int, int] | None = None
     closed: set[str] | None = None
     at = 0
@@ -242,93 +175,3 @@ def is_block(text: str, start: int, end: int) -> bool:
 def placeholders(text: str) -> Counter[str]:
     """Return the placeholders of a text, and how often each is there."""
     return Counter(text[start:end] for start, end in find(text))
-
-
-def with_placeholders(part: MarkedText) -> MarkedText:
-    """Return a text that knows its placeholders: no tag stands in one, but for <wbr> in an address."""
-    addresses = [span for match in _LINE_OF_ADDRESS.finditer(part.text) for span in match.span()]
-    breaks = [
-        each.position
-        for each in part.markers
-        if each.raw[:4].lower() != "<wbr" or bisect_left(addresses, each.position) % 2 == 0
-    ]
-    bounds = sorted({0, *breaks, len(part.text)})
-    spans = tuple(
-        (low + start, low + end) for low, high in pairwise(bounds) for start, end in find(part.text[low:high])
-    )
-    return MarkedText(part.text, part.markers, spans)
-
-
-def may_be_shown(sentence: MarkedText) -> bool:
-    """Return whether a model may see the placeholders of a sentence: they are short, and stand alone."""
-    spans = sentence.placeholders
-    if not spans:
-        return True
-    return sum(end - start for start, end in spans) <= _MAX_SHOWN and tuple(find(sentence.text)) == spans
-
-
-def is_faithful(sentence: MarkedText, translation: str) -> bool:
-    """Return whether the placeholders of a sentence are in its translation, and no others."""
-    return not sentence.placeholders or placeholders(translation) == _own(sentence)
-
-
-def without_doubles(sentence: MarkedText, translation: str) -> str:
-    """Return a translation without placeholders of the sentence, which the model has not seen."""
-    own = _own(sentence)
-    texts: list[str] = []
-    at = 0
-    for start, end in find(translation):
-        if translation[start:end] in own:
-            texts.append(translation[at:start])
-            at = end
-    return "".join([*texts, translation[at:]])
-
-
-def _own(sentence: MarkedText) -> Counter[str]:
-    return Counter(sentence.text[start:end] for start, end in sentence.placeholders)
-
-
-def without_placeholders(sentence: MarkedText) -> MarkedText:
-    """Return a sentence whose placeholders are markers, no longer text."""
-    text = sentence.text
-    texts: list[str] = []
-    markers: list[Marker] = []
-    left = list(reversed(sentence.markers))
-    at = length = 0
-
-    def copy(up_to: int) -> None:
-        """Copy the text up to there, and the markers that stand in it or behind it."""
-        nonlocal at, length
-        while left and left[-1].position <= up_to:
-            marker = left.pop()
-            markers.append(marker.at(length + max(0, marker.position - at)))
-        texts.append(text[at:up_to])
-        length += up_to - at
-        at = up_to
-
-    for start, end in _units(sentence):
-        copy(start)
-        before, after = text[start - 1 : start], text[end : end + 1]
-        markers.append(Marker(length, text[start:end], "placeholder", before=before, after=after))
-        at = end
-        if _IS_WORD.match(before) and _IS_WORD.match(after):
-            texts.append(" ")
-            length += 1
-    copy(len(text))
-    return MarkedText("".join(texts), tuple(markers))
-
-
-def _units(sentence: MarkedText) -> Iterator[Span]:
-    """Yield the placeholders of a sentence, those as one that nothing but punctuation is between."""
-    positions = [marker.position for marker in sentence.markers]
-    unit: Span | None = None
-    for start, end in sentence.placeholders:
-        if unit is not None:
-            has_tag = bisect_left(positions, unit[1]) < bisect_right(positions, start)
-            if not has_tag and _BETWEEN.fullmatch(sentence.text, unit[1], start):
-                unit = (unit[0], end)
-                continue
-            yield unit
-        unit = (start, end)
-    if unit is not None:
-        yield unit

@@ -1,0 +1,351 @@
+"""A text and its spans: the one form that a text has from the reader of a format to the writer.
+
+What a format writes besides characters is a span: an element around some of them, a tag between two, a break.
+Spans are in order and properly nested; those inside an element are its own. Positions are in characters.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from heedful.documents.placeholders import Range, find
+
+BREAK = "\v"  # the character of a break: a line end of the format, or a tab, which sentences do not cross
+_MAX_DEPTH = 50  # of elements in each other; deeper ones are tags without content
+_MAX_MARK = 12  # characters of a mark
+_APART = ("tag", "object")
+# What goes with the word before it, and which letters and signs are before and behind.
+_MARK = re.compile(r"[*\u00a7\u00b6]|[^\w\s&<>]*\d[^\s&<>A-Za-z]*")
+_BEFORE_NUMBER = re.compile(r"(?:[^\W\d_]|[^\d\s][.,;:!?)\]}»”’'\"])\Z")
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
+
+Kind = Literal[
+    "element", "low", "point", "wbr", "tag", "sign", "object", "break", "blank", "mark", "placeholder"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a text carries from one character to another, or between two.
+
+    Attributes:
+        start: index of the first character.
+        end: index behind the last; `start` for a point between two characters.
+        kind: An "element"; a "low" one is a subscript. Of points, a "tag" and an "object" separate words, and
+            an "object" and a "sign" are shown as a word is; a "wbr" is a place for a line end; any other is a
+            "point". A "break" is a character of the text that separates sentences, a "blank" the space that
+            tags stand for (reads<br/>a book). A "mark" goes with the word before it (a footnote's number, a
+            power), and a "placeholder" was taken out of the text; both keep their own text.
+        opening: the markup before the content; None if the element began before this part of the text.
+        closing: the markup behind the content; None if the element goes on behind this part of the text.
+        inside: the spans inside an element.
+        kept: the text of a mark, a blank or a placeholder.
+        format: what else the format writes the span by.
+        beside: the characters that a placeholder was between; "" at an end of the text.
+    """
+
+    start: int
+    end: int
+    kind: Kind = "element"
+    opening: str | None = ""
+    closing: str | None = ""
+    inside: tuple["Span", ...] = ()
+    kept: "SpannedText | None" = None
+    format: object = None
+    beside: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class SpannedText:
+    r"""A text with what stands in it.
+
+    Attributes:
+        text: the characters, among them a "\v" for each break.
+        spans: in order.
+        placeholders: where the placeholders of the text begin and end.
+    """
+
+    text: str
+    spans: tuple[Span, ...] = ()
+    placeholders: tuple[Range, ...] = ()
+
+
+# A position, what is there, and the span that it belongs to.
+Edge = tuple[int, Literal["open", "close", "point"], Span]
+Part = tuple[Literal["text", "open", "close", "point"], str, Span]
+_NO_SPAN = Span(0, 0)
+
+
+def edges(spans: Sequence[Span]) -> Iterator[Edge]:
+    """Yield where elements begin and end, and the points, in order."""
+    for span in spans:
+        if span.kind not in ("element", "low"):
+            yield span.start, "point", span
+            continue
+        if span.opening is not None:
+            yield span.start, "open", span
+        yield from edges(span.inside)
+        if span.closing is not None:
+            yield span.end, "close", span
+
+
+def parts(
+    text: SpannedText, between: Sequence[Edge] | None = None, *, start: int = 0, end: int | None = None
+) -> Iterator[Part]:
+    """Yield the pieces of a text and its edges, in order, from one character to another.
+
+    Args:
+        text: the whole.
+        between: the edges there; None: all.
+        start: index of the first character.
+        end: index behind the last; None: to the end.
+    """
+    at = start
+    for position, what, span in edges(text.spans) if between is None else between:
+        if position > at:
+            yield "text", text.text[at:position], _NO_SPAN
+        yield what, "", span
+        at = max(at, span.end if what == "point" else position)
+    if rest := text.text[at:end]:
+        yield "text", rest, _NO_SPAN
+
+
+def markup(text: SpannedText, escape: Callable[[str], str] = str) -> str:
+    """Return a text with the markup of its spans.
+
+    Args:
+        text: any.
+        escape: writes characters so that the format takes them for text.
+    """
+    pieces = (
+        escape(piece) if what == "text" else (span.closing if what == "close" else span.opening) or ""
+        for what, piece, span in parts(text)
+    )
+    return "".join(pieces)
+
+
+def has_letters(text: str) -> bool:
+    """Whether there is something to translate; numbers, signs and pictures stay as they are."""
+    return any(map(str.isalpha, text))
+
+
+class Builder:
+    """Builds a text from left to right."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._texts: list[str] = []
+        self._spans: list[Span] = []  # of the innermost element
+        # Of each open element: where it begins, what opens it, and the spans before it.
+        self._open: list[tuple[int, Span, list[Span]]] = []
+        self._num_too_deep = 0
+
+    @property
+    def last(self) -> str:
+        """The last two characters, or three texts."""
+        return "".join(self._texts[-3:])[-2:]
+
+    def text(self, text: str) -> None:
+        """Add characters."""
+        self._texts.append(text)
+        self.length += len(text)
+
+    def open(self, opening: str = "", *, kind: Kind = "element", format: object = None) -> None:
+        """Begin an element; one in very many others is two tags without content."""
+        if len(self._open) == _MAX_DEPTH:
+            self._num_too_deep += 1
+            self.point(opening, format=format)
+            return
+        self._open.append((self.length, Span(0, 0, kind, opening, format=format), self._spans))
+        self._spans = []
+
+    def close(self, closing: str | None = "", *, format: object = None) -> None:
+        """End the innermost element; if none is open, one that began before the text."""
+        if self._num_too_deep and closing is not None:
+            self._num_too_deep -= 1
+            self.point(closing)
+            return
+        inside = tuple(self._spans)
+        start, span, self._spans = self._open.pop() if self._open else (0, Span(0, 0, opening=None), [])
+        self._spans.append(
+            Span(
+                start,
+                self.length,
+                span.kind,
+                span.opening,
+                closing,
+                inside,
+                None,
+                span.format if format is None else format,
+            )
+        )
+
+    def point(
+        self,
+        opening: str,
+        kind: Kind = "point",
+        *,
+        format: object = None,
+        kept: SpannedText | None = None,
+        beside: tuple[str, str] = ("", ""),
+    ) -> None:
+        """Add something without characters of its own; a break and a blank have one."""
+        start = self.length
+        if kind in ("break", "blank"):
+            self.text(BREAK if kind == "break" else " ")
+        self._spans.append(Span(start, self.length, kind, opening, kept=kept, format=format, beside=beside))
+
+    def add(self, added: Iterable[Part]) -> None:
+        """Add parts of another text."""
+        for what, piece, span in added:
+            if what == "text":
+                self.text(piece)
+            elif what == "open":
+                self.open(span.opening or "", kind=span.kind, format=span.format)
+            elif what == "close":
+                self.close(span.closing)
+            else:
+                self.point(
+                    span.opening or "", span.kind, format=span.format, kept=span.kept, beside=span.beside
+                )
+
+    def built(self) -> SpannedText:
+        """Return the text; what is open goes on behind it."""
+        while self._open:
+            self.close(None)
+        return SpannedText("".join(self._texts), tuple(self._spans))
+
+    def source(self) -> SpannedText:
+        """Return the text to translate: with its marks and blanks, and with its placeholders."""
+        whole = self.built()
+        refined = Builder()
+        _refine(whole, whole.spans, 0, len(whole.text), refined)
+        return _with_placeholders(refined.built())
+
+
+def moved(spans: Sequence[Span], move: Callable[[int], int]) -> tuple[Span, ...]:
+    """Return spans at other positions."""
+    return tuple(
+        replace(each, start=move(each.start), end=move(each.end), inside=moved(each.inside, move))
+        for each in spans
+    )
+
+
+def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, refined: Builder) -> None:
+    """Copy spans and the characters around them: marks without their text, a blank for tags between words."""
+    index = 0
+    while index < len(spans):
+        span, behind = spans[index], index + 1
+        refined.text(whole.text[start : span.start])
+        if span.kind == "element" and _is_mark(whole.text, span, refined.last):
+            refined.point("", "mark", kept=_element(whole, span))
+        elif span.kind in ("element", "low"):
+            refined.open(span.opening or "", kind=span.kind, format=span.format)
+            _refine(whole, span.inside, span.start, span.end, refined)
+            refined.close(span.closing)
+        else:
+            while behind < len(spans) and spans[behind].start == span.start and spans[behind].kind in _APART:
+                behind += 1
+            follows = spans[behind].start if behind < len(spans) else end
+            is_blank = span.kind in _APART and follows > span.start
+            if is_blank and _are_words(refined.last, whole.text[span.start]):
+                kept = moved(spans[index:behind], lambda _: 0)
+                refined.point("", "blank", kept=SpannedText("", kept))
+            else:
+                behind = index + 1
+                refined.add([("point", "", span)])
+        start, index = span.end, behind
+    refined.text(whole.text[start:end])
+
+
+def _element(whole: SpannedText, span: Span) -> SpannedText:
+    """Return an element as a text of its own."""
+    return SpannedText(whole.text[span.start : span.end], moved([span], lambda at: at - span.start))
+
+
+def _is_mark(text: str, span: Span, before: str) -> bool:
+    """Return whether an element is no part of a word but goes with the one before: m<sup>2</sup>.
+
+    A low number is a part of it (CO<sub>2</sub>), and so is one with letters behind it.
+
+    Args:
+        text: with the element.
+        span: of the element.
+        before: the last two characters before it.
+    """
+    own = text[span.start : span.end]
+    if not 0 < len(own) <= _MAX_MARK or not (_MARK.fullmatch(own) or find(own) == [(0, len(own))]):
+        return False
+    if any(map(str.isdigit, own)):
+        is_free = not text[span.end : span.end + 1].isalnum()
+        return is_free and _BEFORE_NUMBER.search(before) is not None
+    return before[-1:].isalnum() and not any(map(str.isalnum, own)) and not set(own) & set("&<>")
+
+
+def _are_words(before: str, after: str) -> bool:
+    """Return whether tags that are all between two characters separate words."""
+    last = before[-1:]
+    return (last.isalnum() and after.isalnum()) or (last in (".", "!", "?") and after.isalpha())
+
+
+def _with_placeholders(text: SpannedText) -> SpannedText:
+    """Return a text that knows its placeholders: no tag stands in one, but for <wbr> in an address."""
+    addresses = [at for match in _ADDRESS.finditer(text.text) for at in match.span()]
+    bounds = {
+        position
+        for position, _, span in edges(text.spans)
+        if span.kind != "break" and not (span.kind == "wbr" and bisect_left(addresses, position) % 2)
+    }
+    ranges = pairwise(sorted({0, *bounds, len(text.text)}))
+    placeholders = (
+        (low + start, low + end) for low, high in ranges for start, end in find(text.text[low:high])
+    )
+    return SpannedText(text.text, text.spans, tuple(placeholders))
+
+
+LineEnds = Sequence[tuple[int, str]]  # positions of blanks that are line ends in the file, and what is there
+
+
+def with_line_ends(
+    text: SpannedText, line_ends: LineEnds, length: int, *, avoid: re.Pattern[str] | None = None
+) -> SpannedText:
+    r"""Return a translation with line ends at blanks, each where the source has one, by its share.
+
+    >>> markup(with_line_ends(SpannedText("Eine Katze schläft jetzt."), [(8, "\n")], 22))
+    'Eine Katze\nschläft jetzt.'
+
+    Args:
+        text: the translation.
+        line_ends: of the source.
+        length: the number of characters of the source.
+        avoid: what must not begin a line.
+    """
+    if not line_ends:
+        return text
+    blanks = [
+        each.end() - 1
+        for each in re.finditer(" ", text.text)
+        if not (avoid and avoid.match(text.text, each.end()))
+    ]
+    chosen: list[tuple[int, str]] = []  # from the last to the first
+    for position, end in reversed(line_ends):
+        if not blanks:
+            break
+        expected = (position + 1) / (length + 1) * (len(text.text) + 1) - 1
+        index = bisect_left(blanks, expected)
+        if index == len(blanks) or (index and expected - blanks[index - 1] <= blanks[index] - expected):
+            index -= 1
+        chosen.append((blanks[index], end))
+        del blanks[index:]
+    builder = Builder()
+    for part in parts(text):
+        start, piece = builder.length, part[1]
+        while chosen and start <= chosen[-1][0] < start + len(piece):
+            position, end = chosen.pop()
+            builder.text(piece[builder.length - start : position - start])
+            builder.point(end, "break")
+        builder.add([part] if part[0] != "text" else [("text", piece[builder.length - start :], _NO_SPAN)])
+    return builder.built()
