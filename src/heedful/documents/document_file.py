@@ -2,7 +2,6 @@
 
 import codecs
 import copy
-import html
 import re
 import shutil
 import zipfile
@@ -44,7 +43,7 @@ from heedful.documents.text_files import (
     read_table,
 )
 from heedful.documents.web_pages import book_parts, read_html
-from heedful.documents.xml_text import XmlReader, XmlRules
+from heedful.documents.xml_text import XmlReader, XmlRules, tags_of
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
@@ -268,88 +267,75 @@ def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) ->
     return DocumentFile(parts, package=data)
 
 
-def _office_parts(package: zipfile.ZipFile) -> "dict[str, XmlRules | Reader]":
-    """Return the rules of each part that people read, as the list of content types has it."""
-    names = set(package.namelist())
-    if "[Content_Types].xml" not in names:
+def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules | Reader]:
+    """Return how each part that people read is read, by the list of content types."""
+    names = package.namelist()
+    if _TYPES not in names:
         raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
-    listed = package.read("[Content_Types].xml").decode("utf-8", errors="replace")
     if any("\\" in each for each in names):
         raise InputError(
             "the names of its parts have backslashes; open it in an office program and save it anew"
         )
     type_of_end: dict[str, str] = {}
     type_of_name: dict[str, str] = {}
-    for each in re.finditer(r"<(?:\w+:)?(?P<kind>Override|Default)\s[^<>]*>", listed):
-        attributes = dict(re.findall(r"""\s(\w+)\s*=\s*["']([^"']*)["']""", each.group()))
-        if each["kind"] == "Default":
-            type_of_end[attributes.get("Extension", "").lower()] = attributes.get("ContentType", "")
-        else:
-            type_of_name[attributes.get("PartName", "").removeprefix("/")] = attributes.get("ContentType", "")
-    for name in package.namelist():
+    for tag, own in tags_of(package.read(_TYPES)):
+        if tag == "Default":
+            type_of_end[own.get("Extension", "").lower()] = own.get("ContentType", "")
+        elif tag == "Override":
+            type_of_name[own.get("PartName", "").removeprefix("/")] = own.get("ContentType", "")
+    for name in names:
         type_of_name.setdefault(name, type_of_end.get(PurePath(name).suffix[1:].lower(), ""))
-    own = {name for name, kind in type_of_name.items() if office.PARTS.search(kind)}
-    if missing := sorted(own - names):
+    read = {name for name, kind in type_of_name.items() if office.PARTS.search(kind)}
+    if missing := sorted(read.difference(names)):
         raise InputError(f"damaged: its part {missing[0]} is missing")
     properties: set[str] = set()
-    has_text_results = False
-    for name in own:
+    further: list[str] = []  # ends of the content types of other parts that change
+    for name in read:
         text = package.read(name).decode("utf-8", "replace")
         properties |= {each.lower() for pair in _SHOWN_PROPERTY.findall(text) for each in pair}
-        has_text_results = has_text_results or _TEXT_RESULT.search(text) is not None
+        further += ["sheet.main+xml"] if _TEXT_RESULT.search(text) else []
     shown = [element for each, element in office.PROPERTIES.items() if each in properties]
-    if shown:
-        own |= {name for name, kind in type_of_name.items() if "core-properties" in kind and name in names}
-    if has_text_results:
-        own |= {name for name, kind in type_of_name.items() if "sheet.main+xml" in kind and name in names}
+    further += ["core-properties"] if shown else []
+    read |= {each for each in names if any(end in type_of_name[each] for end in further)}
     rules = office.rules(names=_names_of_columns(package), properties=shown)
-    parts: dict[str, XmlRules | Reader] = {name: rules for name in type_of_name if name in own}
+    parts: dict[str, XmlRules | Reader] = {name: rules for name in type_of_name if name in read}
     for name in _chunks_of_word(package):
-        reader = next(
-            (_CHUNKS[kind] for kind in _CHUNKS if type_of_name.get(name, "").startswith(kind)), None
-        )
-        if reader is None:
+        kind = type_of_name[name].partition(";")[0]
+        if kind not in _CHUNKS:
             raise InputError(
                 f"its part {name} is a document of another format; open it in Word and save it anew"
             )
-        parts[name] = reader
+        parts[name] = _CHUNKS[kind]
     return parts
 
 
+_TYPES = "[Content_Types].xml"
 _CHUNKS: Mapping[str, Reader] = {
     **dict.fromkeys(("text/html", "application/xhtml+xml"), read_html),
     "text/plain": read_lines,
 }
-_RELATED = re.compile(r"<(?:\w+:)?Relationship\s[^<>]*/aFChunk[\"'][^<>]*>")
-
-
-def _chunks_of_word(package: zipfile.ZipFile) -> list[str]:
-    """Return the names of the parts that a Word document shows in their own formats (w:altChunk)."""
-    name = "word/_rels/document.xml.rels"
-    text = package.read(name).decode("utf-8", "replace") if name in package.namelist() else ""
-    targets = [re.search(r"""\sTarget\s*=\s*["']([^"']*)""", each) for each in _RELATED.findall(text)]
-    paths = [each[1] if each[1].startswith("/") else f"/word/{each[1]}" for each in targets if each]
-    return [each[1:] for each in paths if each[1:] in package.namelist()]
-
-
+_RELATIONS = "word/_rels/document.xml.rels"
 # Properties that a control is bound to or a field shows; cells whose results are text.
 _SHOWN_PROPERTY = re.compile(
     r"""coreProperties\[1\]/(?:\w+:)?(\w+)\[1\]|[>"']\s*(TITLE|SUBJECT|KEYWORDS|COMMENTS)\b"""
 )
 _TEXT_RESULT = re.compile(r"""<(?:\w+:)?c\s[^<>]*\bt=["']str["'][^<>]*><(?:\w+:)?f""")
-_NAMED = re.compile(
-    r"""<(?:\w+:)?(?:tableColumn|cacheField)\s(?:[^<>]*?\s)?name\s*=\s*(?:"([^"]*)"|'([^']*)')"""
-)
+
+
+def _chunks_of_word(package: zipfile.ZipFile) -> list[str]:
+    """Return the names of the parts that a Word document shows in their own formats (w:altChunk)."""
+    names = package.namelist()
+    relations = tags_of(package.read(_RELATIONS)) if _RELATIONS in names else []
+    targets = [own.get("Target", "") for _, own in relations if own.get("Type", "").endswith("/aFChunk")]
+    paths = [each[1:] if each.startswith("/") else f"word/{each}" for each in targets]
+    return [each for each in paths if each in names]
 
 
 def _names_of_columns(package: zipfile.ZipFile) -> frozenset[str]:
     """Return the names by which formulas and pivot tables find columns: cells with such a text stay."""
-    parts = (
-        package.read(each).decode("utf-8", "replace")
-        for each in package.namelist()
-        if _TABLE_PART.fullmatch(each)
-    )
-    named = {html.unescape("".join(each)) for text in parts for each in _NAMED.findall(text)}
+    tables = [each for each in package.namelist() if _TABLE_PART.fullmatch(each)]
+    tags = (each for name in tables for each in tags_of(package.read(name)))
+    named = {own.get("name", "") for tag, own in tags if tag in ("tableColumn", "cacheField")}
     return frozenset(each.replace("_x000a_", "\n") for each in named)
 
 

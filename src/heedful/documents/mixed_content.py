@@ -16,6 +16,7 @@ from heedful.documents.xml_text import (
     as_attribute,
     plain_text,
     verbatim,
+    with_value,
     written,
 )
 from heedful.errors import InputError
@@ -167,7 +168,7 @@ _PARAGRAPH = _Inline(
 def _content(node: Element, reader: XmlReader, rules: _Inline) -> str:
     """Return an element with the reference to the unit that its content is."""
     unit = _unit(node, reader, rules)
-    inner = "".join(map(reader.raw, node.children)) if unit is None else reader.units.refer(unit)
+    inner = reader.content(node) if unit is None else reader.units.refer(unit)
     return reader.opening(node) + inner + node.closing
 
 
@@ -181,34 +182,32 @@ _STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')"
 
 def _cell(node: Element, reader: XmlReader) -> str:
     """Return a cell of a sheet, without its value in the source where it is translated."""
-    content = "".join(map(reader.raw, node.children))
+    content = reader.content(node)
     is_translated = content != "".join(map(verbatim, node.children))
     opening = _STRING_VALUE.sub("", node.opening) if is_translated else node.opening
     return opening + content + node.closing
 
 
-# The texts in a condition of validity: of:cell-content-is-in-list("The house";"The dog").
-_LIST = re.compile(r"""\s(?:[\w.-]+:)?condition\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
 def _validation(node: Element, reader: XmlReader) -> str:
-    """Return a condition of validity: the texts of a list are translated, because those of cells are."""
-    condition, written = node.attributes.get("condition", ""), _LIST.search(node.opening)
-    opening = node.opening
-    if written is not None and "is-in-list" in condition:
+    """Return a condition of validity: the texts of a list are translated, because those of cells are.
+
+    For example of:cell-content-is-in-list("The house";"The dog").
+    """
+    condition, opening = node.attributes.get("condition", ""), node.opening
+    if "is-in-list" in condition:
         parts: list[str] = []
         at = 0
         for each in _QUOTED.finditer(condition):
-            text = each[1].replace('""', '"')
-            raw = as_attribute(each[1])
+            text, raw = each[1].replace('""', '"'), as_attribute(each[1])
             unit = reader.units.plain(text, raw, lambda new: as_attribute(new.replace('"', '""')))
             parts += [as_attribute(condition[at : each.start(1)]), unit]
             at = each.end(1)
-        start, end = written.span(1 if written[1] is not None else 2)
         new = "".join([*parts, as_attribute(condition[at:])])
-        opening = opening[:start] + new + opening[end:]
-    return opening + "".join(map(reader.raw, node.children)) + node.closing
+        opening = with_value(opening, "condition", lambda _: new)
+    return opening + reader.content(node) + node.closing
 
 
 _PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)')""")

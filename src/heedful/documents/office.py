@@ -131,7 +131,7 @@ class _Paragraph:
         children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]
         items = self._items([each for each in children if each.name not in _FIRST | _LAST])
         if not any(has_letters(text) for _, text in self._texts(items, deep=True)):
-            return drop_cap + self._reader.opening(node) + "".join(map(raw, node.children)) + node.closing
+            return drop_cap + self._reader.opening(node) + self._reader.content(node) + node.closing
         before = self._reader.opening(node) + "".join(raw(each) for each in children if each.name in _FIRST)
         behind = "".join(raw(each) for each in children if each.name in _LAST) + node.closing
         self._base = self._main_key(items)

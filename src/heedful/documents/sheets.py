@@ -15,6 +15,7 @@ from heedful.documents.xml_text import (
     elements,
     plain_text,
     verbatim,
+    with_value,
 )
 
 # What Excel repairs a file for, if it is longer, in UTF-16: headers and footers, messages of validation.
@@ -27,19 +28,17 @@ def _fits(text: str, max_length: int) -> bool:
 
 
 def validation(node: Element, reader: XmlReader) -> str:
-    """Return a validation with references to its messages; one stays whose translation is too long."""
+    """Return a validation with references to its messages; one stays if its translation is too long."""
 
-    def written(raw: str, max_length: int, translation: str) -> str:
-        return as_attribute(translation) if _fits(translation, max_length) else raw
+    def message(raw: str, name: str) -> str:
+        def written(translation: str) -> str:
+            return as_attribute(translation) if _fits(translation, _MAX_MESSAGE[name]) else raw
+
+        return reader.units.plain(node.attributes[name], raw, written)
 
     opening = node.opening
-    for name, max_length in _MAX_MESSAGE.items():
-        value = re.search(rf"""\s{name}\s*=\s*(?:"([^"]*)"|'([^']*)')""", opening)
-        if value is not None:
-            start, end = value.span(value.lastindex or 0)
-            raw = opening[start:end]
-            message = reader.units.plain(node.attributes[name], raw, partial(written, raw, max_length))
-            opening = opening[:start] + message + opening[end:]
+    for name in _MAX_MESSAGE:
+        opening = with_value(opening, name, partial(message, name=name))
     is_list = node.attributes.get("type") == "list"
     parts = (
         _list(each, reader)
@@ -77,7 +76,7 @@ def formula_cell(node: Element, reader: XmlReader) -> str:
     children = elements(node)
     is_formula = any(each.name == "x:f" for each in children) and node.attributes.get("t") == "str"
     if not is_formula or not any(each.name == "x:v" and has_letters(plain_text(each)) for each in children):
-        return node.opening + "".join(map(reader.raw, node.children)) + node.closing
+        return node.opening + reader.content(node) + node.closing
     kept = (each for each in node.children if not (isinstance(each, Element) and each.name == "x:v"))
     return node.opening + "".join(map(verbatim, kept)) + node.closing
 

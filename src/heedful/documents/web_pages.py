@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template, Units
 from heedful.documents.tokens import Kind, Token
-from heedful.documents.xml_text import Element, XmlReader, XmlRules, verbatim
+from heedful.documents.xml_text import Element, XmlReader, XmlRules, tags_of, verbatim
 from heedful.errors import InputError
 
 # Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
@@ -114,8 +114,6 @@ _PREFIXES = {
     "http://www.daisy.org/z3986/2005/ncx/": "ncx",
     _PACKAGE: "opf",
 }
-_ITEM = re.compile(r"<(?:\w+:)?item\s[^<>]*>")
-_ROOT = re.compile(r"""<(?:\w+:)?rootfile\s(?:[^<>]*?\s)?full-path\s*=\s*["']([^"']*)""")
 
 
 def book_parts(
@@ -132,20 +130,18 @@ def book_parts(
     """
     names = frozenset(package.namelist())
     container = "META-INF/container.xml"
-    text = package.read(container).decode("utf-8", "replace") if container in names else ""
-    roots = [html.unescape(each) for each in _ROOT.findall(text)]
+    tags = tags_of(package.read(container)) if container in names else []
+    roots = [own.get("full-path", "") for tag, own in tags if tag == "rootfile"]
     if not roots or not names.issuperset(roots):
         raise InputError("damaged, or no EPUB: it names no package of pages")
     rules = _book_rules(language)
     parts: dict[str, XmlRules | Callable[[str], Template]] = {}
     for root in roots:
         parts[root] = rules
-        for item in _ITEM.findall(package.read(root).decode("utf-8", "replace")):
-            values = {each["name"]: _value(each) for each in _ATTRIBUTE.finditer(item)}
-            name = posixpath.normpath(
-                posixpath.join(posixpath.dirname(root), unquote(values.get("href", "")))
-            )
-            kind = values.get("media-type", "")
+        items = (own for tag, own in tags_of(package.read(root)) if tag == "item")
+        for own in items:
+            path = posixpath.join(posixpath.dirname(root), unquote(own.get("href", "")))
+            name, kind = posixpath.normpath(path), own.get("media-type", "")
             if name in names and kind in ("application/xhtml+xml", "application/x-dtbncx+xml"):
                 parts[name] = rules if "ncx" in kind else partial(read_html, language=language)
     return parts

@@ -7,10 +7,11 @@ import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from xml.parsers import expat
 
 from heedful.documents.reading import the_watch
-from heedful.documents.spans import SpannedText, has_letters, markup
+from heedful.documents.spans import SpannedText, markup
 from heedful.documents.template import Template, Units
 from heedful.errors import InputError
 
@@ -78,17 +79,15 @@ class XmlReader:
 
     def __init__(self, rules: XmlRules) -> None:
         self.units = Units()
+        self.keeps_space = False  # in the element that ends (xml:space)
         self._rules, self._watch = rules, the_watch()
-        self._num_elements = 0
+        self._num_elements = self._start = 0
         self._parts: list[str] = []
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
         # Of each open element: whether text is translated in it, and whether white space is kept.
         self._states: list[tuple[bool, bool]] = [(True, False)]
-        # The event whose end is not known before the next one: a function of what is written for it.
-        self._waiting: Callable[[str], None] | None = None
-        self._start = 0
-        self._data = b""
-        self.keeps_space = False  # in the element that ends (xml:space)
+        # What is done with the last event, whose text ends where the next event begins.
+        self._last: Callable[[str], None] = lambda raw: None
 
     def read(self, text: str) -> Template:
         """Return the document with references to its units.
@@ -96,36 +95,49 @@ class XmlReader:
         Raises:
             InputError: it is not well-formed, declares entities, or is too deep or too large.
         """
-        self._data = text.encode()
-        if len(self._data) > _MAX_BYTES:
-            raise InputError(f"XML of {len(self._data):,} bytes; at most {_MAX_BYTES:,} are read")
-        parser = expat.ParserCreate("utf-8", namespace_separator=" ")
-        parser.buffer_text = False
-        self._parser = parser
-        parser.StartElementHandler = self._start_element
-        parser.EndElementHandler = self._end_element
-        parser.CharacterDataHandler = lambda data: self._next(lambda raw: self._chars(raw, data))
-        parser.EntityDeclHandler = refuse_entities
-        parser.StartDoctypeDeclHandler = self._doctype
-        parser.DefaultHandler = lambda _: self._next(self._markup)
-        for name in ("Comment", "ProcessingInstruction", "StartCdataSection", "EndCdataSection", "XmlDecl"):
-            setattr(parser, f"{name}Handler", lambda *_: self._next(self._markup))
-        try:
-            parser.Parse(self._data, True)  # noqa: FBT003, it takes no names
-        except expat.ExpatError as error:
-            raise InputError(f"damaged XML: {error}") from None
-        self._next(lambda _: None, end=len(self._data))
+        data = text.encode()
+        if len(data) > _MAX_BYTES:
+            raise InputError(f"XML of {len(data):,} bytes; at most {_MAX_BYTES:,} are read")
+
+        def follow(event: Callable[[str], None]) -> None:
+            at = parser.CurrentByteIndex
+            self._last(data[self._start : at].decode())
+            self._start, self._last = at, event
+
+        def markup(*_: object) -> None:
+            follow(lambda raw: self._chars(raw, ""))
+
+        def doctype(*_: object) -> None:
+            if not self._rules.may_declare:
+                raise InputError("damaged XML: it declares a document type, which this format does not allow")
+            markup()
+
+        parser = _parser()
+        parser.StartElementHandler = lambda name, own: follow(lambda raw: self._opened(name, own, raw))
+        parser.EndElementHandler = lambda _: follow(self._closed)
+        parser.CharacterDataHandler = lambda text: follow(lambda raw: self._chars(raw, text))
+        parser.StartDoctypeDeclHandler = doctype
+        for name in (
+            "Default", "Comment", "ProcessingInstruction", "StartCdataSection", "EndCdataSection", "XmlDecl",
+        ):  # fmt: skip
+            setattr(parser, f"{name}Handler", markup)
+        _parse(parser, data)
+        self._last(data[self._start :].decode())
         return self.units.template(self._parts)
 
     def raw(self, node: Element | Chars) -> str:
         """Return what is written for a node, with references to the units in it."""
         if isinstance(node, Chars):
             return node.raw
-        if self._is_skipped(node.name, node.attributes):
+        if node.name in self._rules.skipped or node.attributes.get("translate") == "no":
             return verbatim(node)
         if node.name in self._rules.units:
             return self._rules.units[node.name](node, self)
-        return self.opening(node) + "".join(map(self.raw, node.children)) + node.closing
+        return self.opening(node) + self.content(node) + node.closing
+
+    def content(self, node: Element) -> str:
+        """Return what is written for the children of a node."""
+        return "".join(map(self.raw, node.children))
 
     def take_before(self, content: str) -> bool:
         """Remove what was written last, if it is this and only white space follows; return whether it is."""
@@ -144,88 +156,96 @@ class XmlReader:
 
     def opening(self, node: Element) -> str:
         """Return the start tag of a node, with references to the units in its attributes."""
-        return self._tag(node.name, node.attributes, node.opening)
+        tag = node.opening
+        for name in self._rules.attributes.get(node.name, ()):
+            value = node.attributes.get(name, "")
+            tag = with_value(tag, name, partial(self.units.plain, value, escape=as_attribute))
+        return tag
 
-    def _next(self, event: Callable[[str], None], *, end: int | None = None) -> None:
-        """Handle the event before, which ends here; this one ends where the next begins."""
-        at = self._parser.CurrentByteIndex if end is None else end
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            waiting(self._data[self._start : at].decode())
-        self._start, self._waiting = at, event
-
-    def _doctype(self, *_: object) -> None:
-        if not self._rules.may_declare:
-            raise InputError("damaged XML: it declares a document type, which this format does not allow")
-        self._next(self._markup)
-
-    def _name(self, name: str) -> str:
-        namespace, _, local = name.rpartition(" ")
-        prefix = self._rules.prefixes.get(namespace, namespace)
-        return f"{prefix}:{local}" if prefix else local
-
-    def _start_element(self, name: str, attributes: dict[str, str]) -> None:
-        own = {each.rpartition(" ")[2]: value for each, value in attributes.items()}
-        self._next(lambda raw: self._opened(self._name(name), own, raw))
-
-    def _opened(self, name: str, attributes: Mapping[str, str], raw: str) -> None:
+    def _opened(self, full_name: str, attributes: Mapping[str, str], raw: str) -> None:
         if len(self._states) > _MAX_DEPTH:
             raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
+        namespace, _, name = full_name.rpartition(" ")
+        prefix = self._rules.prefixes.get(namespace, namespace)
+        name = f"{prefix}:{name}" if prefix else name
+        attributes = {each.rpartition(" ")[2]: value for each, value in attributes.items()}
         is_translated, keeps_space = self._states[-1]
         says = attributes.get("translate") if not self._open else None
         is_translated = (is_translated or says == "yes") and says != "no" and name not in self._rules.skipped
         space = attributes.get("space")
         self._states.append((is_translated, space == "preserve" if space else keeps_space))
-        if not self._open and not is_translated:
-            self._parts.append(raw)
-        elif self._open or name in self._rules.units:
+        if self._open or (is_translated and name in self._rules.units):
             self._open.append((name, attributes, raw, []))
             self._num_elements += 1
             if self._num_elements % _MANY == 0:
                 self._watch(0, _MANY)
         else:
-            self._parts.append(self._tag(name, attributes, raw))
-
-    def _end_element(self, _: str) -> None:
-        self._next(self._closed)
+            element = Element(name, attributes, raw, "")
+            self._parts.append(self.opening(element) if is_translated else raw)
 
     def _closed(self, raw: str) -> None:
         self.keeps_space = self._states.pop()[1]
-        if self._open:
-            name, attributes, opening, children = self._open.pop()
-            element = Element(name, attributes, opening, raw, children)
-            if self._open:
-                self._open[-1][3].append(element)
-            else:
-                self._parts.append(self.raw(element))
+        if not self._open:
+            self._parts.append(raw)
             return
-        self._parts.append(raw)
-
-    def _is_skipped(self, name: str, attributes: Mapping[str, str]) -> bool:
-        return name in self._rules.skipped or attributes.get("translate") == "no"
-
-    def _markup(self, raw: str) -> None:
-        self._chars(raw, "")
+        name, attributes, opening, children = self._open.pop()
+        element = Element(name, attributes, opening, raw, children)
+        if self._open:
+            self._open[-1][3].append(element)
+        else:
+            self._parts.append(self.raw(element))
 
     def _chars(self, raw: str, text: str) -> None:
         if not self._open:
             self._parts.append(raw)
-        elif (
-            text and self._open[-1][3] and isinstance(before := self._open[-1][3][-1], Chars) and before.text
-        ):
-            self._open[-1][3][-1] = Chars(before.raw + raw, before.text + text)
+            return
+        children = self._open[-1][3]
+        before = children[-1] if children else None
+        if text and isinstance(before, Chars) and before.text:
+            children[-1] = Chars(before.raw + raw, before.text + text)
         else:
-            self._open[-1][3].append(Chars(raw, text))
+            children.append(Chars(raw, text))
 
-    def _tag(self, name: str, attributes: Mapping[str, str], raw: str) -> str:
-        for attribute in self._rules.attributes.get(name, ()):
-            if has_letters(attributes.get(attribute, "")):
-                value = re.search(rf"""\s(?:[\w.-]+:)?{attribute}\s*=\s*(?:"([^"]*)"|'([^']*)')""", raw)
-                if value is not None:
-                    start, end = value.span(1 if value[1] is not None else 2)
-                    escaped = self.units.plain(attributes[attribute], raw[start:end], as_attribute)
-                    raw = raw[:start] + escaped + raw[end:]
-        return raw
+
+def _parser() -> expat.XMLParserType:
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.EntityDeclHandler = refuse_entities
+    return parser
+
+
+def _parse(parser: expat.XMLParserType, data: bytes) -> None:
+    try:
+        parser.Parse(data, True)  # noqa: FBT003, it takes no names
+    except expat.ExpatError as error:
+        raise InputError(f"damaged XML: {error}") from None
+
+
+def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
+    """Return the local names of the elements of a document, and their attributes by local name.
+
+    Raises:
+        InputError: it is not well-formed, or declares entities.
+    """
+    tags: list[tuple[str, dict[str, str]]] = []
+
+    def local(name: str) -> str:
+        return name.rpartition(" ")[2]
+
+    parser = _parser()
+    parser.StartElementHandler = lambda name, own: tags.append(
+        (local(name), {local(each): value for each, value in own.items()})
+    )
+    _parse(parser, data)
+    return tags
+
+
+def with_value(tag: str, name: str, written: Callable[[str], str]) -> str:
+    """Return a start tag with what a function returns for the value of an attribute, if it has that."""
+    value = re.search(rf"""\s(?:[\w.-]+:)?{name}\s*=\s*(?:"([^"]*)"|'([^']*)')""", tag)
+    if value is None:
+        return tag
+    start, end = value.span(value.lastindex or 0)
+    return tag[:start] + written(tag[start:end]) + tag[end:]
 
 
 def verbatim(node: Element | Chars) -> str:
