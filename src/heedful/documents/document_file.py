@@ -22,12 +22,10 @@ from heedful.documents.markdown import read_markdown
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
 from heedful.documents.reading import Watch, watched
 from heedful.documents.sentences import (
-    Piece,
     join,
     restored,
     route,
     routed_text,
-    sentences_of,
     split,
     without_placeholders,
 )
@@ -353,12 +351,12 @@ def translate_units(units: Sequence[Unit], translate: Translate) -> Iterator[lis
     """
     at = 0
     while at < len(units):
-        chunk: list[list[Piece]] = []
+        chunk: list[list[SpannedText]] = []
         size = 0
         while size < _CHUNK and at + len(chunk) < len(units):
             chunk.append(split(units[at + len(chunk)].source))
-            size += len(sentences_of(chunk[-1]))
-        new = iter(_translated([each for pieces in chunk for each in sentences_of(pieces)], translate))
+            size += len(chunk[-1]) // 2
+        new = iter(_translated([each for pieces in chunk for each in pieces[1::2]], translate))
         joined = (join(pieces, new) for pieces in chunk)
         yield [unit.written(text) for unit, text in zip(units[at : at + len(chunk)], joined, strict=True)]
         at += len(chunk)

@@ -1,9 +1,8 @@
 """Markdown (CommonMark and tables): the parser says what is text, and this where it stands in the file."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from heedful.documents.markup import html_rules, read_markup
@@ -78,15 +77,6 @@ class _MisplacedError(Exception):
     """The text of a token is not where it was expected."""
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of a text in the file: its number, and where its content begins and ends."""
-
-    number: int
-    start: int
-    end: int
-
-
 def read_markdown(text: str) -> Template:
     """Read Markdown: headings, paragraphs and cells are units, and so are alternative texts and HTML.
 
@@ -99,30 +89,35 @@ def read_markdown(text: str) -> Template:
     num_front = front.group().count("\n") + 1 if front else 0
     shown = ["\n"] * num_front + [each.rstrip("\r\n") + "\n" for each in lines[num_front:]]
     shown_text = "".join(shown)
+    offsets = [0, *accumulate(map(len, lines))]
     units = Units()
     titles = _titles(shown_text)
     masked = _OPAQUE.sub(_mask, _HEAD_LINE.sub(_mask_head, shown_text))
     masked_lines = masked.split("\n")
-    written: dict[int, list[tuple[int, int, str]]] = {}  # by line: where a text stands, and what replaces it
+    replaced: list[tuple[int, int, str]] = []  # where a text begins and ends, and the reference to it
     cursor: dict[int, int] = {}
     is_title = False  # whether the text of a token is a title
     for token in parser.parse(masked):
-        if token.map is None:
-            continue
-        if token.type in ("admonition_open", "container_any_open") and (title := titles.get(token.map[0])):
-            start, end = title
-            text = lines[token.map[0]][start:end]
-            written.setdefault(token.map[0], []).append((start, end, units.plain(text, text, str)))
+        first, behind = token.map or (0, 0)
+        if token.type in ("admonition_open", "container_any_open") and (title := titles.get(first)):
+            start, end = (offsets[first] + each for each in title)
+            replaced.append((start, end, units.plain(text[start:end], text[start:end], str)))
         elif token.type == "html_block":
-            _add_html(lines, token, units, written)
-        elif token.type == "inline" and not is_title and (own := _lines_of(token, masked_lines, cursor)):
-            reference = _Inline(token, own, lines, units, parser).reference()
-            if reference is not None:
-                for each in own:
-                    written.setdefault(each.number, []).append((each.start, each.end, ""))
-                _replace(written, own, lines, reference)
+            if html := _html(token, lines[first:behind], units):
+                start, reference = html
+                replaced.append((offsets[first] + start, offsets[behind], reference))
+        elif token.type == "inline" and not is_title and behind:
+            own = _lines_of(token, masked_lines, offsets, cursor)
+            reference = _Inline(token, own, text, units, parser).reference() if own else ""
+            if reference:
+                replaced.append((own[0][0], own[-1][1], reference))
         is_title = token.type == "admonition_title_open"
-    return units.template(_with_replacements(lines, written))
+    parts: list[str] = []
+    at = 0
+    for start, end, reference in sorted(replaced):
+        parts += [text[at:start], reference]
+        at = end
+    return units.template([*parts, text[at:]])
 
 
 def _parser() -> "MarkdownIt":
@@ -181,63 +176,36 @@ def _mask(opaque: re.Match[str]) -> str:
     return marks + masked
 
 
-def _add_html(
-    lines: Sequence[str], token: "Token", units: Units, written: dict[int, list[tuple[int, int, str]]]
-) -> None:
-    """Add HTML as a document without the marks of blocks, which are put before its lines again."""
-    first, behind = token.map or (0, 0)
-    own = lines[first:behind]
+def _html(token: "Token", own: Sequence[str], units: Units) -> tuple[int, str] | None:
+    """Return where HTML begins in its first line, and the reference to it, to the end of its lines.
+
+    It is read without the marks of blocks, which are put before its lines again.
+    """
     ends = [len(line.rstrip("\r\n")) for line in own]
     starts = [end - len(text) for end, text in zip(ends, token.content.split("\n"), strict=False)]
     if min(starts) < 0:  # a tab that the parser has changed
-        return
+        return None
     raw = "".join(line[start:] for line, start in zip(own, starts, strict=True))
     last = own[-1][ends[-1] :]
-    marks = (line[:start] for line, start in zip(own[1:], starts[1:], strict=True))
-    mark = max(marks, key=len, default="")
+    mark = max((line[:start] for line, start in zip(own[1:], starts[1:], strict=True)), key=len, default="")
 
     def with_marks(part: str) -> str:
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
-    reference = read_markup(raw.removesuffix(last), html_rules(), units, written=with_marks) + last
-    for number, start in enumerate(starts, start=first):
-        is_first = number == first
-        written[number] = [(start if is_first else 0, len(lines[number]), reference if is_first else "")]
+    return starts[0], read_markup(raw.removesuffix(last), html_rules(), units, written=with_marks) + last
 
 
-def _replace(
-    written: dict[int, list[tuple[int, int, str]]], own: Sequence[_Line], lines: Sequence[str], reference: str
-) -> None:
-    """Put a reference in place of the lines of a text, with all that is between them."""
-    first, last = own[0], own[-1]
-    if len(own) == 1:
-        written[first.number][-1] = (first.start, first.end, reference)
-        return
-    written[first.number][-1] = (first.start, len(lines[first.number]), reference)
-    for each in own[1:]:
-        written[each.number][-1] = (0, each.end if each is last else len(lines[each.number]), "")
-
-
-def _with_replacements(lines: Sequence[str], written: dict[int, list[tuple[int, int, str]]]) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        at = 0
-        for start, end, text in written.get(number, ()):
-            yield line[at:start] + text
-            at = end
-        yield line[at:]
-
-
-def _lines_of(token: "Token", lines: Sequence[str], cursor: dict[int, int]) -> list[_Line]:
-    """Return where the lines of a text stand; nothing where the parser has changed them."""
+def _lines_of(
+    token: "Token", lines: Sequence[str], offsets: Sequence[int], cursor: dict[int, int]
+) -> list[Range]:
+    """Return where the lines of a text begin and end in the file; nothing if the parser has changed them."""
     first, _ = token.map or (0, 0)
-    own: list[_Line] = []
+    own: list[Range] = []
     for number, content in enumerate(token.content.split("\n"), start=first):
-        if number >= len(lines):
-            return []
-        start = lines[number].find(content, cursor.get(number, 0))
+        start = lines[number].find(content, cursor.get(number, 0)) if number < len(lines) else -1
         if start < 0:
             return []
-        own.append(_Line(number, start, start + len(content)))
+        own.append((offsets[number] + start, offsets[number] + start + len(content)))
         cursor[number] = start + len(content)
     return own
 
@@ -246,11 +214,11 @@ class _Inline:
     """Reads the inline tokens of a text as a text with spans, and writes its translation."""
 
     def __init__(
-        self, token: "Token", own: Sequence[_Line], lines: Sequence[str], units: Units, parser: "MarkdownIt"
+        self, token: "Token", own: Sequence[Range], text: str, units: Units, parser: "MarkdownIt"
     ) -> None:
         self._content, self._units, self._parser = token.content, units, parser
         # As long as the content, without masks.
-        self._raw = "\n".join(lines[each.number][each.start : each.end] for each in own)
+        self._raw = "\n".join(text[start:end] for start, end in own)
         self._builder = Builder()
         self._open: list[int] = []  # where the text of each open element begins
         self._line_ends: list[tuple[int, str]] = []  # that may move
@@ -266,21 +234,19 @@ class _Inline:
             if each.type == "html_inline" and (tag := _HTML_TAG.fullmatch(each.content)) and tag["close"]
         }
         # What is between the content of each line and that of the next: a line end, and the marks of blocks.
-        self._between = [
-            lines[one.number][one.end :] + lines[other.number][: other.start] for one, other in pairwise(own)
-        ]
+        self._between = [text[end:start] for (_, end), (start, _) in pairwise(own)]
 
-    def reference(self) -> str | None:
-        """Return the reference to the unit; None where there is no text, or it is not where it should be."""
+    def reference(self) -> str:
+        """Return the reference to the unit; "" if there is no text, or it is not where it should be."""
         if not has_letters(self._content):
-            return None
+            return ""
         try:
             for index, token in enumerate(self._tokens):
                 self._add(token, index)
         except _MisplacedError:
-            return None
+            return ""
         if self._open or self._content[self._at :].strip():
-            return None
+            return ""
         self._length = self._builder.length
         return self._units.refer(Unit(self._builder.source(), self._written))
 

@@ -12,13 +12,12 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from heedful.documents.alignment import Output
 from heedful.documents.placeholders import Range, find, placeholders
 from heedful.documents.projection import project
-from heedful.documents.spans import Builder, SpannedText, edges, has_letters, moved, parts
+from heedful.documents.spans import Builder, Edge, SpannedText, edges, has_letters, moved, parts
 from heedful.text.scripts import UNSPACED
 from heedful.text.sentences import Sentence, joint, split_sentences
 
@@ -30,60 +29,71 @@ _IS_WORD = re.compile(r"[0-9A-Za-z_\u00c0-\u024f]")
 _INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])")
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a text: a sentence, or what is between two and stays."""
+def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
+    """Return the pieces of a text: every second one is a sentence, and those before and behind it stay.
 
-    text: SpannedText
-    is_sentence: bool
-
-
-def split(text: SpannedText, *, within_lines: bool = True) -> list[Piece]:
-    """Return the sentences of a text, and before and behind each what stays.
+    Each edge of a span is in exactly one piece. An element at an edge of a sentence is in the sentence if it
+    is around a part of it, and around the sentence if it is around all of it, or more.
 
     Args:
         text: any.
         within_lines: whether lines are split into sentences.
     """
-    cutter = _Cutter(text)
-    found = split_sentences(text.text, within_lines=within_lines)
-    for start, end in _without_splits(found, text):
-        cutter.cut(start, end)
-    return cutter.finished()
+    left = list(edges(text.spans))
+    positions = [position for position, _, _ in left]
+    starts = [start for start, _ in text.placeholders]
+    pieces: list[SpannedText] = []
+    at = edge = 0
+    for start, end in _without_splits(split_sentences(text.text, within_lines=within_lines), text):
+        ranges = text.placeholders[bisect_left(starts, start) : bisect_left(starts, end)]
+        bounds = [start, *chain.from_iterable(ranges), end]
+        if not any(
+            has_letters(text.text[low:high]) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
+        ):
+            continue
+        first = behind = bisect_right(positions, start)
+        for i in range(edge, first):
+            _, what, span = left[i]
+            if what == "open" and span.start == start < span.end < end:  # around the first words
+                first = i
+                break
+        pieces.append(_cut(text, left[edge:first], at, start, unfolds=True))
+        last = behind = bisect_left(positions, end, lo=first)
+        opened = {id(span) for _, what, span in left[first:last] if what == "open"}
+        for i in range(last, bisect_right(positions, end, lo=last)):
+            if left[i][1] == "close" and id(left[i][2]) in opened:
+                behind = i + 1
+        own = _cut(text, left[first:behind], start, end)
+        placeholders = tuple((low - start, high - start) for low, high in ranges)
+        pieces.append(_without_invisible(SpannedText(own.text, own.spans, placeholders)))
+        at, edge = end, behind
+    return [*pieces, _cut(text, left[edge:], at, len(text.text), unfolds=True)]
 
 
-def sentences_of(pieces: Iterable[Piece]) -> list[SpannedText]:
-    """Return the sentences among the pieces of a text."""
-    return [each.text for each in pieces if each.is_sentence]
+def _cut(
+    text: SpannedText, between: Sequence[Edge], start: int, end: int, *, unfolds: bool = False
+) -> SpannedText:
+    builder = Builder()
+    builder.add(parts(text, between, start=start, end=end), unfolds=unfolds)
+    return builder.built()
 
 
-def joined_pieces(pieces: Sequence[Piece], translations: Iterable[SpannedText]) -> list[SpannedText]:
+def joined_pieces(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> list[SpannedText]:
     """Return the pieces of a translation, one for each of the source; `joint` says what is between two."""
     left = iter(translations)
-    new = [next(left) if each.is_sentence else _unfolded(each.text) for each in pieces]
-    for i in range(1, len(new) - 1):
-        before, space, after = pieces[i - 1 : i + 2]
-        if before.is_sentence and after.is_sentence and not space.text.spans:
-            between = joint(space.text.text, before.text.text, new[i - 1].text, new[i + 1].text)
-            new[i] = SpannedText(between)
+    new = [next(left) if number % 2 else each for number, each in enumerate(pieces)]
+    for i in range(2, len(new) - 2, 2):  # between two sentences
+        if not pieces[i].spans:
+            before, space = pieces[i - 1].text, pieces[i].text
+            new[i] = SpannedText(joint(space, before, new[i - 1].text, new[i + 1].text))
     return new
 
 
-def join(pieces: Sequence[Piece], translations: Iterable[SpannedText]) -> SpannedText:
+def join(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> SpannedText:
     """Return the text with a translation for each of its sentences."""
     builder = Builder()
     for each in joined_pieces(pieces, translations):
         builder.add(parts(each))
-    return builder.built()
-
-
-def _unfolded(text: SpannedText) -> SpannedText:
-    """Return a text that is not translated with what its marks and blanks keep in place of them."""
-    if not text.spans:
-        return text
-    builder = Builder()
-    for each in parts(text):
-        builder.add([each] if each[2].kept is None else parts(each[2].kept))
     return builder.built()
 
 
@@ -113,77 +123,6 @@ def _without_splits(sentences: Iterable[Sentence], text: SpannedText) -> Iterato
         sentence = (start, at)
     if sentence is not None:
         yield sentence
-
-
-class _Cutter:
-    """Cuts a text into pieces from left to right; each edge of a span is in exactly one of them.
-
-    An element at an edge of a sentence is in the sentence if it is around a part of it, and around the
-    sentence if it is around all of it, or more.
-    """
-
-    def __init__(self, text: SpannedText) -> None:
-        self._text = text
-        self._edges = list(edges(text.spans))
-        self._positions = [position for position, _, _ in self._edges]
-        self._at = self._edge = self._placeholder = 0
-        self._kept = Builder()  # since the last sentence
-        self._pieces: list[Piece] = []
-
-    def cut(self, start: int, end: int) -> None:
-        """Cut off a sentence, and what is before it; what has no letters besides placeholders stays."""
-        ranges = self._placeholders(start, end)
-        bounds = [start, *(at for each in ranges for at in each), end]
-        if not any(has_letters(self._text.text[bounds[i] : bounds[i + 1]]) for i in range(0, len(bounds), 2)):
-            return
-        behind = bisect_right(self._positions, start)
-        first = next((i for i in range(self._edge, behind) if self._is_inside(i, start, end)), behind)
-        self._keep(start, first)
-        self._pieces.append(Piece(self._kept.built(), is_sentence=False))
-        self._kept = Builder()
-        self._pieces.append(Piece(self._sentence(end, ranges), is_sentence=True))
-
-    def finished(self) -> list[Piece]:
-        """Return the pieces, with what is behind the last sentence."""
-        self._keep(len(self._text.text), len(self._edges))
-        return [*self._pieces, Piece(self._kept.built(), is_sentence=False)]
-
-    def _keep(self, end: int, behind: int) -> None:
-        self._kept.add(parts(self._text, self._edges[self._edge : behind], start=self._at, end=end))
-        self._at, self._edge = end, behind
-
-    def _sentence(self, end: int, ranges: Sequence[Range]) -> SpannedText:
-        """Return what is before `end`, with the edges inside, and those that close elements of it there."""
-        start, first = self._at, self._edge
-        last = bisect_left(self._positions, end, lo=first)
-        opened = {id(span) for _, what, span in self._edges[first:last] if what == "open"}
-        behind = last
-        for i in range(last, bisect_right(self._positions, end, lo=last)):
-            _, what, span = self._edges[i]
-            if what == "close" and id(span) in opened:
-                behind = i + 1
-        builder = Builder()
-        builder.add(parts(self._text, self._edges[first:behind], start=start, end=end))
-        self._at, self._edge = end, behind
-        cut = builder.built()
-        own = tuple((first - start, behind - start) for first, behind in ranges)
-        return _without_invisible(SpannedText(cut.text, cut.spans, own))
-
-    def _placeholders(self, start: int, end: int) -> Sequence[Range]:
-        """Return the placeholders of a sentence."""
-        ranges = self._text.placeholders
-        while self._placeholder < len(ranges) and ranges[self._placeholder][0] < start:
-            self._placeholder += 1
-        behind = self._placeholder
-        while behind < len(ranges) and ranges[behind][0] < end:
-            behind += 1
-        return ranges[self._placeholder : behind]
-
-    def _is_inside(self, index: int, start: int, end: int) -> bool:
-        """Return whether an edge opens an element around the first words of a sentence, not all of it."""
-        position, what, span = self._edges[index]
-        closing = end if span.closing is None else span.end
-        return what == "open" and position == start < closing < end
 
 
 def _without_invisible(sentence: SpannedText) -> SpannedText:
@@ -261,25 +200,20 @@ def _without(own: Counter[str], translation: str) -> str:
 
 def without_placeholders(sentence: SpannedText) -> SpannedText:
     """Return a sentence with points in place of its placeholders."""
-    text, builder, at = sentence.text, Builder(), 0
+    text, builder = sentence.text, Builder()
     left = list(edges(sentence.spans))
     positions = [position for position, _, _ in left]
-    done = 0
+    at = done = 0
     for start, end in _units(sentence, positions):
         behind = bisect_right(positions, start)
         builder.add(parts(sentence, left[done:behind], start=at, end=start))
-        done = bisect_left(positions, end)
+        done, at = bisect_left(positions, end), end
         inside = [each for each in left[behind:done] if each[2].kind == "break"]
-        kept = Builder()
-        kept.add(parts(sentence, inside, start=start, end=end))
         beside = text[start - 1 : start], text[end : end + 1]
-        builder.point("", "placeholder", kept=kept.built(), beside=beside)
-        at = end
+        builder.point("", "placeholder", kept=_cut(sentence, inside, start, end), beside=beside)
         if all(map(_IS_WORD.match, beside)):
             builder.text(" ")
-        builder.add(
-            parts(sentence, [each for each in left[behind:done] if each[2].kind != "break"], start=at, end=at)
-        )
+        builder.add(("point", "", span) for _, _, span in left[behind:done] if span.kind != "break")
     builder.add(parts(sentence, left[done:], start=at))
     return builder.built()
 

@@ -198,8 +198,8 @@ class Builder:
             self.text(BREAK if kind == "break" else " ")
         self._spans.append(Span(start, self.length, kind, opening, kept=kept, format=format, beside=beside))
 
-    def add(self, added: Iterable[Part]) -> None:
-        """Add parts of another text."""
+    def add(self, added: Iterable[Part], *, unfolds: bool = False) -> None:
+        """Add parts of another text; `unfolds` if what spans keep is added in place of them."""
         for what, piece, span in added:
             if what == "text":
                 self.text(piece)
@@ -207,6 +207,8 @@ class Builder:
                 self.open(span.opening or "", kind=span.kind, format=span.format)
             elif what == "close":
                 self.close(span.closing)
+            elif unfolds and span.kept is not None:
+                self.add(parts(span.kept))
             else:
                 self.point(
                     span.opening or "", span.kind, format=span.format, kept=span.kept, beside=span.beside

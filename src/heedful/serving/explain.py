@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.alignment import cut, texts_of_tokens
-from heedful.documents.sentences import sentences_of, split
+from heedful.documents.sentences import split
 from heedful.documents.tokens import plain_text
 from heedful.errors import HeedfulError, MissingExtraError
 from heedful.serving.model_queue import ServedModel
@@ -197,7 +197,7 @@ class Explainer:
             backend = served.attention_backend
         except MissingExtraError as error:
             raise NotImplementedHereError(f"explanations: {error}") from None
-        sentences = [each.text for each in sentences_of(split(plain_text(request.text)))]
+        sentences = [each.text for each in split(plain_text(request.text))[1::2]]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
             left -= len(bundle.tokenizers.src.encode(sentence))

@@ -16,13 +16,11 @@ from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
 from heedful.documents.alignment import Output, Outputs, words
 from heedful.documents.markup import TagRules, read_text
 from heedful.documents.sentences import (
-    Piece,
     join,
     joined_pieces,
     restored,
     route,
     routed_text,
-    sentences_of,
     split,
     without_placeholders,
 )
@@ -251,12 +249,12 @@ class TranslationService:
     ) -> Answer:
         rules = None if request.rules is None else request.rules(text)
 
-        def read() -> tuple[Template, list[list[Piece]]]:
+        def read() -> tuple[Template, list[list[SpannedText]]]:
             template = read_text(text, rules)
             return template, [split(each.source, within_lines=request.split) for each in template.units]
 
         template, pieces = await asyncio.to_thread(read) if len(text) > _SHORT else read()
-        sentences = [each for of_unit in pieces for each in sentences_of(of_unit)]
+        sentences = [each for of_unit in pieces for each in of_unit[1::2]]
         probability = 1.0
         if source is None:
             words_of_text = " ".join(sentence.text for sentence in sentences)
@@ -408,7 +406,7 @@ def _cancel_submitted(work: "asyncio.Future[Submitted]") -> None:
 
 
 def _terms_of(
-    glossary: Glossary, pieces: Sequence[Sequence[Piece]], new: Sequence[SpannedText], *, is_plain: bool
+    glossary: Glossary, pieces: Sequence[Sequence[SpannedText]], new: Sequence[SpannedText], *, is_plain: bool
 ) -> tuple[PlacedTerm, ...]:
     """Return the terms that apply to each sentence of a text, and where they are in the whole translation.
 
@@ -421,11 +419,11 @@ def _terms_of(
     terms: list[PlacedTerm] = []
     at, left = 0, iter(new)
     for of_unit in pieces:
-        for piece, translation in zip(of_unit, joined_pieces(of_unit, left), strict=True):
+        for number, translation in enumerate(joined_pieces(of_unit, left)):
             written = markup(translation)
-            if piece.is_sentence:
+            if number % 2:
                 placed = placed_terms(
-                    glossary.applicable(piece.text.text), written if is_plain else translation.text
+                    glossary.applicable(of_unit[number].text), written if is_plain else translation.text
                 )
                 terms += [
                     replace(term, spans=tuple((at + start, at + end) for start, end in term.spans * is_plain))

@@ -14,7 +14,7 @@ from heedful.documents.alignment import Aligned, Links, words
 from heedful.documents.markup import TagRules, html_rules, read_text, xml_rules
 from heedful.documents.placeholders import find, placeholders
 from heedful.documents.projection import project
-from heedful.documents.sentences import join, routed_text, sentences_of, split, without_placeholders
+from heedful.documents.sentences import join, routed_text, split, without_placeholders
 from heedful.documents.spans import SpannedText
 from heedful.documents.template import Template
 from heedful.documents.tokens import Kind, tokenize
@@ -42,12 +42,12 @@ def translated(
 def joined(template: Template, translation: Callable[[SpannedText], SpannedText]) -> str:
     """The text with what a function returns for each sentence."""
     pieces = [split(each.source) for each in template.units]
-    new = [join(each, map(translation, sentences_of(each))) for each in pieces]
+    new = [join(each, map(translation, each[1::2])) for each in pieces]
     return template.joined([unit.written(text) for unit, text in zip(template.units, new, strict=True)])
 
 
 def sentences_in(text: str, rules: TagRules | None) -> list[SpannedText]:
-    return [each for unit in read_text(text, rules).units for each in sentences_of(split(unit.source))]
+    return [each for unit in read_text(text, rules).units for each in split(unit.source)[1::2]]
 
 
 def sentences(text: str, rules: TagRules | None) -> list[str]:
