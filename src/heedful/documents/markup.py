@@ -5,11 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from heedful.documents.placeholders import find
-from heedful.documents.spans import Builder, SpannedText, markup, with_line_ends
-from heedful.documents.template import Template, Unit, Units
-from heedful.documents.tokens import Kind, Token, partners, plain_text, spanned, tokenize
+from heedful.documents.template import Template, Unit, Units, lined_unit
+from heedful.documents.tokens import Kind, Token, partners, plain_text, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
 # and those with a number for a name; every other tag of HTML ends one.
@@ -127,7 +126,13 @@ def read_markup(
             continue
         if any(map(_has_text, run)):
             before, run, behind = ("", run, "") if preformatted else _without_edges(run)
-            unit = _unit(run, written, keeps_lines=preformatted > 0)
+            unit = lined_unit(
+                run,
+                None if preformatted else _BLANKS,
+                text_of=lambda each: each.text,
+                escape=partial(html.escape, quote=False),
+                written=written,
+            )
             parts += [written(before), units.refer(unit), written(behind)]
         else:
             parts.append(written("".join(each.raw for each in run)))
@@ -137,39 +142,6 @@ def read_markup(
             if token.name in _PREFORMATTED and not rules.xml:
                 preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
     return "".join(parts)
-
-
-def _unit(run: Sequence[Token], written: Callable[[str], str], *, keeps_lines: bool) -> Unit:
-    """Return the unit of a run of text and inline tags."""
-    line_ends: list[tuple[int, str]] = []
-    length = 0
-
-    def add_text(builder: Builder, token: Token) -> None:
-        """Add the text of a token, with blanks for line ends but in placeholders."""
-        nonlocal length
-        text, at = token.text, 0
-        if not keeps_lines and _BLANKS.search(text):
-            for start, end in [*find(text), (len(text), len(text))]:
-                for blank in _BLANKS.finditer(text, at, start):
-                    builder.text(text[at : blank.start()])
-                    if blank["line_end"]:
-                        line_ends.append((builder.length, blank.group()))
-                    builder.text(" ")
-                    at = blank.end()
-                builder.text(text[at:end])
-                at = end
-        else:
-            builder.text(text)
-        length = builder.length
-
-    def write(translation: SpannedText) -> str:
-        return written(markup(with_line_ends(translation, line_ends, length), _escaped))
-
-    return Unit(spanned(run, add_text), write)
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=False)
 
 
 def _without_ruby(tokens: list[Token]) -> list[Token]:

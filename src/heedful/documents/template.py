@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from heedful.documents.placeholders import find
 from heedful.documents.reading import the_watch
-from heedful.documents.spans import SpannedText, has_letters, markup
-from heedful.documents.tokens import plain_text
+from heedful.documents.spans import Builder, SpannedText, has_letters, markup, with_line_ends
+from heedful.documents.tokens import Token, plain_text, spanned
 
 _REFERENCE = re.compile("\0(\\d+)\0")
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")
@@ -48,6 +49,48 @@ class Template:
             return _REFERENCE.sub(write, written[int(reference[1])])
 
         return _REFERENCE.sub(write, self.text)
+
+
+def lined_unit(
+    run: Sequence[Token],
+    blanks: re.Pattern[str] | None,
+    *,
+    text_of: Callable[[Token], str] = lambda token: token.raw,
+    escape: Callable[[str], str] = str,
+    written: Callable[[str], str] = str,
+) -> Unit:
+    """Return the unit of a text over several lines: its translation has as many.
+
+    Args:
+        run: tokens of text and inline tags.
+        blanks: what is a blank, if it is not in a placeholder; its group `line_end` is the end of a line.
+            None: line ends stay in the text.
+        text_of: returns the characters of a token of text.
+        escape: writes characters so that the format takes them for text.
+        written: returns what is written for a translation.
+    """
+    line_ends: list[tuple[int, str]] = []
+    length = 0
+
+    def add_text(builder: Builder, token: Token) -> None:
+        nonlocal length
+        text, at = text_of(token), 0
+        if blanks is not None and blanks.search(text):
+            for start, end in [*find(text), (len(text), len(text))]:
+                for blank in blanks.finditer(text, at, start):
+                    builder.text(text[at : blank.start()])
+                    if blank["line_end"]:
+                        line_ends.append((builder.length, blank.group()))
+                    builder.text(" ")
+                    at = blank.end()
+                builder.text(text[at:end])
+                at = end
+        else:
+            builder.text(text)
+        length = builder.length
+
+    source = spanned(run, add_text)
+    return Unit(source, lambda new: written(markup(with_line_ends(new, line_ends, length), escape)))
 
 
 class Units:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import accumulate, groupby, islice, pairwise
+from itertools import groupby, islice, pairwise
 
 from heedful.documents.placeholders import find
-from heedful.documents.spans import Builder, SpannedText, markup, with_line_ends
-from heedful.documents.template import Template, Unit, Units
-from heedful.documents.tokens import Kind, Token, plain_text, spanned
+from heedful.documents.template import Template, Units, lined_unit
+from heedful.documents.tokens import Kind, Token, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 
@@ -65,24 +64,17 @@ def _wrapped(lines: Sequence[str], units: Units) -> str:
     )
     if not is_paragraph:
         return "".join(units.plain(each, each, str) for each in lines)
-    texts = [each.strip() for each in lines]
-    behind = [each[len(each.rstrip()) :] for each in lines]
-    positions = accumulate(len(each) + 1 for each in texts)
-    line_ends = [
-        (at - 1, end + _indent(each)) for at, end, each in zip(positions, behind, lines[1:], strict=False)
-    ]
-    source = " ".join(texts)
-
-    def written(translation: SpannedText) -> str:
-        return markup(with_line_ends(translation, line_ends, len(source)))
-
-    return _indent(lines[0]) + units.refer(Unit(plain_text(source), written)) + behind[-1]
+    indent = _indent(lines[0])
+    raw = "".join(lines)[len(indent) :]
+    behind = raw[len(raw.rstrip()) :]
+    unit = lined_unit(plain_tokens(raw.rstrip()), _END_OF_LINE)
+    return indent + units.refer(unit) + behind
 
 
 _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")
 # What begins the line of a speaker, behind tags.
 _DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
-_END_OF_LINE = re.compile(r"(?<!\s)[^\S\r\n]*+[\r\n]\s*+")
+_END_OF_LINE = re.compile(r"(?P<line_end>(?<!\s)[^\S\r\n]*+[\r\n]\s*+)")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
 
 
@@ -138,25 +130,13 @@ def _cue(cue: str, units: Units, *, escaped: bool) -> str:
         tokens += [Token(Kind.TEXT, cue[at:start]), Token(kind, cue[start:end], name)]
         at = end
     tokens.append(Token(Kind.TEXT, cue[at:]))
-    line_ends: list[tuple[int, str]] = []
-    length = 0
-
-    def add_text(builder: Builder, token: Token) -> None:
-        nonlocal length
-        text, at = token.text if escaped else token.raw, 0
-        for end in [] if is_dialogue else _END_OF_LINE.finditer(text):
-            builder.text(text[at : end.start()])
-            line_ends.append((builder.length, end.group()))
-            builder.text(" ")
-            at = end.end()
-        builder.text(text[at:])
-        length = builder.length
-
-    def written(translation: SpannedText) -> str:
-        escape = partial(html.escape, quote=False) if escaped else str
-        return markup(with_line_ends(translation, line_ends, length), escape)
-
-    return units.refer(Unit(spanned(tokens, add_text), written))
+    unit = lined_unit(
+        tokens,
+        None if is_dialogue else _END_OF_LINE,
+        text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
+        escape=partial(html.escape, quote=False) if escaped else str,
+    )
+    return units.refer(unit)
 
 
 def read_json(text: str) -> Template:

@@ -278,23 +278,25 @@ _TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<sin
 
 def plain_text(text: str) -> SpannedText:
     """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
+    found = find(text)
+    if not any(text[start] == "<" for start, _ in found):
+        return SpannedText(text, (), tuple(found))
+    return spanned(plain_tokens(text))
+
+
+def plain_tokens(text: str) -> list[Token]:
+    """Return the tokens of a text without markup (`plain_text`)."""
     tokens: list[Token] = []
     at = 0
-    placeholders = find(text)
-    if not any(text[start] == "<" for start, _ in placeholders):
-        return SpannedText(text, (), tuple(placeholders))
-    for start, end in placeholders:
+    for start, end in find(text):
         if tag := _TAG_IN_TEXT.fullmatch(text, start, end):
-            tokens.append(Token(Kind.TEXT, text[at:start]))
             kind = Kind.POINT if tag["single"] else Kind.CLOSE if tag["close"] else Kind.OPEN
-            tokens.append(Token(kind, text[start:end], tag["name"]))
+            tokens += [Token(Kind.TEXT, text[at:start]), Token(kind, text[start:end], tag["name"])]
             at = end
     tokens.append(Token(Kind.TEXT, text[at:]))
     ends = partners(tokens)
     paired = {*ends, *ends.values()}  # a tag without its other half is a placeholder
-    return spanned(
-        [each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)]
-    )
+    return [each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)]
 
 
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
