@@ -22,6 +22,8 @@ Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
 _OWN = 4  # links with other words that one with the element's own outweighs, by measurement
 _FAR = 40  # words from a gap; links of those beyond count for nothing
 _INNER = "'’-"  # between two letters, part of the word
+_LETTER = rf"(?![{UNSPACED}])\w"
+_WORD = re.compile(rf"(?P<letters>[{_INNER}]?(?:{_LETTER})+(?:[{_INNER}](?:{_LETTER})+)*)|\S")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _JOINERS = "\u200c\u200d"  # within a word, as marks are
 
@@ -31,36 +33,24 @@ def words(text: str) -> list[Range]:
 
     Marks are part of what they follow. In scripts without spaces between words, each character is a word.
     """
-    spans: list[Range] = []
+    ranges: list[Range] = []
     at = 0
-    for start, end in find(text):
-        _add_words(spans, text, at, start)
-        spans.append((start, end))
+    for start, end in [*find(text), (len(text), len(text))]:
+        is_open = False  # whether a letter goes on with the last word
+        for match in _WORD.finditer(text, at, start):
+            low, high = match.span()
+            is_next = bool(ranges) and ranges[-1][1] == low
+            if is_next and (is_mark(text[low]) or (is_open and match["letters"])):
+                ranges[-1] = (ranges[-1][0], high)
+                continue
+            if match["letters"] and text[low] in _INNER:  # no part of a word before
+                ranges.append((low, low + 1))
+                low += 1
+            ranges.append((low, high))
+            is_open = match["letters"] is not None
+        ranges += [(start, end)] if end > start else []
         at = end
-    _add_words(spans, text, at, len(text))
-    return spans
-
-
-def _add_words(spans: list[Range], text: str, first: int, behind: int) -> None:
-    is_open = False  # whether a letter goes on with the last word
-    for at in range(first, behind):
-        char = text[at]
-        if char.isspace():
-            is_open = False
-        elif spans and spans[-1][1] == at and (is_mark(char) or (is_open and _goes_on(text, at))):
-            spans[-1] = (spans[-1][0], at + 1)
-        else:
-            spans.append((at, at + 1))
-            is_open = _is_letter(char)
-
-
-def _goes_on(text: str, at: int) -> bool:
-    """Return whether a word has the character too, which follows one of its letters."""
-    return _is_letter(text[at]) or (text[at] in _INNER and at + 1 < len(text) and _is_letter(text[at + 1]))
-
-
-def _is_letter(char: str) -> bool:
-    return (char.isalnum() or char == "_") and not is_unspaced(char)
+    return ranges
 
 
 class Aligned:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from heedful.documents import office
 from heedful.documents.alignment import Output, PairTranslator, aligned_outputs
 from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, not_decoded
-from heedful.documents.formats import FORMATS, MARKDOWN, SUPPORTED, TEXT, format_of
+from heedful.documents.formats import MARKDOWN, SUPPORTED, TABLE, TEXT, format_of
 from heedful.documents.markdown import read_markdown
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
-from heedful.documents.reading import Watch, watched
+from heedful.documents.reading import WATCH, Watch
 from heedful.documents.sentences import (
     join,
     restored,
@@ -57,26 +57,9 @@ _LARGE = 16 * 2**20
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 
 
-READERS: Mapping[str, Reader] = {
-    **dict.fromkeys(FORMATS[TEXT], read_lines),
-    **dict.fromkeys(FORMATS[MARKDOWN], read_markdown),
-    ".srt": read_subtitles,
-    ".vtt": partial(read_subtitles, escaped=True),
-    ".json": read_json,
-}
-# Formats that name their languages.
-_BILINGUAL: Mapping[str, Callable[..., Template]] = {
-    ".tmx": read_tmx,
-    **dict.fromkeys(FORMATS["HTML"], lambda text, *, language, source: read_html(text, language=language)),
-    **dict.fromkeys(FORMATS["xliff"], read_xliff),
-    **dict.fromkeys(FORMATS["po"], read_po),
-}
-_SYNTAX: Mapping[str, Syntax] = {
-    **dict.fromkeys(FORMATS["HTML"], "html"),
-    **dict.fromkeys((".tmx", *FORMATS["xliff"]), "xml"),
-    **dict.fromkeys(FORMATS["po"], "po"),
-}
+_SYNTAX: Mapping[str, Syntax] = {"HTML": "html", "tmx": "xml", "xliff": "xml", "po": "po"}
 _TABLES = {".csv": None, ".tsv": "\t"}
+_NO_COLUMNS = f"has no columns; {{option}} is for {' and '.join(_TABLES)}"
 _TABLE_HEAD = 2**20  # bytes, in which the first line of a table is
 
 
@@ -135,8 +118,9 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
     """
     suffix = PurePath(name).suffix.lower()
     try:
+        if suffix not in _TABLES and columns:
+            raise InputError(_NO_COLUMNS.format(option=option))
         if suffix not in _TABLES:
-            _check_no_columns(columns, option)
             return
         head = file.read(_TABLE_HEAD)
         file.seek(0)
@@ -148,11 +132,6 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
         check_columns(text, columns, delimiter=_TABLES[suffix], option=option)
     except InputError as error:
         raise InputError(f"{name}: {_one_line(error)}") from None
-
-
-def _check_no_columns(columns: Sequence[str], option: str) -> None:
-    if columns:
-        raise InputError(f"has no columns; {option} is for {' and '.join(_TABLES)}")
 
 
 def read_document(
@@ -183,35 +162,40 @@ def read_document(
     kind = format_of(path.name)
     if kind is None:
         raise InputError(f"{path}: cannot be read as a document; {SUPPORTED}")
+    parts_of: Mapping[str, _PartReaders] = {
+        "Office": _office_parts,
+        "OpenDocument": open_document_parts,
+        "EPUB": partial(book_parts, language=language),
+    }
+    readers: Mapping[str, Reader] = {
+        TEXT: read_lines,
+        MARKDOWN: read_markdown,
+        "HTML": partial(read_html, language=language),
+        "subtitles": partial(read_subtitles, escaped=suffix == ".vtt"),
+        "po": partial(read_po, language=language),
+        "xliff": partial(read_xliff, language=language, source=source),
+        "tmx": partial(read_tmx, language=language, source=source),
+        "json": read_json,
+        TABLE: partial(read_table, columns=columns, delimiter=_TABLES.get(suffix), option=option),
+    }
+    token = WATCH.set(watch)
     try:
         if path.stat().st_size > _MAX_FILE:
             raise InputError(f"more than {_MAX_FILE:,} bytes; split it")
-        data = path.read_bytes()
-        if suffix not in _TABLES:
-            _check_no_columns(columns, option)
-        if kind in ("Office", "OpenDocument", "EPUB"):
-            readers_of: Mapping[str, _PartReaders] = {
-                "Office": _office_parts,
-                "OpenDocument": open_document_parts,
-                "EPUB": partial(book_parts, language=language),
-            }
-            with watched(watch):
-                return _read_package(data, readers_of[kind], max_bytes)
-        reader: Reader
-        if suffix in _TABLES:
-            reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix], option=option)
-        else:
-            bilingual = _BILINGUAL.get(suffix)
-            reader = partial(bilingual, language=language, source=source) if bilingual else READERS[suffix]
-        text, encode = decode_text(data, syntax=_SYNTAX.get(suffix))
-        with watched(watch):
-            return DocumentFile({"": _Part(reader(text), encode)})
+        if kind != TABLE and columns:
+            raise InputError(_NO_COLUMNS.format(option=option))
+        if kind in parts_of:
+            return _read_package(path.read_bytes(), parts_of[kind], max_bytes)
+        text, encode = decode_text(path.read_bytes(), syntax=_SYNTAX.get(kind))
+        return DocumentFile({"": _Part(readers[kind](text), encode)})
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise InputError(f"{path}: damaged, or not a {suffix[1:]} file: {_one_line(error)}") from None
     except InputError as error:
         raise InputError(f"{path}: {_one_line(error)}") from None
+    finally:
+        WATCH.reset(token)
 
 
 def _one_line(error: Exception) -> str:
@@ -365,28 +349,22 @@ def translate_units(units: Sequence[Unit], translate: Translate) -> Iterator[lis
 def _translated(sentences: Sequence[SpannedText], translate: Translate) -> list[SpannedText]:
     """Return the translations of sentences: of two tries if the model loses a placeholder in the first."""
     routed = [route(each) for each in sentences]
-    new: list[SpannedText | None] = [None] * len(sentences)
+    new: list[tuple[SpannedText, ...]] = [()] * len(sentences)
     left = list(range(len(sentences)))
     while left:
-        outputs = _outputs([routed[index] for index in left], translate)
-        for index, output in zip(left, outputs, strict=True):
-            [new[index]] = restored(sentences[index], routed[index], [output]) or [None]
-        left = [index for index in left if new[index] is None]
+        texts = {index: routed_text(routed[index]) for index in left}
+        aligned = {text for index, text in texts.items() if routed[index].spans}
+        asked = [each for each in dict.fromkeys(texts.values()) if has_letters(each)]  # equal ones once
+        output_of = dict(zip(asked, translate(asked, aligned), strict=True)) if asked else {}
+        for index, text in texts.items():
+            output = output_of.get(text, Output(text))
+            if "\0" in output.text:
+                output = Output(output.text.replace("\0", ""), output.links)
+            new[index] = restored(sentences[index], routed[index], [output])
+        left = [index for index in left if not new[index]]
         for index in left:
             routed[index] = without_placeholders(sentences[index])
-    return [each for each in new if each is not None]
-
-
-def _outputs(sentences: Sequence[SpannedText], translate: Translate) -> list[Output]:
-    """Return an output for each sentence; equal ones are translated once."""
-    texts = [routed_text(each) for each in sentences]
-    aligned = {text for text, each in zip(texts, sentences, strict=True) if each.spans}
-    asked = [each for each in dict.fromkeys(texts) if has_letters(each)]
-    output_of = dict(zip(asked, translate(asked, aligned), strict=True)) if asked else {}
-    outputs = (output_of.get(text, Output(text)) for text in texts)
-    return [
-        Output(each.text.replace("\0", ""), each.links) if "\0" in each.text else each for each in outputs
-    ]
+    return [each for [each] in new]
 
 
 def with_translator(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from heedful.documents.spans import SpannedText, markup
 from heedful.documents.template import Template, Unit, Units, lined_unit
 from heedful.documents.tokens import Kind, Token, partners, plain_text, tokenize
 
@@ -117,6 +118,10 @@ def read_markup(
     tokens = list(_with_whole_elements(tokens, rules))
     if tag is not None:
         tokens = [replace(each, raw=raw) if (raw := tag(each)) != each.raw else each for each in tokens]
+
+    def write(translation: SpannedText) -> str:
+        return written(markup(translation, partial(html.escape, quote=False)))
+
     parts: list[str] = []
     preformatted = 0
     run: list[Token] = []
@@ -130,8 +135,7 @@ def read_markup(
                 run,
                 None if preformatted else _BLANKS,
                 text_of=lambda each: each.text,
-                escape=partial(html.escape, quote=False),
-                written=written,
+                written=write,
             )
             parts += [written(before), units.refer(unit), written(behind)]
         else:

@@ -14,6 +14,7 @@ from heedful.documents.xml_text import (
     XmlReader,
     XmlRules,
     as_attribute,
+    ends_of_pairs,
     plain_text,
     verbatim,
     with_value,
@@ -60,7 +61,7 @@ def _add(
 ) -> None:
     """Add nodes to a text; `depth` is how many elements they are in."""
     nodes, at = _without_ruby(nodes), 0
-    ends = _ends_of_pairs(nodes, rules) if depth < _MAX_PAIRS else {}
+    ends = ends_of_pairs(nodes, rules.pairs) if depth < _MAX_PAIRS else {}
     while at < len(nodes):
         node, end = nodes[at], ends.get(at)
         if isinstance(node, Chars):
@@ -88,24 +89,6 @@ def _with_blanks(text: str, rules: _Inline) -> str:
     if rules.blanks:
         return with_blanks(text)
     return _LINE_END.sub(" ", text) if rules.joins_lines else text
-
-
-def _ends_of_pairs(nodes: Sequence[Element | Chars], rules: _Inline) -> dict[int, int]:
-    """Return, for each element that begins something, the index of the one that ends it."""
-    ends: dict[int, int] = {}
-    next_of: dict[tuple[str, str | None], int] = {}
-    attribute_of = {name: other for name, _, other in rules.pairs.values()}
-    for at in range(len(nodes) - 1, -1, -1):
-        node = nodes[at]
-        if isinstance(node, Chars):
-            continue
-        if node.name in rules.pairs:
-            name, own, _ = rules.pairs[node.name]
-            if (end := next_of.get((name, node.attributes.get(own)))) is not None:
-                ends[at] = end
-        if node.name in attribute_of:
-            next_of[node.name, node.attributes.get(attribute_of[node.name])] = at
-    return ends
 
 
 def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:

@@ -20,6 +20,7 @@ from heedful.documents.xml_text import (
     XmlRules,
     as_text,
     elements,
+    ends_of_pairs,
     plain_text,
     verbatim,
 )
@@ -62,14 +63,11 @@ _LAST = frozenset(("a:endParaRPr", "x:phoneticPr"))  # stay behind it
 # Where a spelling mistake was, where a page ended, how the source is pronounced: not true of a translation.
 _DROPPED = frozenset(("w:proofErr", "w:lastRenderedPageBreak", "x:rPh"))
 _BREAKS = frozenset(("w:br", "w:cr", "w:tab", "w:ptab", "a:br"))
-_PAIRS = {
-    "w:bookmarkStart": "w:bookmarkEnd",
-    "w:commentRangeStart": "w:commentRangeEnd",
-    "w:permStart": "w:permEnd",
-}
+_PAIRS = {f"w:{name}Start": (f"w:{name}End", "id", "id") for name in ("bookmark", "commentRange", "perm")}
 _NO_WIDTH = frozenset({
-    *_PAIRS, *_PAIRS.values(), "w:commentReference", "w:annotationRef", "w:footnoteReference",
-    "w:endnoteReference", "w:footnoteRef", "w:endnoteRef", "w:softHyphen", "w:del", "w:moveFrom",
+    *_PAIRS, *(end for end, _, _ in _PAIRS.values()), "w:commentReference", "w:annotationRef",
+    "w:footnoteReference", "w:endnoteReference", "w:footnoteRef", "w:endnoteRef", "w:softHyphen",
+    "w:del", "w:moveFrom",
 })  # fmt: skip
 # Fields whose results a program computes.
 _COMPUTED = re.compile(
@@ -81,6 +79,7 @@ _COMPUTED = re.compile(
 _UNSEEN = re.compile(
     r"<[\w.-]*:?(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|smtClean|noProof)=(?:\"[^\"]*\"|'[^']*')"
 )
+_NO_PROPERTIES = re.compile(r"(?:<[\w:]*rPr\s*/>|<([\w:]*rPr)\s*></\1>)?")
 _LOW = re.compile(r"""\sval=["']subscript|:val=["']subscript|\sbaseline=["']-""")
 _MAX_PAIRS = 20  # of elements and fields in each other; deeper ones are points
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
@@ -106,6 +105,7 @@ class _Item:
     node: Element
     format: _Format | None = None
     key: str = ""  # equal for formats that look the same
+    text: str | None = None  # of a run
 
 
 class _Paragraph:
@@ -129,7 +129,7 @@ class _Paragraph:
         """
         raw = self._reader.raw
         children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]
-        items = self._items([each for each in children if each.name not in _FIRST | _LAST])
+        items = list(self._items([each for each in children if each.name not in _FIRST | _LAST]))
         if not any(has_letters(text) for _, text in self._texts(items, deep=True)):
             return drop_cap + self._reader.opening(node) + self._reader.content(node) + node.closing
         before = self._reader.opening(node) + "".join(raw(each) for each in children if each.name in _FIRST)
@@ -147,23 +147,22 @@ class _Paragraph:
         unit = Unit(source, lambda text: _written(text, *unpacked))
         return before + self._reader.units.refer(unit) + behind
 
-    def _items(self, children: Sequence[Element]) -> list[_Item]:
-        """Return the items of a paragraph, or of an element in it: the children of its runs, one by one."""
-        items: list[_Item] = []
-        for node in children:
-            if node.name == f"{self._kind}:r":
-                items += self._items_of_run(node)
-            elif node.name == f"{self._kind}:t":  # of a cell without runs
-                items.append(_Item(node, self._format_of_key.setdefault("", _Format("", ""))))
-            elif node.name not in _DROPPED:
-                items.append(_Item(node))
-        return items
+    def _items(self, nodes: Sequence[Element]) -> Iterator[_Item]:
+        """Yield the items of a paragraph, or of an element in it: the children of its runs, one by one."""
+        for node in nodes:
+            if node.name == f"{self._kind}:t":  # of a cell without runs
+                no_run = self._format_of_key.setdefault("", _Format("", ""))
+                yield _Item(node, no_run, "", self._text(node))
+            elif node.name != f"{self._kind}:r":
+                yield from [] if node.name in _DROPPED else [_Item(node)]
+            else:
+                yield from self._items_of_run(node)
 
     def _items_of_run(self, run: Element) -> Iterator[_Item]:
         own = elements(run)
         properties = "".join(self._reader.raw(each) for each in own if each.name == f"{self._kind}:rPr")
         key = _UNSEEN.sub("", properties)
-        key = "" if re.fullmatch(r"(?:<[\w:]*rPr\s*/>|<([\w:]*rPr)\s*></\1>)?", key) else key
+        key = "" if _NO_PROPERTIES.fullmatch(key) else key
         format_of_run = _Format(run.opening + properties, run.closing)
         self._format_of_key.setdefault(key, format_of_run)
         for each in own:
@@ -171,25 +170,21 @@ class _Paragraph:
                 bases = (base for base in elements(each) if base.name == "w:rubyBase")
                 yield from self._items([run for base in bases for run in elements(base)])
             elif each.name not in _DROPPED and each.name != f"{self._kind}:rPr":
-                yield _Item(each, format_of_run, key)
+                yield _Item(each, format_of_run, key, self._text(each))
 
-    def _text(self, item: _Item) -> str | None:
-        """Return the text of an item; None if it is something else."""
-        name = item.node.name
-        if item.format is None or name not in (f"{self._kind}:t", "w:noBreakHyphen"):
-            return None
-        if name == "w:noBreakHyphen":
-            return "\u2011"
-        text = "".join(each.text for each in item.node.children if isinstance(each, Chars))
-        return text if self._kind == _SHEET else with_blanks(text)
+    def _text(self, node: Element) -> str | None:
+        """Return the text of a child of a run; None if it is something else."""
+        if node.name == f"{self._kind}:t":
+            text = "".join(each.text for each in node.children if isinstance(each, Chars))
+            return text if self._kind == _SHEET else with_blanks(text)
+        return "\u2011" if node.name == "w:noBreakHyphen" else None
 
     def _texts(self, items: Sequence[_Item], *, deep: bool) -> Iterator[tuple[_Item, str]]:
         for item in items:
-            text = self._text(item)
-            if text:
-                yield item, text
+            if item.text:
+                yield item, item.text
             elif deep and item.format is None and _is_around(item.node):
-                yield from self._texts(self._items(_inside(item.node)), deep=True)
+                yield from self._texts(list(self._items(_inside(item.node))), deep=True)
 
     def _main_key(self, items: Sequence[_Item]) -> str:
         """Return the key of the format of most characters; what is in other elements counts if it is all."""
@@ -202,13 +197,14 @@ class _Paragraph:
         """Add items, and close the format that they leave open."""
         at = 0
         is_deep = self._depth >= _MAX_PAIRS
-        ends, fields = ({}, {}) if is_deep else (_ends_of_pairs(items), _fields(items))
+        ends, fields = (
+            ({}, {}) if is_deep else (ends_of_pairs([each.node for each in items], _PAIRS), _fields(items))
+        )
         while at < len(items):
             item, end = items[at], ends.get(at)
             name = item.node.name
-            text = self._text(item)
-            if text is not None:
-                self._add_text(item, text)
+            if item.text is not None:
+                self._add_text(item, item.text)
             elif at in fields:
                 separate, end = fields[at]
                 self._add_field(items[at : end + 1], None if separate is None else separate - at)
@@ -216,7 +212,7 @@ class _Paragraph:
                 self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
             elif item.format is None and _is_around(item.node):
                 opening, closing = self._outside(item.node)
-                self._add_around(opening, self._items(_inside(item.node)), closing)
+                self._add_around(opening, list(self._items(_inside(item.node))), closing)
             else:
                 is_break = name in _BREAKS or name == "w:fldChar"
                 kind: Kind = "break" if is_break else "point" if name in _NO_WIDTH else "object"
@@ -338,19 +334,6 @@ def _with_drop_cap(
     rest = SpannedText(translation.text[end:], moved(translation.spans, lambda at: max(0, at - end)))
     initial = _ONLY_TEXT.sub(lambda each: each[1] + letter + each[3], drop_cap, count=1)
     return initial + before + runs(rest)
-
-
-def _ends_of_pairs(items: Sequence[_Item]) -> dict[int, int]:
-    """Return, for each element that begins something, the index of the one that ends it."""
-    ends: dict[int, int] = {}
-    next_of: dict[tuple[str, str], int] = {}
-    for at in range(len(items) - 1, -1, -1):
-        name, number = items[at].node.name, items[at].node.attributes.get("id")
-        if number is not None and name in _PAIRS and (_PAIRS[name], number) in next_of:
-            ends[at] = next_of[_PAIRS[name], number]
-        elif number is not None:
-            next_of[name, number] = at
-    return ends
 
 
 def _fields(items: Sequence[_Item]) -> dict[int, tuple[int | None, int]]:

@@ -73,6 +73,8 @@ def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
 def _cut(
     text: SpannedText, between: Sequence[Edge], start: int, end: int, *, unfolds: bool = False
 ) -> SpannedText:
+    if not between:
+        return SpannedText(text.text[start:end])
     builder = Builder()
     builder.add(parts(text, between, start=start, end=end), unfolds=unfolds)
     return builder.built()
@@ -91,8 +93,11 @@ def joined_pieces(pieces: Sequence[SpannedText], translations: Iterable[SpannedT
 
 def join(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> SpannedText:
     """Return the text with a translation for each of its sentences."""
+    new = joined_pieces(pieces, translations)
+    if not any(each.spans for each in new):
+        return SpannedText("".join(each.text for each in new))
     builder = Builder()
-    for each in joined_pieces(pieces, translations):
+    for each in new:
         builder.add(parts(each))
     return builder.built()
 

@@ -221,11 +221,25 @@ class Builder:
         return SpannedText("".join(self._texts), tuple(self._spans))
 
     def source(self) -> SpannedText:
-        """Return the text to translate: with its marks and blanks, and with its placeholders."""
-        whole = self.built()
-        refined = Builder()
+        """Return the text to translate: with its marks and blanks, and with its placeholders.
+
+        No tag stands in a placeholder, but for <wbr> in an address.
+        """
+        whole, refined = self.built(), Builder()
         _refine(whole, whole.spans, 0, len(whole.text), refined)
-        return _with_placeholders(refined.built())
+        new = refined.built()
+        addresses = [at for match in _ADDRESS.finditer(new.text) for at in match.span()]
+        bounds = {
+            position
+            for position, _, span in edges(new.spans)
+            if span.kind != "break" and not (span.kind == "wbr" and bisect_left(addresses, position) % 2)
+        }
+        placeholders = [
+            (low + start, low + end)
+            for low, high in pairwise(sorted({0, *bounds, len(new.text)}))
+            for start, end in find(new.text[low:high])
+        ]
+        return SpannedText(new.text, new.spans, tuple(placeholders))
 
 
 def moved(spans: Sequence[Span], move: Callable[[int], int]) -> tuple[Span, ...]:
@@ -291,21 +305,6 @@ def _are_words(before: str, after: str) -> bool:
     """Return whether tags that are all between two characters separate words."""
     last = before[-1:]
     return (last.isalnum() and after.isalnum()) or (last in (".", "!", "?") and after.isalpha())
-
-
-def _with_placeholders(text: SpannedText) -> SpannedText:
-    """Return a text that knows its placeholders: no tag stands in one, but for <wbr> in an address."""
-    addresses = [at for match in _ADDRESS.finditer(text.text) for at in match.span()]
-    bounds = {
-        position
-        for position, _, span in edges(text.spans)
-        if span.kind != "break" and not (span.kind == "wbr" and bisect_left(addresses, position) % 2)
-    }
-    ranges = pairwise(sorted({0, *bounds, len(text.text)}))
-    placeholders = (
-        (low + start, low + end) for low, high in ranges for start, end in find(text.text[low:high])
-    )
-    return SpannedText(text.text, text.spans, tuple(placeholders))
 
 
 LineEnds = Sequence[tuple[int, str]]  # positions of blanks that are line ends in the file, and what is there

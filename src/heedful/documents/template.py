@@ -7,10 +7,11 @@ written by putting the translations where the references are.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from io import StringIO
 
 from heedful.documents.placeholders import find
-from heedful.documents.reading import the_watch
-from heedful.documents.spans import Builder, SpannedText, has_letters, markup, with_line_ends
+from heedful.documents.reading import WATCH
+from heedful.documents.spans import Builder, LineEnds, SpannedText, has_letters, markup, with_line_ends
 from heedful.documents.tokens import Token, plain_text, spanned
 
 _REFERENCE = re.compile("\0(\\d+)\0")
@@ -56,8 +57,7 @@ def lined_unit(
     blanks: re.Pattern[str] | None,
     *,
     text_of: Callable[[Token], str] = lambda token: token.raw,
-    escape: Callable[[str], str] = str,
-    written: Callable[[str], str] = str,
+    written: Callable[[SpannedText], str] = markup,
 ) -> Unit:
     """Return the unit of a text over several lines: its translation has as many.
 
@@ -66,8 +66,7 @@ def lined_unit(
         blanks: what is a blank, if it is not in a placeholder; its group `line_end` is the end of a line.
             None: line ends stay in the text.
         text_of: returns the characters of a token of text.
-        escape: writes characters so that the format takes them for text.
-        written: returns what is written for a translation.
+        written: returns a translation as the format writes it.
     """
     line_ends: list[tuple[int, str]] = []
     length = 0
@@ -90,7 +89,13 @@ def lined_unit(
         length = builder.length
 
     source = spanned(run, add_text)
-    return Unit(source, lambda new: written(markup(with_line_ends(new, line_ends, length), escape)))
+    return Unit(source, _in_lines(line_ends, length, written) if line_ends else written)
+
+
+def _in_lines(
+    line_ends: LineEnds, length: int, written: Callable[[SpannedText], str]
+) -> Callable[[SpannedText], str]:
+    return lambda new: written(with_line_ends(new, line_ends, length))
 
 
 class Units:
@@ -98,7 +103,8 @@ class Units:
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
-        self._watch = the_watch()
+        self._watch = WATCH.get()
+        self._written_by: dict[Callable[[str], str], Callable[[SpannedText], str]] = {}
 
     def refer(self, unit: Unit) -> str:
         """Return the reference to a new unit."""
@@ -116,19 +122,20 @@ class Units:
         """
         if not has_letters(text):
             return raw
-        if escape is str:
-            return self.refer(Unit(plain_text(text)))
-        own = None if escape(text) == raw else (text, raw)
-
-        def written(translation: SpannedText) -> str:
-            new = markup(translation)
-            return own[1] if own is not None and new == own[0] else escape(new)
-
+        if escape not in self._written_by:
+            self._written_by[escape] = markup if escape is str else lambda new: escape(markup(new))
+        written = self._written_by[escape]
+        if escape(text) != raw:
+            return self.refer(
+                Unit(plain_text(text), lambda new: raw if markup(new) == text else written(new))
+            )
         return self.refer(Unit(plain_text(text), written))
 
     def template(self, parts: Iterable[str]) -> Template:
-        """Return the text of these parts, with all units."""
-        return Template("".join(parts), self.units)
+        """Return the text of these parts, with all units; it needs no list of very many parts."""
+        text = StringIO(newline="")
+        text.writelines(parts)
+        return Template(text.getvalue(), self.units)
 
 
 def with_blanks(text: str) -> str:

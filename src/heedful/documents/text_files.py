@@ -13,6 +13,7 @@ from functools import cache, partial
 from itertools import groupby, islice, pairwise
 
 from heedful.documents.placeholders import find
+from heedful.documents.spans import markup
 from heedful.documents.template import Template, Units, lined_unit
 from heedful.documents.tokens import Kind, Token, plain_tokens
 from heedful.errors import InputError
@@ -134,7 +135,7 @@ def _cue(cue: str, units: Units, *, escaped: bool) -> str:
         tokens,
         None if is_dialogue else _END_OF_LINE,
         text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
-        escape=partial(html.escape, quote=False) if escaped else str,
+        written=partial(markup, escape=partial(html.escape, quote=False)) if escaped else markup,
     )
     return units.refer(unit)
 
@@ -150,7 +151,7 @@ def read_json(text: str) -> Template:
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from None
     units, parts = Units(), []
-    in_ascii = text.isascii() and "\\u" in text
+    escape = partial(json.dumps, ensure_ascii=text.isascii() and "\\u" in text)
     at = 0
     for match in re.finditer(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?', text):
         parts.append(text[at : match.start()])
@@ -158,7 +159,7 @@ def read_json(text: str) -> Template:
         raw = match.group()
         if match["colon"] is None:
             value = json.loads(raw, strict=False)
-            raw = units.plain(value, raw, lambda each: json.dumps(each, ensure_ascii=in_ascii))
+            raw = units.plain(value, raw, escape)
         parts.append(raw)
     return units.template([*parts, text[at:]])
 
@@ -237,20 +238,21 @@ def read_table(
     """
     named, at = _named_delimiter(text)
     delimiter, numbers = check_columns(text[at:], columns, delimiter=delimiter or named, option=option)
-    units, parts = Units(), [text[:at]]
-    text = text[at:]
-    column, is_head = 0, True
-    for match in _cells(text, delimiter):
-        start = match.start() + len(match["before"] or "")
-        end = match.start("end") - len(match["behind"] or "")
-        raw = text[start:end]
-        if not is_head and column in numbers:
-            raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
-        parts += [text[match.start() : start], raw, text[end : match.start("end")], match["end"]]
-        column += 1
-        if match["end"] != delimiter:
-            column, is_head = 0, False
-    return units.template(parts)
+    units = Units()
+
+    def parts() -> Iterator[str]:
+        yield text[:at]
+        column, is_head = 0, True
+        for match in _cells(text[at:], delimiter):
+            raw = match["bare"] if match["quoted"] is None else f'"{match["quoted"]}"'
+            if not is_head and column in numbers:
+                raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
+            yield f"{match['before'] or ''}{raw}{match['behind'] or ''}{match['end']}"
+            column += 1
+            if match["end"] != delimiter:
+                column, is_head = 0, False
+
+    return units.template(parts())
 
 
 def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
@@ -325,6 +327,7 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
     return max(_DELIMITERS, key=likelihood)
 
 
+@cache
 def _as_cell(delimiter: str, *, quoted: bool) -> Callable[[str], str]:
     def written(text: str) -> str:
         if not quoted and not any(each in text for each in (delimiter, '"', "\r", "\n")):
@@ -372,13 +375,12 @@ class PoField:
         return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
 
 
-def read_po(text: str, *, language: str | None = None, source: str | None = None) -> Template:
+def read_po(text: str, *, language: str | None = None) -> Template:
     """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
 
     Args:
         text: of the file.
         language: the one to translate into; None: it is not known.
-        source: the one to translate from, which catalogues do not name.
 
     Raises:
         InputError: something that no catalogue has, or a catalogue for another language.

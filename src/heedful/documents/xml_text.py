@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from xml.parsers import expat
 
-from heedful.documents.reading import the_watch
+from heedful.documents.reading import WATCH
 from heedful.documents.spans import SpannedText, markup
 from heedful.documents.template import Template, Units
 from heedful.errors import InputError
@@ -74,13 +74,23 @@ class XmlRules:
     may_declare: bool = False
 
 
+_OTHER_EVENTS = (
+    "Default", "Comment", "ProcessingInstruction", "StartCdataSection", "EndCdataSection", "XmlDecl",
+    "StartDoctypeDecl",
+)  # fmt: skip
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise InputError("damaged XML: it declares a document type, which this format does not allow")
+
+
 class XmlReader:
     """Reads one document."""
 
     def __init__(self, rules: XmlRules) -> None:
         self.units = Units()
         self.keeps_space = False  # in the element that ends (xml:space)
-        self._rules, self._watch = rules, the_watch()
+        self._rules, self._watch = rules, WATCH.get()
         self._num_elements = self._start = 0
         self._parts: list[str] = []
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
@@ -99,29 +109,21 @@ class XmlReader:
         if len(data) > _MAX_BYTES:
             raise InputError(f"XML of {len(data):,} bytes; at most {_MAX_BYTES:,} are read")
 
-        def follow(event: Callable[[str], None]) -> None:
-            at = parser.CurrentByteIndex
-            self._last(data[self._start : at].decode())
-            self._start, self._last = at, event
+        def set_handlers(parser: expat.XMLParserType) -> None:
+            def follow(event: Callable[[str], None]) -> None:
+                at = parser.CurrentByteIndex
+                self._last(data[self._start : at].decode())
+                self._start, self._last = at, event
 
-        def markup(*_: object) -> None:
-            follow(lambda raw: self._chars(raw, ""))
-
-        def doctype(*_: object) -> None:
+            parser.StartElementHandler = lambda name, own: follow(lambda raw: self._opened(name, own, raw))
+            parser.EndElementHandler = lambda _: follow(self._closed)
+            parser.CharacterDataHandler = lambda text: follow(lambda raw: self._chars(raw, text))
+            for name in _OTHER_EVENTS:
+                setattr(parser, f"{name}Handler", lambda *_: follow(lambda raw: self._chars(raw, "")))
             if not self._rules.may_declare:
-                raise InputError("damaged XML: it declares a document type, which this format does not allow")
-            markup()
+                parser.StartDoctypeDeclHandler = _refuse_doctype
 
-        parser = _parser()
-        parser.StartElementHandler = lambda name, own: follow(lambda raw: self._opened(name, own, raw))
-        parser.EndElementHandler = lambda _: follow(self._closed)
-        parser.CharacterDataHandler = lambda text: follow(lambda raw: self._chars(raw, text))
-        parser.StartDoctypeDeclHandler = doctype
-        for name in (
-            "Default", "Comment", "ProcessingInstruction", "StartCdataSection", "EndCdataSection", "XmlDecl",
-        ):  # fmt: skip
-            setattr(parser, f"{name}Handler", markup)
-        _parse(parser, data)
+        _parse(data, set_handlers)
         self._last(data[self._start :].decode())
         return self.units.template(self._parts)
 
@@ -207,13 +209,10 @@ class XmlReader:
             children.append(Chars(raw, text))
 
 
-def _parser() -> expat.XMLParserType:
+def _parse(data: bytes, set_handlers: Callable[[expat.XMLParserType], None]) -> None:
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.EntityDeclHandler = refuse_entities
-    return parser
-
-
-def _parse(parser: expat.XMLParserType, data: bytes) -> None:
+    set_handlers(parser)
     try:
         parser.Parse(data, True)  # noqa: FBT003, it takes no names
     except expat.ExpatError as error:
@@ -228,14 +227,11 @@ def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
     """
     tags: list[tuple[str, dict[str, str]]] = []
 
-    def local(name: str) -> str:
-        return name.rpartition(" ")[2]
+    def add(name: str, own: Mapping[str, str]) -> None:
+        attributes = {each.rpartition(" ")[2]: value for each, value in own.items()}
+        tags.append((name.rpartition(" ")[2], attributes))
 
-    parser = _parser()
-    parser.StartElementHandler = lambda name, own: tags.append(
-        (local(name), {local(each): value for each, value in own.items()})
-    )
-    _parse(parser, data)
+    _parse(data, lambda parser: setattr(parser, "StartElementHandler", add))
     return tags
 
 
@@ -263,6 +259,31 @@ def elements(node: Element) -> list[Element]:
 def plain_text(node: Element) -> str:
     """Return all text in a node."""
     return "".join(each.text if isinstance(each, Chars) else plain_text(each) for each in node.children)
+
+
+def ends_of_pairs(
+    nodes: Sequence[Element | Chars], pairs: Mapping[str, tuple[str, str, str]]
+) -> dict[int, int]:
+    """Return, for each element that begins something, the index of the one that ends it.
+
+    Args:
+        nodes: in order.
+        pairs: for the name of an element that begins something, the name of the one that ends it, and the
+            attributes of both that are equal.
+    """
+    ends: dict[int, int] = {}
+    next_of: dict[tuple[str, str | None], int] = {}
+    attribute_of = {name: other for name, _, other in pairs.values()}
+    for at in range(len(nodes) - 1, -1, -1):
+        node = nodes[at]
+        if isinstance(node, Chars):
+            continue
+        name, own, _ = pairs.get(node.name, ("", "", ""))
+        if (end := next_of.get((name, node.attributes.get(own)))) is not None:
+            ends[at] = end
+        if node.name in attribute_of:
+            next_of[node.name, node.attributes.get(attribute_of[node.name])] = at
+    return ends
 
 
 def refuse_entities(name: str, *_: object) -> None:
