@@ -1,6 +1,7 @@
 """Documents as other programs write them, and what must not change in them."""
 
 import io
+import re
 import subprocess
 import zipfile
 from collections import Counter
@@ -356,6 +357,7 @@ _PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc000000301"
     "0100c9fe92ef0000000049454e44ae426082"
 )
+_LANGUAGE = re.compile(r'<w:lang [^<>]*></w:lang>| lang="[^"]*"')  # of the spelling, which is the target's
 _RUNS = {"r", "t", "rPr", "span"}  # of which there may be more or fewer
 
 
@@ -388,7 +390,9 @@ def _format(element: etree._Element) -> str:
         local = etree.QName(each).localname
         properties = each.find("{*}rPr") if local == "r" else None
         if properties is not None and (len(properties) or properties.attrib):
-            names.append(etree.tostring(properties, method="c14n", exclusive=True).decode())
+            names.append(
+                _LANGUAGE.sub("", etree.tostring(properties, method="c14n", exclusive=True).decode())
+            )
         elif local not in ("r", "t", "rPr"):
             names.append(f"{each.tag}{sorted(each.attrib.items())}")
     return "/".join(names).casefold()

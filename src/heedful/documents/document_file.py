@@ -163,7 +163,7 @@ def read_document(
     if kind is None:
         raise InputError(f"{path}: cannot be read as a document; {SUPPORTED}")
     parts_of: Mapping[str, _PartReaders] = {
-        "Office": _office_parts,
+        "Office": partial(_office_parts, language=language),
         "OpenDocument": open_document_parts,
         "EPUB": partial(book_parts, language=language),
     }
@@ -249,7 +249,7 @@ def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) ->
     return DocumentFile(parts, package=data)
 
 
-def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules | Reader]:
+def _office_parts(package: zipfile.ZipFile, *, language: str | None) -> dict[str, XmlRules | Reader]:
     """Return how each part that people read is read, by the list of content types."""
     names = package.namelist()
     if _TYPES not in names:
@@ -278,8 +278,9 @@ def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules | Reader]:
         further += ["sheet.main+xml"] if _TEXT_RESULT.search(text) else []
     shown = [element for each, element in office.PROPERTIES.items() if each in properties]
     further += ["core-properties"] if shown else []
+    further += ["wordprocessingml.styles+xml"] if language is not None else []
     read |= {each for each in names if any(end in type_of_name[each] for end in further)}
-    rules = office.rules(names=_names_of_columns(package), properties=shown)
+    rules = office.rules(names=_names_of_columns(package), properties=shown, language=language)
     parts: dict[str, XmlRules | Reader] = {name: rules for name in type_of_name if name in read}
     for name in _chunks_of_word(package):
         kind = type_of_name[name].partition(";")[0]

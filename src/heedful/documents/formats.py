@@ -1,5 +1,6 @@
 """The formats of documents, and the ends of the names of their files."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
@@ -51,3 +52,12 @@ def refuse_documents(names: Iterable[str]) -> None:
         kind = format_of(name[:-3] if name.lower().endswith(".gz") else name)
         if kind not in (None, TEXT):
             raise InputError(f"{name}: is {kind}, not lines of text; translate it with --document")
+
+
+def primary_language(tag: str) -> str:
+    """Return the language of a tag of BCP 47, without its region and script.
+
+    >>> primary_language("de-AT")
+    'de'
+    """
+    return re.split("[-_]", tag.lower())[0]

@@ -9,6 +9,9 @@ from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.placeholders import Range
 from heedful.documents.spans import Builder, Span, SpannedText, edges, has_letters, parts, with_line_ends
 from heedful.documents.template import Template, Unit, Units
+from heedful.documents.tokens import Kind
+from heedful.documents.tokens import Token as HtmlToken
+from heedful.documents.web_pages import PageTags
 from heedful.errors import MissingExtraError, install_hint
 
 if TYPE_CHECKING:
@@ -32,6 +35,13 @@ _OPAQUE = re.compile(
     | (?<! \\ ) (?P<page> \[\[ [^\[\]|\n]++ \| ) (?P<words> [^\[\]\n]++ ) \]\]
     | %% [^%\n]++ %% | (?<= \s ) \^[\w-]++ (?= [ \t]*$ )
     | (?<! \\ ) (?P<display> \$\$ (?: (?! \$\$ | \n[ \t>]*\n | ~~~ ) [^`] )++ \$\$ )
+    | (?<! \\ ) (?P<brackets> \\\[ (?: (?! \\\] | \n[ \t>]*\n ) [^`] )++ \\\] )
+    | (?P<environment> \\begin\{ (?P<name> [\w*]++ ) \} (?: (?! \\end\{ | \n[ \t>]*\n ) [^`] )*+
+        \\end\{ (?P=name) \} )
+    | (?<= [)\]`] ) (?P<attributes> \{ :?+ (?: \s*+ (?: [\#.][\w-]++
+        | [\w-]++= (?: "[^"\n]*+" | [^\s{}"]++ ) ) )++ \s*+ \} )
+    | (?<! [\w:] ) : [a-z][a-z0-9_]*+ (?: - [a-z0-9_]++ )++ : (?! [\w:] )
+    | (?<! [\w+] ) \+\+ [\w-]++ (?: \+ [\w-]++ )*+ \+\+ (?! [\w+] )
     | (?<! \\ ) \[\^[^\s\[\]]++\]
     | (?<! \\ ) \\\( (?: (?! \\ [()] ) [^`\n] )++ \\\)
     | (?<! [\w$\\] ) \$ (?= [\w\\({\[|+-] ) [^$`\n]++ (?<! [\s\\] ) \$ (?! [\w$] )
@@ -54,9 +64,9 @@ _HEAD_LINE = re.compile(
 )
 _CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
 # They are masked by characters that no text has; the second are beside line ends that must not move.
-# The third and the fourth are around words of a link to a page: [[page|words]].
-_MASK, _FIXED, _OPENING, _CLOSING = "\ue000", "\ue001", "\ue002", "\ue003"
-_MASKED = re.compile(f"{_MASK}+|{_FIXED}+|{_OPENING}+|{_CLOSING}+")
+# The third and the fourth are around words of a link to a page: [[page|words]]. The fifth follow a span.
+_MASK, _FIXED, _OPENING, _CLOSING, _ATTACHED = "\ue000", "\ue001", "\ue002", "\ue003", "\ue004"
+_MASKED = re.compile(f"{_MASK}+|{_FIXED}+|{_OPENING}+|{_CLOSING}+|{_ATTACHED}+")
 _FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n")
 _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
 # What begins a block at the start of a line.
@@ -70,6 +80,12 @@ _DESTINATION = re.compile(
     )*+\)
     | \[(?:[^\[\]\\]|\\.)*\]""",
     re.VERBOSE | re.DOTALL,
+)
+
+
+_TITLE = re.compile(
+    r"""\s (?P<quote>["']) (?P<text> (?: (?! (?P=quote) ) [^\\\n] | \\. )++ ) (?P=quote) \s*+ \) \Z""",
+    re.VERBOSE,
 )
 
 
@@ -171,7 +187,8 @@ def _mask(opaque: re.Match[str]) -> str:
     if opaque["page"]:
         return _OPENING * len(opaque["page"]) + opaque["words"] + _CLOSING * 2
     marks = opaque["marks"] or ""
-    mask = _FIXED if opaque["label"] or opaque["display"] or opaque["line"] else _MASK
+    keeps_lines = any(opaque[each] for each in ("label", "display", "brackets", "environment", "line"))
+    mask = _FIXED if keeps_lines else _ATTACHED if opaque["attributes"] else _MASK
     masked = re.sub(r"(\n[ \t>]*)|.", lambda each: each[1] or mask, opaque.group()[len(marks) :])
     return marks + masked
 
@@ -192,7 +209,9 @@ def _html(token: "Token", own: Sequence[str], units: Units) -> tuple[int, str] |
     def with_marks(part: str) -> str:
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
-    return starts[0], read_markup(raw.removesuffix(last), html_rules(), units, written=with_marks) + last
+    rules, tags = html_rules(ignored=["pre"]), PageTags(units, None)
+    html = read_markup(raw.removesuffix(last), rules, units, tag=tags.written, written=with_marks)
+    return starts[0], html + last
 
 
 def _lines_of(
@@ -217,6 +236,7 @@ class _Inline:
         self, token: "Token", own: Sequence[Range], text: str, units: Units, parser: "MarkdownIt"
     ) -> None:
         self._content, self._units, self._parser = token.content, units, parser
+        self._tags = PageTags(units, None)
         # As long as the content, without masks.
         self._raw = "\n".join(text[start:end] for start, end in own)
         self._builder = Builder()
@@ -227,6 +247,7 @@ class _Inline:
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
         self._is_pronounced = False  # in the text of ruby, which goes
         self._plain: set[str] = set()  # special characters that are not escaped
+        self._spelled: dict[str, str] = {}  # entities, by their characters
         self._tokens = token.children or []
         self._last_closing = {
             tag["name"].lower(): index
@@ -273,8 +294,20 @@ class _Inline:
         return self._raw[match.start() : self._at]
 
     def _destination(self) -> str:
-        """Return what follows the text of a link or an image; "" where the text is the reference."""
-        return self._match(_DESTINATION) if _DESTINATION.match(self._content, self._at) else ""
+        """Return what follows the text of a link or an image; "" if the text is the reference."""
+        if not _DESTINATION.match(self._content, self._at):
+            return ""
+        raw = self._match(_DESTINATION)
+        title = _TITLE.search(raw)
+        if title is None or raw.startswith("["):
+            return raw
+        start, end = title.span("text")
+        quote = title["quote"]
+        own = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", title["text"])
+        unit = self._units.plain(
+            own, title["text"], lambda new: new.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+        )
+        return raw[:start] + unit + raw[end:]
 
     def _add(self, token: "Token", index: int) -> None:
         kind = token.type
@@ -284,18 +317,12 @@ class _Inline:
             if not (index and self._tokens[index - 1].type == "link_open" and self._is_address(index - 1)):
                 self._add_text(token.content, raw)
         elif kind == "text_special":
-            self._take(token.markup)
+            raw = self._take(token.markup)
+            if raw.startswith("&") and len(token.content) == 1:
+                self._spelled[token.content] = raw
             self._builder.text(token.content)
         elif kind in ("softbreak", "hardbreak"):
-            end = self._content.index("\n", self._at) + 1
-            self._number += self._content.count("\n", self._counted, self._at)
-            between, self._counted = self._between[self._number], self._at
-            if kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at):
-                self._line_ends.append((self._builder.length, between))
-                self._builder.text(" ")
-            else:
-                self._add_break(self._content[self._at : end - 1] + between)
-            self._at = end
+            self._add_line_end(moves=kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at))
         elif kind == "code_inline":
             self._take(token.markup)
             code = re.compile(rf"(?s:.*?)(?<!`){token.markup}(?!`)")
@@ -325,11 +352,24 @@ class _Inline:
                 self._begin(own)
             elif mask.group().startswith(_CLOSING):
                 self._end(own)
+            elif mask.group().startswith(_ATTACHED) and self._builder.attach(own):
+                pass
             else:
                 if callout := _CALLOUT.fullmatch(own):
                     own = callout[1] + self._units.plain(callout[2], callout[2], str)
                 self._builder.point(own, "object")
         self._builder.text(text[at:])
+
+    def _add_line_end(self, *, moves: bool) -> None:
+        end = self._content.index("\n", self._at) + 1
+        self._number += self._content.count("\n", self._counted, self._at)
+        between, self._counted = self._between[self._number], self._at
+        if moves:
+            self._line_ends.append((self._builder.length, between))
+            self._builder.text(" ")
+        else:
+            self._add_break(self._content[self._at : end - 1] + between)
+        self._at = end
 
     def _add_break(self, raw: str) -> None:
         self._has_breaks = True
@@ -382,6 +422,8 @@ class _Inline:
     def _add_tag(self, token: "Token", index: int) -> None:
         raw = self._take(token.content)
         tag = _HTML_TAG.fullmatch(raw)
+        if tag is not None and not tag["close"]:
+            raw = self._tags.written(HtmlToken(Kind.OPEN, raw, tag["name"].lower()))
         if tag is not None and (name := tag["name"].lower()) in ("ruby", "rb", "rt", "rp", "rtc"):
             if name in ("rt", "rp", "rtc"):
                 self._is_pronounced = not tag["close"]
@@ -418,13 +460,14 @@ class _Inline:
         return "".join(each.content for each in token.children or () if each.type.startswith("text"))
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
-        escaped = re.compile(f"[{re.escape(''.join(set(_SPECIAL) - self._plain))}]")
+        table = {each: f"\\{each}" for each in _SPECIAL if each not in self._plain} | self._spelled
+        written = str.maketrans(table)
         texts: list[str] = []
         starts: list[int] = []  # of the texts in elements that are open
         for what, text, span in parts(translation):
             if what == "text":
-                plain = _ENTITY.sub("&amp;", text)
-                texts.append(escaped.sub(lambda match: f"\\{match.group()}", plain))
+                plain = text if "&" in table else _ENTITY.sub("&amp;", text)
+                texts.append(plain.translate(written))
             elif what == "open":
                 starts.append(len(texts))
             elif what == "close":

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from heedful.documents.formats import primary_language
 from heedful.documents.spans import Builder, has_letters
 from heedful.documents.template import Template, Unit, with_blanks
 from heedful.documents.xml_text import (
@@ -37,6 +38,7 @@ class _Inline:
         pairs: the element that ends what one begins, and the attributes of both that are equal.
         blanks: whether all white space is blanks.
         joins_lines: whether line ends are blanks.
+        low: the styles of subscripts.
     """
 
     around: frozenset[str]
@@ -45,6 +47,7 @@ class _Inline:
     pairs: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     blanks: bool = False
     joins_lines: bool = False
+    low: frozenset[str] = frozenset()
 
 
 def _unit(node: Element, reader: XmlReader, rules: _Inline) -> Unit | None:
@@ -75,7 +78,8 @@ def _add(
             builder.close(reader.raw(nodes[end]))
             at = end
         elif _is_around(node, rules):
-            builder.open(reader.opening(node))
+            is_low = node.attributes.get("style-name") in rules.low
+            builder.open(reader.opening(node), kind="low" if is_low else "element")
             _add(node.children, reader, rules, builder, depth + 1)
             builder.close(node.closing)
         elif node.name in rules.breaks:
@@ -148,17 +152,6 @@ _PARAGRAPH = _Inline(
 )
 
 
-def _content(node: Element, reader: XmlReader, rules: _Inline) -> str:
-    """Return an element with the reference to the unit that its content is."""
-    unit = _unit(node, reader, rules)
-    inner = reader.content(node) if unit is None else reader.units.refer(unit)
-    return reader.opening(node) + inner + node.closing
-
-
-def _paragraph(node: Element, reader: XmlReader) -> str:
-    return _content(node, reader, _PARAGRAPH)
-
-
 # The value of a cell, and its paragraphs what is shown: without it, they are the value too.
 _STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')""")
 
@@ -196,12 +189,19 @@ def _validation(node: Element, reader: XmlReader) -> str:
 _PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
-def _open_document(names: frozenset[str]) -> XmlRules:
+def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
     """Return what is text in the parts of an OpenDocument.
 
     Args:
         names: of the fields of pivot tables, by which these find their columns; cells with such a text stay.
+        low: the styles of subscripts.
     """
+    rules = replace(_PARAGRAPH, low=low)
+
+    def paragraph(node: Element, reader: XmlReader) -> str:
+        unit = _unit(node, reader, rules)
+        inner = reader.content(node) if unit is None else reader.units.refer(unit)
+        return reader.opening(node) + inner + node.closing
 
     def cell(node: Element, reader: XmlReader) -> str:
         return verbatim(node) if (plain_text(node) or None) in names else _cell(node, reader)
@@ -213,7 +213,7 @@ def _open_document(names: frozenset[str]) -> XmlRules:
             f"{_NAMESPACE}drawing:1.0": "draw",
         },
         units={
-            **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
+            **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), paragraph),
             **dict.fromkeys(("table:table-cell", "table:covered-table-cell"), cell),
             "table:content-validation": _validation,
         },
@@ -235,7 +235,18 @@ def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
         raise InputError("locked by a password; remove the password")
     parts = (each for each in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", each))
     fields = _PIVOT_FIELD.findall(package.read("content.xml").decode("utf-8", "replace"))
-    return dict.fromkeys(parts, _open_document(frozenset(html.unescape("".join(each)) for each in fields)))
+    styles = (package.read(each).decode("utf-8", "replace") for each in names if each in _WITH_STYLES)
+    low = frozenset(each for text in styles for each in _SUBSCRIPT.findall(text))
+    rules = _open_document(frozenset(html.unescape("".join(each)) for each in fields), low)
+    return dict.fromkeys(parts, rules)
+
+
+_WITH_STYLES = ("content.xml", "styles.xml")
+_SUBSCRIPT = re.compile(
+    r"""<style:style\s[^<>]*?style:name=["']([^"']*)["'][^<>]*>\s*(?:<style:(?!text-)[^<>]*/>\s*)*
+    <style:text-properties\s[^<>]*?style:text-position=["'](?:sub|-)""",
+    re.VERBOSE,
+)
 
 
 _SEGMENT = _Inline(
@@ -374,10 +385,10 @@ def read_xliff(text: str, *, language: str | None, source: str | None = None) ->
         InputError: damaged, of another format, or for other languages.
     """
     for its in _SOURCE_LANGUAGE.findall(text):
-        if source is not None and _primary(its) != _primary(source):
+        if source is not None and primary_language(its) != primary_language(source):
             raise InputError(f"its source language is {its}, and the model translates from {source}")
     for its in _TARGET_LANGUAGE.findall(text):
-        if language is not None and _primary(its) != _primary(language):
+        if language is not None and primary_language(its) != primary_language(language):
             raise InputError(f"its target language is {its}, and the translation would be in {language}")
     if not any(f'"{namespace}"' in text or f"'{namespace}'" in text for namespace in _XLIFF.prefixes):
         raise InputError("no XLIFF of versions 1.1, 1.2, 2.0, 2.1 or 2.2: it has no namespace of these")
@@ -406,9 +417,13 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
         variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
         own = (node.attributes.get("srclang") or its_source).lower()
         of_language = {each.attributes.get("lang", "").lower(): each for each in reversed(variants)}
-        alike = (each for language, each in of_language.items() if _primary(language) == _primary(own))
+        alike = (
+            each
+            for language, each in of_language.items()
+            if primary_language(language) == primary_language(own)
+        )
         variant = of_language.get(own) or next(iter(variants) if own in ("", "*all*") else alike, None)
-        is_translated = any(_primary(each) == _primary(language) for each in of_language)
+        is_translated = any(primary_language(each) == primary_language(language) for each in of_language)
         segments = [each for each in variant.children if isinstance(each, Element)] if variant else []
         segment = next((each for each in segments if each.name == "seg"), None)
         unit = None if segment is None or is_translated else _unit(segment, reader, _SEGMENT)
@@ -423,7 +438,3 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
         return node.opening + "".join([*before, gap, new, last]) + node.closing
 
     return XmlReader(XmlRules(prefixes={}, units={"tu": entry}, may_declare=True)).read(text)
-
-
-def _primary(language: str) -> str:
-    return re.split("[-_]", language.lower())[0]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from heedful.documents.formats import primary_language
 from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
 from heedful.documents.spans import Builder, Kind, SpannedText, edges, has_letters, moved, parts
 from heedful.documents.template import Unit, with_blanks
@@ -23,6 +24,7 @@ from heedful.documents.xml_text import (
     ends_of_pairs,
     plain_text,
     verbatim,
+    with_value,
 )
 
 _WORD, _DRAWING, _SHEET = "w", "a", "x"
@@ -439,12 +441,15 @@ _SHAPE = ("descr", "title")
 _HEADERS = [f"x:{which}{what}" for which in ("odd", "even", "first") for what in ("Header", "Footer")]
 
 
-def rules(*, names: frozenset[str] = frozenset(), properties: Collection[str] = ()) -> XmlRules:
+def rules(
+    *, names: frozenset[str] = frozenset(), properties: Collection[str] = (), language: str | None = None
+) -> XmlRules:
     """Return what is text in the parts of a document.
 
     Args:
         names: of columns of tables in sheets and of fields of pivot tables; cells with such a text stay.
         properties: of the document, which its text shows.
+        language: the one to translate into, which runs then name for spelling; None: it is not known.
     """
 
     def cell(node: Element, reader: XmlReader) -> str:
@@ -452,6 +457,14 @@ def rules(*, names: frozenset[str] = frozenset(), properties: Collection[str] = 
 
     def plain(node: Element, reader: XmlReader) -> str:
         return reader.plain_content(node)
+
+    def in_language(node: Element, reader: XmlReader) -> str:
+        opening, name = node.opening, "val" if node.name == "w:lang" else "lang"
+        if language is not None and primary_language(node.attributes.get(name, "")) != primary_language(
+            language
+        ):
+            opening = with_value(opening, name, lambda _: language)
+        return opening + reader.content(node) + node.closing
 
     return XmlRules(
         prefixes=_PREFIXES,
@@ -466,6 +479,7 @@ def rules(*, names: frozenset[str] = frozenset(), properties: Collection[str] = 
             "x:c": formula_cell,
             "x:calcPr": calculation,
             "w:sdtPr": _control,
+            **dict.fromkeys(("w:lang", "a:rPr", "a:endParaRPr"), in_language),
         },
         attributes={
             **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _SHAPE),

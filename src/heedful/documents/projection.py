@@ -15,6 +15,7 @@ from heedful.documents.spans import Builder, Span, SpannedText, edges, parts
 _MAX_CUTS = 12  # of a word; one with more formats is no word
 _CLOSING = ".,;:!?)]}»”’…%、。，！？；：）」』"
 _OPENING = "([{«“„‘¿¡（「『"
+_SHOWN = ("object", "sign", "placeholder")
 _NEAR = 8  # characters beside a placeholder that could become a part of it
 
 
@@ -258,7 +259,10 @@ class _Writer:
         """End an element in a gap."""
         if span.closing is None:
             return
-        spaces = 0 if span.opening is None or _is_empty(span) else _spaces_before(source, span.end)
+        last = span.inside[-1] if span.inside else span
+        is_behind_point = last.kind in _SHOWN and last.end == span.end
+        no_spaces = span.opening is None or is_behind_point or _is_empty(span)
+        spaces = 0 if no_spaces else _spaces_before(source, span.end)
         is_apart = _is_empty(span) and not span.inside and source[span.start : span.start + 1].isspace()
         before = _spaces_before(source, span.start) if is_apart else 0
         self._go(gap, before or spaces)
@@ -277,7 +281,7 @@ class _Writer:
             self._built.add(parts(span.kept))
             self._end_run()
             self._at, self._last = max(self._at, self._starts[gap]), " "
-        elif span.kind in ("object", "sign", "placeholder"):
+        elif span.kind in _SHOWN:
             self._shown(span, gap, span.beside if span.kind == "placeholder" else (before, after))
         else:
             self._go(gap, 0 if before and not before.isspace() else -1)

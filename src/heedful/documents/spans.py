@@ -198,6 +198,17 @@ class Builder:
             self.text(BREAK if kind == "break" else " ")
         self._spans.append(Span(start, self.length, kind, opening, kept=kept, format=format, beside=beside))
 
+    def attach(self, raw: str) -> bool:
+        """Add markup to a span that ends here; return whether there is one."""
+        if not self._spans or self._spans[-1].end != self.length or self._spans[-1].kind == "break":
+            return False
+        last = self._spans[-1]
+        if last.kind in ("element", "low"):
+            self._spans[-1] = replace(last, closing=(last.closing or "") + raw)
+        else:
+            self._spans[-1] = replace(last, opening=(last.opening or "") + raw)
+        return True
+
     def add(self, added: Iterable[Part], *, unfolds: bool = False) -> None:
         """Add parts of another text; `unfolds` if what spans keep is added in place of them."""
         for what, piece, span in added:

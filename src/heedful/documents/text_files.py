@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import groupby, islice, pairwise
 
+from heedful.documents.formats import primary_language
 from heedful.documents.placeholders import find
 from heedful.documents.spans import markup
 from heedful.documents.template import Template, Units, lined_unit
@@ -396,7 +397,7 @@ def read_po(text: str, *, language: str | None = None) -> Template:
         elif each.keyword.startswith("msgstr") and not singular:  # the header
             forms = match[1] if (match := _PLURAL_FORMS.search(each.text)) else forms
             named = match[1] if (match := _LANGUAGE.search(each.text)) else ""
-            if language and named and re.split("[-_]", language.lower())[0] != named.lower():
+            if language and named and primary_language(language) != named.lower():
                 raise InputError(f"its language is {named}, and the translation would be in {language}")
         elif each.keyword.startswith("msgstr") and not each.text:
             source = plural if plural and not _is_singular(each.keyword, forms) else singular

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import unquote
 
+from heedful.documents.formats import primary_language
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template, Units
 from heedful.documents.tokens import Kind, Token
@@ -15,7 +16,9 @@ from heedful.documents.xml_text import Element, XmlReader, XmlRules, tags_of, ve
 from heedful.errors import InputError
 
 # Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
-_SHOWN = frozenset({"alt", "title", "placeholder", "aria-label", "aria-description", "aria-roledescription"})
+_SHOWN = frozenset({
+    "alt", "title", "placeholder", "label", "aria-label", "aria-description", "aria-roledescription",
+})  # fmt: skip
 _BUTTONS = frozenset(("button", "submit", "reset"))
 _PREVIEWS = frozenset({
     "description", "og:title", "og:description", "og:image:alt", "twitter:title", "twitter:description",
@@ -38,11 +41,11 @@ def read_html(text: str, *, language: str | None = None) -> Template:
         language: the one to translate into, which the page then names; None: it is not known.
     """
     units = Units()
-    page = _Tags(units, language)
+    page = PageTags(units, language)
     return units.template([read_markup(text, html_rules(), units, tag=page.written)])
 
 
-class _Tags:
+class PageTags:
     """Writes the tags of a page, with references to the units in their attributes."""
 
     def __init__(self, units: Units, language: str | None) -> None:
@@ -74,10 +77,10 @@ class _Tags:
         """Return what is written for the value of an attribute; None: it stays."""
         value = values[name]
         if name in ("lang", "xml:lang"):
-            primary = _primary(value)
+            primary = primary_language(value)
             self._named = self._named or primary
             is_own = self._language is not None and primary == self._named
-            return self._language if is_own and primary != _primary(self._language or "") else None
+            return self._language if is_own and primary != primary_language(self._language or "") else None
         is_button = name == "value" and tag == "input" and values.get("type", "").lower() in _BUTTONS
         kind = values.get("name") or values.get("property") or ""
         is_preview = name == "content" and tag == "meta" and kind.lower() in _PREVIEWS
@@ -90,7 +93,7 @@ class _Tags:
         """Return the first tag of a page with the direction of the language, if that is another."""
         if self._language is None or not self._named:
             return raw
-        direction = "rtl" if _primary(self._language) in _RIGHT_TO_LEFT else "ltr"
+        direction = "rtl" if primary_language(self._language) in _RIGHT_TO_LEFT else "ltr"
         if "dir" in values:
             return re.sub(r"""(\sdir\s*=\s*["']?)\w+""", rf"\g<1>{direction}", raw, flags=re.IGNORECASE)
         return raw if direction == "ltr" else re.sub(r"^<\w+", r'\g<0> dir="rtl"', raw)
@@ -102,10 +105,6 @@ def _quoted(value: str) -> str:
 
 def _value(attribute: re.Match[str]) -> str:
     return html.unescape(attribute[attribute.lastgroup or 0])
-
-
-def _primary(language: str) -> str:
-    return re.split("[-_]", language.lower())[0]
 
 
 _PACKAGE = "http://www.idpf.org/2007/opf"

@@ -280,9 +280,7 @@ class TranslationService:
         terms: tuple[PlacedTerm, ...] = ()
         if request.with_terms and job.glossary is not None:
             first = [each[0] for each in new]
-            terms = await asyncio.to_thread(
-                _terms_of, job.glossary, pieces, first, is_plain=rules is None
-            )
+            terms = await asyncio.to_thread(_terms_of, job.glossary, pieces, first, is_plain=rules is None)
         return Answer(
             text=best,
             source=source,

@@ -257,3 +257,27 @@ def test_line_ends_are_at_blanks_of_the_text() -> None:
     builder.point("<b c>")
     builder.text(" d")
     assert markup(with_line_ends(builder.built(), [(1, "\n")], 3)) in ("a\n<b c> d", "a <b c>\nd")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("A text \\[ x = y \\] here.", "A TEXT \\[ x = y \\] HERE."),
+        (
+            "\\begin{a}\nx &= y\n\\end{a}\n\nA text.",
+            "\\begin{a}\nx &= y\n\\end{a}\n\nA TEXT.",
+        ),
+        ("A ![house](a.png){width=50%} is.", "A ![HOUSE](a.png){width=50%} IS."),
+        ("A [house](u){#b .c} and `code`{.py} is.", "A [HOUSE](u){#b .c} AND `code`{.py} IS."),
+        ('A <img alt="house" src=x> is.', 'A <img alt="HOUSE" src=x> IS.'),
+        ('<p>\n<img alt="house" src=x>\n</p>', '<p>\n<img alt="HOUSE" src=x>\n</p>'),
+        ('<TabItem value="a" label="house">\n\nA dog.', '<TabItem value="a" label="HOUSE">\n\nA DOG.'),
+        ("Press :octicons-x-16: or ++ctrl+alt++ now.", "PRESS :octicons-x-16: OR ++ctrl+alt++ NOW."),
+        ('[house](u "a title") ![dog](x \'a "b" c\')', '[HOUSE](u "A TITLE") ![DOG](x \'A "B" C\')'),
+        ("A &lt; b and&nbsp;so &amp; on", "A &lt; B AND&nbsp;SO &amp; ON"),
+        ("<pre>\nas it is\n</pre>", "<pre>\nas it is\n</pre>"),
+    ],
+)
+def test_marks_of_markdown_programs_stay_as_they_are(source: str, expected: str, tmp_path: Path) -> None:
+    assert translated(source, upper, tmp_path) == expected
+    assert translated(source, identity, tmp_path) == source

@@ -1,6 +1,7 @@
 """Formats of a part of a word: 48 m², CO₂, 1st, footnote marks, soft hyphens, in each format."""
 
 import io
+import re
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from document_files import identity, translated_bytes, upper
+from document_files import identity, members, translated_bytes, upper
+from odf.opendocument import OpenDocumentText
+from odf.style import Style, TextProperties
+from odf.text import P, Span
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
 
@@ -63,6 +67,29 @@ def test_parts_of_words_of_a_cell_keep_their_formats(tmp_path: Path) -> None:
         for each in read.active["A1"].value
     ]
     assert found == EXPECTED
+
+
+def test_parts_of_words_of_a_text_document_keep_their_formats(tmp_path: Path) -> None:
+    document = OpenDocumentText()
+    paragraph = P()
+    for name, position in (("subscript", "sub 58%"), ("superscript", "super 58%")):
+        own = Style(name=name, family="text")
+        own.addElement(TextProperties(textposition=position))
+        document.automaticstyles.addElement(own)
+    for text, kind in RUNS:
+        paragraph.addElement(Span(stylename=kind, text=text) if kind else Span(text=text))
+    document.text.addElement(paragraph)
+    document.save(str(tmp_path / "a.odt"))
+    seen: list[str] = []
+
+    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
+        seen.extend(texts)
+        return upper(texts, aligned)
+
+    written = members(translated_bytes(tmp_path / "a.odt", noted))["content.xml"].decode()
+    assert seen == ["The house has CO2 and 48 m here."]
+    shown = re.sub("<(/?)text:span[^<>]*>", r"<\1s>", written)
+    assert "CO</s><s>2</s><s> AND 48 M</s><s>2</s><s> HERE.</s>" in shown
 
 
 MARKED = [

@@ -208,3 +208,12 @@ def test_a_part_in_another_format_is_translated_or_refused(kind: str, tmp_path: 
             read_document(path)
     else:
         assert b"THE HOUSE IS SMALL." in members(translated_bytes(path, upper))["word/a.htm"]
+
+
+def test_runs_name_the_language_of_the_translation(tmp_path: Path) -> None:
+    run = '<w:r><w:rPr><w:lang w:val="{}"/></w:rPr><w:t>The house {} small.</w:t></w:r>'
+    parts = translated_document(document_with(f"<w:p>{run.format('en-GB', 'is')}</w:p>"), tmp_path)
+    assert '<w:lang w:val="de"/>' in parts["word/document.xml"]
+    assert '<w:lang w:val="de"' in parts["word/styles.xml"]
+    parts = translated_document(document_with(f"<w:p>{run.format('de-AT', 'is')}</w:p>"), tmp_path)
+    assert '<w:lang w:val="de-AT"/>' in parts["word/document.xml"]

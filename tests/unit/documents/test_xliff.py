@@ -148,3 +148,16 @@ def test_a_catalogue_for_another_language_is_refused(tmp_path: Path) -> None:
     assert read_document(tmp_path / "a.po", language="fr").units
     with pytest.raises(InputError, match="its language is fr"):
         read_document(tmp_path / "a.po", language="de")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '<g id="1">Click <x id="2"/></g> now.',
+        'The <g id="1">house <x id="2"/></g> is.',
+        'The <g id="1">house<x id="2"/></g> is.',
+    ],
+)
+def test_spaces_beside_a_code_at_the_end_of_an_element_stay(source: str, tmp_path: Path) -> None:
+    [found], _ = targets(unit(f"<source>{source}</source>"), tmp_path)
+    assert found.casefold() == f"<target>{source}</target>".casefold()
