@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -86,18 +87,19 @@ class DocumentJob(ShardJob):
         stored: Path | None,
         display: TextDisplay,
     ) -> dict[str, int]:
-        """Translate a document, and return how many texts it has, and characters their translations.
+        """Translate a document, and return how many texts and characters of text it has.
 
         `output` yields the stream for the translated document. The translations are in the file `stored`
         until it is complete, so that another run can go on with them; None: nowhere.
         """
-        lines, columns = self._lines, parse_columns([column or ""])
+        lines, columns = self._lines, parse_columns([column]) if column else []
         languages = lines.translator.bundle.config.languages
         opened = read_document(document, columns=columns, language=languages.tgt, source=languages.src)
         known, add = lines.lookup.translation, lines.lookup.add
         translate = with_translator(lines.translator, lines.options, known=known, add=add)
         units, out = opened.units, None
-        translations, characters = list[str](), 0
+        ends = [0, *accumulate(len(each.source.text) for each in units)]
+        translations = list[str]()
         with ExitStack() as stack:
             if stored is not None:
                 texts = [repr(each.source) for each in units]
@@ -109,18 +111,18 @@ class DocumentJob(ShardJob):
                 if out.notice:
                     self.notify(out.notice)
                 translations = [json.loads(line) for line in out.before().splitlines()]
+            before = len(translations)
             show = stack.enter_context(display(lambda: len(translations) / max(1, len(units))))
             for chunk in translate_units(units[len(translations) :], translate):
                 translations += chunk
-                characters += sum(map(len, chunk))
                 if out is not None:
                     for translation, _ in zip(chunk, out.inputs[0], strict=False):
                         write_line(out, json.dumps(translation))
                     out.checkpoint(len(translations))
-                show(len(translations), characters)
+                show(len(translations), ends[len(translations)] - ends[before])
             with output as stream:
                 opened.write(translations, stream)
-        return {"texts": len(units), "characters": sum(map(len, translations))}
+        return {"texts": len(units), "characters": ends[-1]}
 
     def translate_file(self, document: Path, output: Path, display: Display = no_display) -> None:
         """Translate one document into a file of the same format; an old one is replaced at the end."""
