@@ -60,7 +60,7 @@ class Aligned:
     """
 
     def __init__(self, links: Links, num_source: int, num_targets: int) -> None:
-        """Take the links of so many source and target words."""
+        """Take the links, and the numbers of source and target words."""
         self._targets: list[list[int]] = [[] for _ in range(num_source)]
         self._num_links = [0] * num_targets  # of each target word
         for src, tgt in links:
@@ -75,7 +75,7 @@ class Aligned:
         span of the largest sum, and of these the shortest.
 
         Returns:
-            None where no target word is linked with them, or too few of a word's links are.
+            None if no target word is linked with them, or if too few links of a word are.
         """
         inside = Counter(tgt for targets in self._targets[first:behind] for tgt in targets)
         best, best_sum = None, 0
@@ -93,8 +93,8 @@ class Aligned:
     def gap(self, before: int, *, near: int) -> int:
         """Return the gap between target words that stands for the one before a source word.
 
-        It is the one that the fewest links cross, those of words beside it counting most, and of these the
-        one that is nearest to where it is expected.
+        It is the gap that the fewest links cross, and among equal ones the nearest to `near`. Links of words
+        beside the gap count most.
 
         Args:
             before: number of the source word behind the gap.
@@ -135,8 +135,8 @@ class Output:
 
     Attributes:
         text: the translation.
-        links: between the `words` of the sentence and of the translation; None where they are not known.
-        confidence: in the translation; None where the model has no calibration, and of all but the best.
+        links: between the `words` of the sentence and of the translation; None if they are not known.
+        confidence: in the translation; None if the model has no calibration, and of all but the best.
         finished: whether the model has ended it; False if the length limit has cut it.
     """
 
@@ -161,14 +161,14 @@ class PairTranslator(Protocol):
     def align(
         self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Range]]
     ) -> list["Alignment"]:
-        """Return the alignment of each pair of texts, whose words `split` returns."""
+        """Return the alignment of each pair of texts; `split` returns the words of a text."""
         ...
 
 
 def aligned_outputs(
     translator: PairTranslator, texts: Sequence[str], outputs: Sequence[Sequence[str]]
 ) -> list[Outputs]:
-    """Return the translations of texts with the links of their words, where they can be had."""
+    """Return the translations of texts with the links of their words, if the translator can align."""
     sources = [text for text, of_text in zip(texts, outputs, strict=True) for _ in of_text]
     targets = [target for of_text in outputs for target in of_text]
     links: Iterator[Links | None]

@@ -108,8 +108,8 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
     """Check that a file has the columns that hold text, if it is a table; else that there are none.
 
     Args:
-        name: of the file, whose end says the format.
-        file: of which the beginning is read.
+        name: of the file; its end says the format.
+        file: its beginning is read.
         columns: see `read_document`.
         option: see `read_document`.
 
@@ -298,7 +298,7 @@ _CHUNKS: Mapping[str, Reader] = {
     "text/plain": read_lines,
 }
 _RELATIONS = "word/_rels/document.xml.rels"
-# Properties that a control is bound to or a field shows; cells whose results are text.
+# Properties that a control is bound to or a field shows; cells with a formula and a text as its result.
 _SHOWN_PROPERTY = re.compile(
     r"""coreProperties\[1\]/(?:\w+:)?(\w+)\[1\]|[>"']\s*(TITLE|SUBJECT|KEYWORDS|COMMENTS)\b"""
 )
@@ -331,8 +331,8 @@ def translate_units(units: Sequence[Unit], translate: Translate) -> Iterator[lis
 
     Args:
         units: of any document; only a chunk of them is taken apart at a time.
-        translate: returns the output of each of its first argument, sentences that differ; those that are in
-            its second have the links of their words.
+        translate: takes different sentences, and returns an output for each. Outputs of the sentences in its
+            second argument have the links of their words.
     """
     at = 0
     while at < len(units):
@@ -375,7 +375,7 @@ def with_translator(
     known: Callable[[str], str | None] = lambda _: None,
     add: Callable[[str, str], None] = lambda _, __: None,
 ) -> Translate:
-    """Return what a translator makes of sentences, with links where they are asked for.
+    """Return what a translator makes of sentences, with links if they are asked for.
 
     Args:
         translator: of the document's languages.

@@ -136,7 +136,7 @@ def _charset_of_xml(data: bytes) -> str:
 
 
 def _charset_of_po(data: bytes) -> str:
-    """Return the encoding of a catalogue of gettext: UTF-8 where it names ASCII, or none."""
+    """Return the encoding of a catalogue of gettext: UTF-8 if it names ASCII, or none."""
     name = ""
     with suppress(InputError, LookupError):  # raised again when it is read
         name, _ = _charset_of_header(data.decode("latin-1")) or ("", slice(0))
@@ -166,9 +166,9 @@ def _charset_of_header(catalogue: str) -> tuple[str, slice] | None:
 
 
 def _with_charset(catalogue: str, name: str) -> tuple[str, str]:
-    """Return a catalogue of gettext whose header names its encoding, and the encoding.
+    """Return a catalogue of gettext that names its encoding in its header, and the encoding.
 
-    It is the one it was read in, or UTF-8 where that lacks a character, as msginit has it for a template in
+    The encoding stays, or becomes UTF-8 if it lacks a character, as msginit does for a template in
     ASCII. A header that names another, or "CHARSET", stays as long as all is ASCII.
     """
     try:

@@ -254,7 +254,7 @@ class _Inline:
             for index, each in enumerate(self._tokens)
             if each.type == "html_inline" and (tag := _HTML_TAG.fullmatch(each.content)) and tag["close"]
         }
-        # What is between the content of each line and that of the next: a line end, and the marks of blocks.
+        # What is between the contents of two lines: a line end, and the marks of blocks.
         self._between = [text[end:start] for (_, end), (start, _) in pairwise(own)]
 
     def reference(self) -> str:
@@ -481,8 +481,8 @@ class _Inline:
 def _element(span: Span, text: str, tags: Mapping[str, str]) -> str:
     """Return a translation in its marks.
 
-    A link without text has that of the source, so that its address stays. Emphasis of nothing would be
-    text, and so would it be with white space inside.
+    A link without text keeps the text of the source, so that its address stays. Emphasis of nothing, or with
+    white space inside, would be text.
     """
     opening, closing = span.opening or "", span.closing or ""
     core = text.strip()

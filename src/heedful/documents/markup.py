@@ -22,7 +22,7 @@ _INLINE = frozenset({
 _UNTRANSLATED_ELEMENTS = frozenset({
     "code", "kbd", "samp", "var", "math", "svg", "script", "style", "textarea", "noscript", "template",
 })  # fmt: skip
-# Elements whose end tag may be omitted, and the start tags that end them; so does the end of what is around
+# Elements without a required end tag, and the start tags that end them; so does the end of what is around
 # them (https://html.spec.whatwg.org, 13.1.2.4).
 _ENDS_PARAGRAPH = frozenset({
     "address", "article", "aside", "blockquote", "details", "dialog", "div", "dl", "fieldset",
@@ -60,7 +60,7 @@ class TagRules:
 
     Attributes:
         ends_sentence: whether a tag of that name separates sentences.
-        untranslated: names of elements whose content stays as it is.
+        untranslated: names of elements that are not translated.
         xml: whether names and contents have no meaning of their own, as in HTML.
     """
 
@@ -226,7 +226,7 @@ def _kept(
 
 
 def _implied_ends(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the index of the last token of each element of HTML whose end tag may be omitted."""
+    """Return the index of the last token of each element of HTML that needs no end tag."""
     ends: dict[int, int] = {}
     open_elements: list[int] = []
     num_open: Counter[str] = Counter()

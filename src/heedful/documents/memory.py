@@ -23,7 +23,7 @@ _BLOCK = 2**20  # bytes
 _GZIP = b"\x1f\x8b"  # the first bytes of its files
 _MAX_DEPTH = 200  # of elements in each other
 _MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
-_CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # whose content is code of another format
+_CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # they contain code of another format
 _ALL = "*all*"
 _NO_TARGET = "the model does not name its target language, and the memory has several"
 
@@ -56,7 +56,7 @@ class TranslationMemory:
 
         Args:
             paths: of the files.
-            src: the language to translate from, as a tag of BCP 47; None: that of the files' headers.
+            src: the language to translate from, as a tag of BCP 47; None: the language in the files' headers.
             tgt: the language to translate into; None: the other one, if a unit has two.
             is_needed: whether a file without units of these languages is refused.
 

@@ -157,7 +157,7 @@ _STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')"
 
 
 def _cell(node: Element, reader: XmlReader) -> str:
-    """Return a cell of a sheet, without its value in the source where it is translated."""
+    """Return a cell of a sheet, without its old value if it is translated."""
     content = reader.content(node)
     is_translated = content != "".join(map(verbatim, node.children))
     opening = _STRING_VALUE.sub("", node.opening) if is_translated else node.opening
@@ -168,7 +168,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
 def _validation(node: Element, reader: XmlReader) -> str:
-    """Return a condition of validity: the texts of a list are translated, because those of cells are.
+    """Return a condition of validity: the texts of a list are translated as cells are.
 
     For example of:cell-content-is-in-list("The house";"The dog").
     """
@@ -374,7 +374,7 @@ _SOURCE_LANGUAGE = re.compile(r"""<[^<>]*\s(?:source-language|srcLang)\s*=\s*["'
 
 
 def read_xliff(text: str, *, language: str | None, source: str | None = None) -> Template:
-    """Read XLIFF 1.1, 1.2 or 2: a source whose target is missing or marked as new is a unit.
+    """Read XLIFF 1.1, 1.2 or 2: a source is a unit if its target is missing or marked as new.
 
     Args:
         text: of the file.

@@ -71,7 +71,7 @@ _NO_WIDTH = frozenset({
     "w:footnoteReference", "w:endnoteReference", "w:footnoteRef", "w:endnoteRef", "w:softHyphen",
     "w:del", "w:moveFrom",
 })  # fmt: skip
-# Fields whose results a program computes.
+# Fields with results that a program computes.
 _COMPUTED = re.compile(
     r"\s*(?:PAGE|NUMPAGES|SECTIONPAGES|SECTION|PAGEREF|SEQ|DATE|TIME|CREATEDATE|SAVEDATE|PRINTDATE|EDITTIME|NUMWORDS"
     r"|NUMCHARS|MERGEFIELD|AUTHOR|USERNAME|FILENAME|FILESIZE|REVNUM|DOCPROPERTY|=)\b",
@@ -127,7 +127,7 @@ class _Paragraph:
 
         Args:
             node: the paragraph.
-            drop_cap: the paragraph before it, whose letter is the first of this one.
+            drop_cap: the paragraph before it, with the first letter of this one.
         """
         raw = self._reader.raw
         children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]

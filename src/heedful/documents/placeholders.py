@@ -29,7 +29,7 @@ _VALUE = r"""= (?: "[^"]*+" | '[^']*+' | [^\s<>=]++ )"""
 _TAG = rf"< /?+ {_TAG_NAME} (?: \s++ [\w:.-]++ {_VALUE} )*+ \s*+ /?+ >"
 # With attributes that have no value, it can be prose: <see below>.
 _BARE = rf"< (?P<name> {_TAG_NAME} ) (?: \s++ [\w:.-]++ (?: {_VALUE} )?+ )++ \s*+ (?: /> | (?P<bare> > ) )"
-# Signs, arrows and pictures; not those of currencies, which translations may spell out.
+# Signs, arrows and pictures; not signs of currencies: translations may spell them out.
 _SYMBOL = (
     r"\u00a6\u00a9\u00ac\u00ae\u00b0\u00b1\u00d7\u00f7\u2020-\u2023\u2117\u2122\u2190-\u2767\u2776-\u27e5"
     r"\u27f0-\u2982\u2999-\u29d7\u29dc-\u29fb\u29fe-\u2bff\u3297\u3299\ufffc\ufffd\U0001f000-\U0001fbff"

@@ -25,7 +25,7 @@ def project(sentence: SpannedText, translation: str, links: Links | None) -> Spa
     Args:
         sentence: the source.
         translation: of its text.
-        links: between the `words` of both; None where they are not known.
+        links: between the `words` of both; None if they are not known.
     """
     if not sentence.spans:
         return SpannedText(translation)

@@ -131,7 +131,7 @@ def _without_splits(sentences: Iterable[Sentence], text: SpannedText) -> Iterato
 
 
 def _without_invisible(sentence: SpannedText) -> SpannedText:
-    """Return a sentence without characters that nobody sees: a model knows the word without them."""
+    """Return a sentence without invisible characters: a model knows the word without them."""
     text = sentence.text
     if not _INVISIBLE.search(text):
         return sentence

@@ -109,7 +109,7 @@ _HEADER_CODE = re.compile(
 
 
 def header(node: Element, reader: XmlReader) -> str:
-    """Return a header or footer with the reference to its unit; one stays whose translation is too long."""
+    """Return a header or footer with the reference to its unit; it stays if its translation is too long."""
     text = "".join(each.text for each in node.children if isinstance(each, Chars))
     if not has_letters(_HEADER_CODE.sub("", text)):
         return verbatim(node)

@@ -155,7 +155,7 @@ def _xml_token(match: re.Match[str], raw: str) -> Token:
 
 
 def _end_of_xml(document: str, start: int, opening: str) -> int:
-    """Return where a comment, a section, an instruction or a document type ends; -1 where it does not."""
+    """Return where a comment, a section, an instruction or a document type ends; -1 if it does not."""
     if opening not in _ENDS:
         match = _DOCTYPE.match(document, start)
         return match.end() if match else -1
@@ -164,7 +164,7 @@ def _end_of_xml(document: str, start: int, opening: str) -> int:
 
 
 class _HtmlTokenizer:
-    """Reads HTML from left to right; the time grows with its length, whatever has no end.
+    """Reads HTML from left to right; the time grows with its length, even if tags have no end.
 
     A comment or declaration without an end goes to the end of the document, as in browsers; a tag is text.
     """

@@ -50,7 +50,7 @@ class Element:
 
     @property
     def prefix(self) -> str:
-        """The prefix as written, with its colon; "" where there is none."""
+        """The prefix as written, with its colon; "" if there is none."""
         written = re.match(r"<([^\s/>]*)", self.opening)
         return written[1].rpartition(":")[0] + ":" if written and ":" in written[1] else ""
 
@@ -62,7 +62,7 @@ class XmlRules:
     Attributes:
         prefixes: for the namespaces of the format.
         units: for the names of elements, the function that returns what is written for one, with references.
-        attributes: for the names of elements, those of their attributes that hold text.
+        attributes: for the names of elements, the attributes with text.
         skipped: names of elements in which nothing is text.
         may_declare: whether a document type is allowed; entities never are.
     """
