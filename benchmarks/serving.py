@@ -22,10 +22,9 @@ from threading import Thread
 
 import httpx
 import psutil
-from measuring import HEEDFUL, Row, parser_of
-
 from heedful.documents.marked_text import find
 from heedful.documents.segments import has_letters, split_sentences
+from measuring import HEEDFUL, Row, parser_of
 
 _MOST_SECONDS = 90.0  # for an answer
 

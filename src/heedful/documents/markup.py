@@ -115,7 +115,8 @@ def read_markup(
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
         tokens = _without_ruby(tokens)
-    tokens = list(_with_whole_elements(tokens, rules))
+    ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
+    tokens = list(_whole(tokens, range(len(tokens)), ends, rules))
     if tag is not None:
         tokens = [replace(each, raw=raw) if (raw := tag(each)) != each.raw else each for each in tokens]
 
@@ -186,12 +187,6 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
         core = raw.rstrip(_SPACES)
         behind, tokens[-1] = raw[len(core) :], Token(Kind.TEXT, core)
     return before, [each for each in tokens if each.raw], behind
-
-
-def _with_whole_elements(tokens: Sequence[Token], rules: TagRules) -> Iterator[Token]:
-    """Yield the tokens, with each element that is not to be translated as one of them."""
-    ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
-    yield from _whole(tokens, range(len(tokens)), ends, rules)
 
 
 def _whole(

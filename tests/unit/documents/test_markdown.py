@@ -235,7 +235,21 @@ def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "unit", ["<b>", "<b> a ", "<b>a</b> ", "[^", "$a ", "$$ a\n", "[^1]: a\n", "$a$ ", "a a\n", "a a "]
+    "unit",
+    [
+        "<b>",
+        "<b> a ",
+        "<b>a</b> ",
+        "[^",
+        "$a ",
+        "$$ a\n",
+        "[^1]: a\n",
+        "$a$ ",
+        "a a\n",
+        "a a ",
+        "\\[ ",
+        "\\begin{a} ",
+    ],
 )
 def test_the_time_of_a_paragraph_grows_with_its_length(unit: str) -> None:
     text = unit * 20_000 + " a"  # in the square of which some would take minutes
@@ -263,6 +277,7 @@ def test_line_ends_are_at_blanks_of_the_text() -> None:
     ("source", "expected"),
     [
         ("A text \\[ x = y \\] here.", "A TEXT \\[ x = y \\] HERE."),
+        ("A \\[text\\] here.", "A \\[TEXT\\] HERE."),
         (
             "\\begin{a}\nx &= y\n\\end{a}\n\nA text.",
             "\\begin{a}\nx &= y\n\\end{a}\n\nA TEXT.",
