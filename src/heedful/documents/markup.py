@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from heedful.documents.spans import SpannedText, markup
-from heedful.documents.template import Template, Unit, Units, lined_unit
+from heedful.documents.template import Template, Unit, Units, lined_unit, reference
 from heedful.documents.tokens import Kind, Token, partners, plain_text, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
@@ -89,9 +89,9 @@ def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> 
 
 def read_text(text: str, rules: TagRules | None) -> Template:
     """Return a text to translate, with the rules of its markup; None: it has none."""
-    units = Units()
     if rules is None:
-        return units.template([units.refer(Unit(plain_text(text)))])
+        return Template(reference(0), [Unit(plain_text(text))])
+    units = Units()
     return units.template([read_markup(text, rules, units)])
 
 

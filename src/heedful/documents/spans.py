@@ -236,9 +236,11 @@ class Builder:
 
         No tag stands in a placeholder, but for <wbr> in an address.
         """
-        whole, refined = self.built(), Builder()
-        _refine(whole, whole.spans, 0, len(whole.text), refined)
-        new = refined.built()
+        new = self.built()
+        if any(_is_refined(new.text, what, span) for _, what, span in edges(new.spans)):
+            refined = Builder()
+            _refine(new, new.spans, 0, len(new.text), refined)
+            new = refined.built()
         addresses = [at for match in _ADDRESS.finditer(new.text) for at in match.span()]
         bounds = {
             position
@@ -259,6 +261,14 @@ def moved(spans: Sequence[Span], move: Callable[[int], int]) -> tuple[Span, ...]
         replace(each, start=move(each.start), end=move(each.end), inside=moved(each.inside, move))
         for each in spans
     )
+
+
+def _is_refined(text: str, what: str, span: Span) -> bool:
+    """Return whether a span may become a mark or a blank."""
+    if what == "point":
+        return span.kind in _APART
+    before = text[max(0, span.start - 2) : span.start]
+    return what == "open" and span.kind == "element" and _is_mark(text, span, before)
 
 
 def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, refined: Builder) -> None:

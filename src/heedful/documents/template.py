@@ -98,6 +98,11 @@ def _in_lines(
     return lambda new: written(with_line_ends(new, line_ends, length))
 
 
+def reference(number: int) -> str:
+    """Return what stands for the unit of a number."""
+    return f"\0{number}\0"
+
+
 class Units:
     """Numbers the units of a text while it is read."""
 
@@ -110,7 +115,7 @@ class Units:
         """Return the reference to a new unit."""
         self._watch(len(unit.source.text), 0)
         self.units.append(unit)
-        return f"\0{len(self.units) - 1}\0"
+        return reference(len(self.units) - 1)
 
     def plain(self, text: str, raw: str, escape: Callable[[str], str]) -> str:
         """Return the reference to a text without markup, or what is written if it has no letters.
