@@ -83,6 +83,7 @@ _UNSEEN = re.compile(
 )
 _NO_PROPERTIES = re.compile(r"(?:<[\w:]*rPr\s*/>|<([\w:]*rPr)\s*></\1>)?")
 _LOW = re.compile(r"""\sval=["']subscript|:val=["']subscript|\sbaseline=["']-""")
+_LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")  # of BCP 47; not deu_Latn
 _MAX_PAIRS = 20  # of elements and fields in each other; deeper ones are points
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
 
@@ -458,12 +459,13 @@ def rules(
     def plain(node: Element, reader: XmlReader) -> str:
         return reader.plain_content(node)
 
+    named = language if language is not None and _LANGUAGE_TAG.fullmatch(language) else None
+
     def in_language(node: Element, reader: XmlReader) -> str:
         opening, name = node.opening, "val" if node.name == "w:lang" else "lang"
-        if language is not None and primary_language(node.attributes.get(name, "")) != primary_language(
-            language
-        ):
-            opening = with_value(opening, name, lambda _: language)
+        its = primary_language(node.attributes.get(name, ""))
+        if named is not None and its != primary_language(named):
+            opening = with_value(opening, name, lambda _: named)
         return opening + reader.content(node) + node.closing
 
     return XmlRules(

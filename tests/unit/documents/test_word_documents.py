@@ -13,7 +13,7 @@ from docx.oxml import parse_xml
 from docx.oxml.ns import qn
 
 from heedful.documents.alignment import Output
-from heedful.documents.document_file import read_document
+from heedful.documents.document_file import read_document, translate_units
 from heedful.errors import InputError
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -217,3 +217,7 @@ def test_runs_name_the_language_of_the_translation(tmp_path: Path) -> None:
     assert '<w:lang w:val="de"' in parts["word/styles.xml"]
     parts = translated_document(document_with(f"<w:p>{run.format('de-AT', 'is')}</w:p>"), tmp_path)
     assert '<w:lang w:val="de-AT"/>' in parts["word/document.xml"]
+    document_with(f"<w:p>{run.format('en-GB', 'is')}</w:p>").save(str(tmp_path / "a.docx"))  # type: ignore[attr-defined]
+    document = read_document(tmp_path / "a.docx", language="deu_Latn")  # no tag that Word knows
+    [written] = translate_units(document.units, upper)
+    assert '<w:lang w:val="en-GB"/>' in written[0]
