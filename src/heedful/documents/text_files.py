@@ -14,9 +14,9 @@ from itertools import groupby, islice, pairwise
 
 from heedful.documents.formats import primary_language
 from heedful.documents.placeholders import find
-from heedful.documents.spans import markup
-from heedful.documents.template import Template, Units, lined_unit
-from heedful.documents.tokens import Kind, Token, plain_tokens
+from heedful.documents.spans import SpannedText, has_letters, markup
+from heedful.documents.template import Template, Unit, Units, lined_unit
+from heedful.documents.tokens import Kind, Token, plain_text, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 
@@ -402,7 +402,9 @@ def read_po(text: str, *, language: str | None = None) -> Template:
         elif each.keyword.startswith("msgstr") and not each.text:
             source = plural if plural and not _is_singular(each.keyword, forms) else singular
             accelerator, source = _without_accelerator(source)
-            unit = units.plain(source, text[each.start : each.end], _as_po(text, accelerator))
+            if not has_letters(source):
+                continue
+            unit = units.refer(Unit(plain_text(source), _as_po(text, accelerator)))
             parts += [text[at : each.start], unit]
             at = each.end
     return units.template([*parts, text[at:]])
@@ -490,7 +492,7 @@ def _is_singular(keyword: str, forms: str) -> bool:
     return keyword == f"msgstr[{one}]" and one not in others
 
 
-def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
+def _as_po(file: str, accelerator: str) -> Callable[[SpannedText], str]:
     """Return what writes a text as the strings of a file, on lines that end as its lines do."""
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
@@ -499,7 +501,8 @@ def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
             line = line.replace(char, f"\\{name}")
         return f'"{line}"'
 
-    def written(text: str) -> str:
+    def written(translation: SpannedText) -> str:
+        text = markup(translation)
         text = _with_accelerator(text, accelerator) if accelerator else text
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)
         return quoted(text) if len(lines) == 1 else end.join(['""', *map(quoted, lines)])

@@ -143,3 +143,12 @@ def test_a_paragraph_that_is_wrapped_at_a_column_is_one_text(end: str, tmp_path:
 def test_lines_that_may_be_texts_of_their_own_stay_so(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     assert len(read_document(tmp_path / "a.txt").units) == 2
+
+
+def test_a_message_that_stays_the_same_has_a_translation(tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "OK"\nmsgstr ""\n\nmsgid "5"\nmsgstr ""\n')
+    (tmp_path / "b.po").write_bytes(translated_bytes(tmp_path / "a.po", identity))
+    assert [(each.msgid, each.msgstr) for each in polib.pofile(str(tmp_path / "b.po"))] == [
+        ("OK", "OK"),
+        ("5", ""),
+    ]
