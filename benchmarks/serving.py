@@ -22,9 +22,11 @@ from threading import Thread
 
 import httpx
 import psutil
-from heedful.documents.marked_text import find
-from heedful.documents.segments import has_letters, split_sentences
 from measuring import HEEDFUL, Row, parser_of
+
+from heedful.documents.placeholders import find
+from heedful.documents.spans import has_letters
+from heedful.text.sentences import split_sentences
 
 _MOST_SECONDS = 90.0  # for an answer
 
