@@ -26,7 +26,12 @@ from heedful.serving.metrics import Metrics
 from heedful.serving.models import load_served
 from heedful.serving.service import TranslationRequest, TranslationService
 
-RULES: dict[str, TagRules | None] = {"text": None, "html": html_rules(), "xml": xml_rules()}
+HTML, XML = html_rules(), xml_rules()
+RULES: dict[str, Callable[[str], TagRules | None]] = {
+    "text": lambda _: None,
+    "html": lambda _: HTML,
+    "xml": lambda _: XML,
+}
 WORDS = [
     *(
         "the",
