@@ -5,11 +5,14 @@ import os
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import assert_one_clear_line, heedful, text
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import Reply, translation_server
+
+from heedful.decoding.glossary import IMPROBABLE
 
 LINES = [source for source, _ in PAIRS]
 
@@ -22,8 +25,14 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def terms(tmp_path: Path) -> Path:
     path = tmp_path / "terms.tsv"
-    path.write_text("cat\tKater|Kastell\nthe dog\tder Kater\nsleep\t猫\n", encoding="utf-8")
+    path.write_text("cat\tKater|Kastell\nthe dog\tder Kater\nsleep\t猫\nsees\tsieht\n", encoding="utf-8")
     return path
+
+
+def status_of(term: dict[str, Any]) -> str:
+    if term["target"] is None:
+        return "missed"
+    return "met" if term["probability"] >= IMPROBABLE else "met, improbable"
 
 
 def test_terms_are_in_the_translations_and_in_the_report(bundle: Path, terms: Path, tmp_path: Path) -> None:
@@ -35,24 +44,26 @@ def test_terms_are_in_the_translations_and_in_the_report(bundle: Path, terms: Pa
     answers = [json.loads(line) for line in done.out.splitlines()]
     rows = [line.split("\t") for line in report.read_text(encoding="utf-8").splitlines()]
     assert rows == [
-        [str(number), "missed" if term["target"] is None else "met", term["source"], term["target"] or ""]
+        [str(number), status_of(term), term["source"], term["target"] or ""]
         for number, answer in enumerate(answers, start=1)
         for term in answer["terms"]
     ]
-    assert {(status, source) for _, status, source, _ in rows} == {
-        ("met", "cat"), ("met", "the dog"), ("missed", "sleep"),
+    assert {status for _, status, *_ in rows} == {"met", "met, improbable", "missed"}
+    assert {(status != "missed", source) for _, status, source, _ in rows} == {
+        (True, "cat"), (True, "the dog"), (False, "sleep"), (True, "sees"),
     }  # fmt: skip
     for _, status, _, form in rows:
-        assert (status == "met") == (form in ("Kater", "Kastell", "der Kater"))
+        assert (status != "missed") == (form in ("Kater", "Kastell", "der Kater", "sieht"))
     for answer in answers:
         for term in answer["terms"]:
             forms = {answer["text"][start:end] for start, end in term["spans"]}
-            assert forms <= {"Kater", "Kastell", "der Kater"}
+            assert forms <= {"Kater", "Kastell", "der Kater", "sieht"}
             assert (term["target"] in forms) == bool(forms) == (term["target"] is not None)
     for number, status, _, form in rows:
         assert status == "missed" or f" {form} " in f" {answers[int(number) - 1]['text']} "
-    met = sum(status == "met" for _, status, *_ in rows)
-    assert done.err.splitlines()[-1] == f"glossary: {met} of {len(rows)} terms met"
+    met, improbable = (sum(part in row[1] for row in rows) for part in ("met", "improbable"))
+    last = done.err.splitlines()[-1]
+    assert last == f"glossary: {met} of {len(rows)} terms met, {improbable} of them improbable"
 
 
 def test_a_glossary_without_applicable_terms_changes_nothing(bundle: Path, tmp_path: Path) -> None:

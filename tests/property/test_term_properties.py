@@ -1,5 +1,6 @@
 """Outputs contain their terms wherever the length limit allows it, whatever the model and the batch."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.terms import Form, Term, TermAutomata
+from heedful.settings.options import LengthNormalization
 
 VOCAB_SIZE = 8
 CONTINUES = np.array([False] * 5 + [True] * 3)  # 5, 6 and 7 go on with a word
@@ -117,10 +119,60 @@ def test_the_best_of_a_wide_beam_is_the_best_of_all_outputs_that_have_the_term()
     options = SearchOptions(strategy=BeamSearch(beam_size=400), forced_last_id=EOS)
     for seed in range(8):
         table = random_table(seed, VOCAB_SIZE)
-        outputs = every_output(table, 0, limit=4, options=options)
-        best = next(rank for rank, ids in outputs if has(tuple(i for i in ids if i != EOS), term))
+        outputs = every_output(table, 0, limit=4, options=replace(options, length_penalty=0))
+        best = next(total for total, ids in outputs if has(tuple(i for i in ids if i != EOS), term))
         [[found]] = search(table, [(4, [term])], options)
-        assert found.score == close(best, FLOAT64.ROW)
+        assert found.log_prob == close(best, FLOAT64.ROW)
+
+
+# The model says "3 4 and the end", then repeats itself; it finds the term, 5 6, improbable everywhere, and
+# least so at the beginning.
+REPETITIVE = {
+    (): {3: 0.9, 5: 1e-3},
+    (3,): {4: 0.9, 5: 1e-6},
+    (4,): {EOS: 0.9, 4: 0.08, 5: 1e-8},
+    (5,): {6: 1e-4, 4: 0.9},
+    (6,): {EOS: 0.5, 3: 0.4},
+}
+
+
+@pytest.mark.parametrize("length_normalization", ["gnmt", "power"])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_an_improbable_term_makes_no_output_longer(
+    beam_size: int, length_normalization: LengthNormalization
+) -> None:
+    rows = {last: np.log([row.get(i, 1e-12) for i in range(VOCAB_SIZE)]) for last, row in REPETITIVE.items()}
+    options = SearchOptions(beam_size=beam_size, length_penalty=1, length_normalization=length_normalization)
+    term = Term((Form((5, 6)),), CONTINUES)
+    [[found]] = search(lambda _, prefix: rows[prefix[-1:]], [(60, [term])], options)
+    assert has(found.ids, term)
+    assert len(found.ids) <= 5
+
+
+@pytest.mark.parametrize("seed", [0, 4, 5, 42, 55, 59])
+def test_a_term_of_improbable_tokens_is_not_put_off_to_the_length_limit(seed: int) -> None:
+    """Of a bigram model, where dynamic programming finds the best output with the term."""
+    generator, limit, ids = random.Random(seed), 40, (5, 6, 7)
+    logits = np.array([[3 * generator.gauss(0, 1) for _ in range(VOCAB_SIZE)] for _ in range(VOCAB_SIZE + 1)])
+    logits[:, :EOS], logits[:, 5:] = -30, logits[:, 5:] - 10
+    table = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    term, best = Term((Form(ids),), CONTINUES), -np.inf
+    totals = {(-1, 0): 0.0}  # by the last token and the number of the term's tokens so far
+    for _ in range(limit):
+        longer: dict[tuple[int, int], float] = {}
+        for (last, done), total in totals.items():
+            best = max(best, total + table[last + 1, EOS] if done == len(ids) else -np.inf)
+            for token in range(3, VOCAB_SIZE):
+                is_next = done < len(ids) and token == ids[done]
+                state = token, done if done == len(ids) else done + 1 if is_next else int(token == ids[0])
+                longer[state] = max(longer.get(state, -np.inf), total + table[last + 1, token])
+        totals = longer
+    [[found]] = search(
+        lambda _, prefix: table[prefix[-1] + 1 if prefix else 0],
+        [(limit, [term])],
+        SearchOptions(beam_size=4),
+    )
+    assert found.log_prob == close(best, FLOAT64.ROW)
 
 
 def test_overlapping_forms_are_followed_at_once() -> None:

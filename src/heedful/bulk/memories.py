@@ -47,13 +47,14 @@ def _ending(name: str) -> str | None:
 class TermReport:
     """Counts the terms of a glossary in the lines that they apply to, and reports them.
 
-    `num_met` of the `num_terms` terms that applied are in the translation.
+    `num_met` of the `num_terms` terms that applied are in the translation; the model found `num_improbable` of
+    these improbable.
     """
 
     def __init__(self, report: Writable | None = None) -> None:
-        """Count from 0; `report` receives a line for each term: number of the line, met or missed, term."""
+        """Count from 0; `report` receives a line for each term: line number, whether it is met, term."""
         self._report = report
-        self.num_terms = self.num_met = 0
+        self.num_terms = self.num_met = self.num_improbable = 0
 
     def through(self, translations: Iterable[Translation], *, first_line: int) -> Iterator[Translation]:
         """Yield translations after their terms are reported; `first_line` is the number of the first."""
@@ -61,9 +62,9 @@ class TermReport:
             for term in translation.terms:
                 self.num_terms += 1
                 self.num_met += term.target is not None
-                status = "missed" if term.target is None else "met"
+                self.num_improbable += term.status == "met, improbable"
                 if self._report is not None:
-                    write_line(self._report, f"{number}\t{status}\t{term.source}\t{term.target or ''}")
+                    write_line(self._report, f"{number}\t{term.status}\t{term.source}\t{term.target or ''}")
             yield translation
 
 
@@ -74,7 +75,8 @@ def open_term_report(path: Path | None, *, notify: Notify = _say_nothing) -> Ite
         terms = TermReport(None if path is None else stack.enter_context(open_output(path, keep=False)))
         yield terms
     if terms.num_terms:
-        notify(f"glossary: {terms.num_met:,} of {terms.num_terms:,} terms met")
+        improbable = f", {terms.num_improbable:,} of them improbable" if terms.num_improbable else ""
+        notify(f"glossary: {terms.num_met:,} of {terms.num_terms:,} terms met{improbable}")
 
 
 @contextmanager

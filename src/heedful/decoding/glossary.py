@@ -27,6 +27,7 @@ _MATCH_CASE = "case"
 _LONGEST = 300  # characters of a term
 _LONGEST_STEM_WORD = 64  # characters
 _MOST_ENDINGS = 64  # tokens that begin with a stem
+IMPROBABLE = 0.001  # a term that the model finds less probable than this often harms its sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,22 @@ class PlacedTerm:
         source: the term, as the glossary has it.
         target: the first form that is in the translation; None: there is none.
         spans: the characters of each form in the translation, from the first one to the one after the last.
+        probability: the probability that the model gives the form after the text before it, the product over
+            its tokens; of several forms, the highest. None: there is no form, or no model has written it.
     """
 
     source: str
     target: str | None
     spans: tuple[tuple[int, int], ...] = ()
+    probability: float | None = None
+
+    @property
+    def status(self) -> str:
+        """Whether the term is met: "met", "met, improbable" (see `IMPROBABLE`) or "missed"."""
+        if self.target is None:
+            return "missed"
+        is_improbable = self.probability is not None and self.probability < IMPROBABLE
+        return "met, improbable" if is_improbable else "met"
 
 
 @dataclass(frozen=True, repr=False)

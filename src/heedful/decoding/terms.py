@@ -2,8 +2,10 @@
 
 The search is by Post and Vilar (2018), with alternatives as in Hu et al. (2019): the candidates of a
 hypothesis include the next tokens of its missing terms, and the slots of a beam are divided into banks by the
-number of terms that are met. A bank compares hypotheses with different terms. So the cost of missing terms is
-estimated, as in A* search: a term costs what it cost at its best place in the sentence so far.
+number of terms that are met, and by whether another one has begun. Without a bank of its own, a hypothesis in
+the middle of an improbable term would always lose to those that put the term off, up to the length limit. A
+bank compares hypotheses with different terms. So the cost of missing terms is estimated, as in A* search: a
+term costs what it cost at its best place in the sentence so far.
 """
 
 from collections.abc import Sequence
@@ -153,7 +155,7 @@ class TermAutomata:
 
     def widths(self, beam_size: int) -> NDArray[np.int64]:
         """Return the slots of each sentence's beam, (B,): with terms, at least one for each bank."""
-        least = np.minimum(self._num_terms, _MOST_BANKS) + 1
+        least = np.minimum(2 * self._num_terms, _MOST_BANKS) + 1
         return np.where(self._num_terms > 0, np.maximum(beam_size, least), beam_size)
 
     def step(self, nodes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -233,19 +235,21 @@ class TermAutomata:
         return offered[:, int((offered == NO_TOKEN).sum(axis=1).min(initial=offered.shape[1])) :]
 
     def banks(self, nodes: NDArray[np.int64], sentences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bank of each row: rows with the same number of met terms share slots of the beam.
+        """Return the bank of each row: rows that are equally far with their terms share slots of the beam.
 
         Args:
             nodes: (N, M).
             sentences: (N,), the sentence of each row.
 
         Returns:
-            (N,): from 0; more met terms have a higher bank.
+            (N,): from 0; two for each met term, and one if another term has begun.
         """
         num_terms = self._num_terms[sentences]
         num_missing = ((nodes != MET) & ~self._is_done[nodes]).sum(axis=1)
-        num_met = num_terms - num_missing
-        shared: NDArray[np.int64] = np.minimum(num_terms, _MOST_BANKS) * num_met // np.maximum(num_terms, 1)
+        done = 2 * (num_terms - num_missing) + self._is_within[nodes].any(axis=1)
+        shared: NDArray[np.int64] = (
+            np.minimum(2 * num_terms, _MOST_BANKS) * done // np.maximum(2 * num_terms, 1)
+        )
         return shared
 
 

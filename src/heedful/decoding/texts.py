@@ -1,6 +1,7 @@
 """Between texts and ids: sources with their limits, given outputs, and hypotheses as translations."""
 
 import logging
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from heedful.decoding.alignment import (
     words_of_tokens,
 )
 from heedful.decoding.confidence import confidence_of
-from heedful.decoding.glossary import Entry, placed_terms, term_of
+from heedful.decoding.glossary import Entry, PlacedTerm, placed_terms, term_of
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.task import Source
@@ -216,17 +217,35 @@ class TextCodec:
             ]
         if aligned:
             segments = self._aligned(segments, lines, unknown, attention_of, aligner)
-        chosen = iter(segments)
-        translations = [
-            next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
-            for text, gaps in zip(lines.texts, lines.gaps, strict=True)
-        ]
+        chosen, translations = iter(segments), list[Translation]()
+        for text, gaps, entries in zip(lines.texts, lines.gaps, lines.entries, strict=True):
+            own = list(islice(chosen, len(gaps)))
+            translation = own[0] if gaps == [""] else Translation.joined(text, own, gaps)
+            if entries:
+                translation = replace(translation, terms=self._terms(entries, translation.text, own))
+            translations.append(translation)
         if num_cut := sum(not each.finished for each in translations):
             warn_of_cut(num_cut)
-        return [
-            replace(each, terms=placed_terms(entries, each.text)) if entries else each
-            for each, entries in zip(translations, lines.entries or [[]] * len(translations), strict=True)
-        ]
+        return translations
+
+    def _terms(
+        self, entries: Sequence[Entry], text: str, segments: Sequence[Translation]
+    ) -> tuple[PlacedTerm, ...]:
+        """Return the terms in the translation of a line, with their probabilities in its segments."""
+        best = [-math.inf] * len(entries)
+        for output in (hypothesis for each in segments for hypothesis in each.hypotheses[:1]):
+            ends = token_ends(output.text, output.ids, self.tokenizers.tgt.decode)
+            tokens = [*zip([0, *ends], ends, output.token_log_probs, strict=False)]
+            for number, term in enumerate(placed_terms(entries, output.text)):
+                sums = [
+                    sum(p for start, end, p in tokens if start < last and (end > first or start == first))
+                    for first, last in term.spans
+                ]
+                best[number] = max([best[number], *sums])
+        return tuple(
+            replace(term, probability=math.exp(total)) if total > -math.inf else term
+            for term, total in zip(placed_terms(entries, text), best, strict=True)
+        )
 
     def confident(self, hypothesis: _Text) -> _Text:
         """Return an output with its confidence, if the model has a calibration."""

@@ -88,7 +88,7 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
 
     spelled = partial(
         codec.decode,
-        EncodedLines(lines, lines, [Source(ids, (), 9) for ids in sources], [[""]] * 3),
+        EncodedLines(lines, lines, [Source(ids, (), 9) for ids in sources], [[""]] * 3, [[]] * 3),
         [[each] for each in hypotheses],
         attention_of=attention_of,
     )

@@ -1,5 +1,6 @@
 """Glossaries: files, which terms apply to a text, and translations that use them, on both backends."""
 
+import math
 import unicodedata
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine_class import need_native
 from tiny_bundle import PAIRS, memorised
+from tolerances import FLOAT32, FLOAT64, close
 
 from heedful import Translator
 from heedful.decoding.backends.choice import EngineChoice
@@ -317,6 +319,28 @@ def test_translate_takes_a_glossary() -> None:
     translator = Translator(memorised(), engine="torch")
     [text] = translator.translate([SOURCES[0]], glossary=Glossary.of({"cat": "Hund"}))
     assert "Hund" in text.split()
+
+
+def test_the_probability_of_a_term_is_the_product_over_its_tokens() -> None:
+    translator = Translator(memorised(), engine="torch")
+    form = translator.bundle.tokenizers.tgt.encode("Kater")
+    [translation] = translator.translations(SOURCES[:1], glossary=Glossary.of({"cat": "Kater", "the": "猫"}))
+    [output, *_] = translation.hypotheses
+    assert len(form) > 1
+    [at] = [i for i in range(len(output.ids)) if [*output.ids[i : i + len(form)]] == form]
+    product = math.exp(sum(output.token_log_probs[at : at + len(form)]))
+    probabilities = {each.source: each.probability for each in translation.terms}
+    assert probabilities == {"cat": close(product, FLOAT64.ROW), "the": None}
+
+
+def test_a_line_in_segments_has_the_probability_of_the_best_place() -> None:
+    translator, glossary = Translator(memorised(), engine="torch"), Glossary.of({"cat": "Kater"})
+    alone = [translator.translations([source], glossary=glossary)[0] for source in SOURCES[:2]]
+    expected = max(term.probability or 0 for each in alone for term in each.terms)
+    most = max(len(translator.bundle.tokenizers.src.encode(source)) for source in SOURCES[:2]) + 1
+    [line] = translator.translations([" ".join(SOURCES[:2])], glossary=glossary, max_source_tokens=most)
+    assert line.text == " ".join(each.text for each in alone)
+    assert [term.probability for term in line.terms] == [close(expected, FLOAT32.SENTENCE)]
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Sampling()])

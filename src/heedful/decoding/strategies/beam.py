@@ -15,7 +15,7 @@ from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies.options import DiverseBeamOptions
 from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.task import SearchTask
-from heedful.decoding.terms import MET, TermAutomata, in_turn
+from heedful.decoding.terms import MET, Term, TermAutomata, in_turn
 from heedful.errors import InputError
 from heedful.settings.options import BeamOptions, SharedOptions
 
@@ -36,7 +36,8 @@ class BeamSearch(BeamOptions, Strategy):
 
     With terms, the best extension of each bank comes first, then the second of each (see
     `TermAutomata.banks`). The beam has at least one slot for each bank, and no hypothesis ends without its
-    terms.
+    terms. Ended hypotheses of such a sentence are compared by log-probability, without the length penalty:
+    divided by the length, an improbable term would cost less in a longer output, which then rambles.
     """
 
     supports_terms: ClassVar[bool] = True
@@ -107,9 +108,9 @@ class Beam:
 
     Row b * W + w of the step function is hypothesis w of live sentence b. The total of a hypothesis is the
     sum of the scores of its tokens (see `Candidates`): its log-probability, if nothing is penalised. An empty
-    slot has the total -inf. The search score of an ended hypothesis is the total over the length penalty,
-    plus the coverage penalty. Keep the n best ended hypotheses of a sentence; the worst is the pruning
-    threshold.
+    slot has the total -inf. The search score of an ended hypothesis is the total, over the length penalty if
+    the sentence has no terms, plus the coverage penalty. Keep the n best ended hypotheses of a sentence; the
+    worst is the pruning threshold.
     """
 
     def __init__(self, task: SearchTask, strategy: BeamSearch, terms: TermAutomata | None) -> None:
@@ -118,6 +119,7 @@ class Beam:
         self._widths = np.full(num_sentences, strategy.beam_size)  # the number of slots of each sentence
         if terms is not None:
             self._widths = terms.widths(strategy.beam_size)
+        self._has_terms = np.asarray([*map(bool, task.terms or [()] * num_sentences)], dtype=bool)
         self.written = np.zeros((num_sentences, 0), dtype=np.int64)  # (B * W, T), of each row
         self._log_probs = np.zeros((num_sentences, 0))  # of those tokens
         self._eos_id = task.eos_id
@@ -126,6 +128,7 @@ class Beam:
         self._totals_BW = np.zeros((num_sentences, 1))
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in task.max_lengths])
+        self._limit_penalties[self._has_terms] = 1
         self._num_kept = options.n_best if strategy.early_stopping == "optimal" else strategy.beam_size
         self._thresholds = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
         self.finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
@@ -207,8 +210,8 @@ class Beam:
     ) -> None:
         """Keep the ended ones of the first beam_size extensions above the threshold; raise the threshold."""
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
-        penalty = self._options.penalty(self.written.shape[1] + 1)
-        scores_BE = best.totals / penalty
+        length = self.written.shape[1] + 1
+        penalty, scores_BE = self._options.penalty(length), best.totals / self._penalties(length)[:, None]
         if self._options.coverage_penalty:
             scores_BE += coverage.take(best.indices // count)
         is_added_BE = ends_BE & (scores_BE > self._thresholds[self.sentences][:, None])
@@ -231,6 +234,10 @@ class Beam:
             if len(finished) == self._num_kept:
                 self._thresholds[sentence] = finished[-1][0]
 
+    def _penalties(self, length: int) -> NDArray[np.float64]:
+        """Return the divisor of the totals of each live sentence; with terms, totals are compared."""
+        return np.where(self._has_terms[self.sentences], 1.0, self._options.penalty(length))
+
     def _is_going_on(
         self, best_B: NDArray[np.float64], best_missing_B: NDArray[np.float64], length: int
     ) -> NDArray[np.bool_]:
@@ -242,7 +249,7 @@ class Beam:
             length: the length of all live hypotheses.
         """
         thresholds_B = self._thresholds[self.sentences]
-        present_B = np.maximum(best_B, best_missing_B) / self._options.penalty(length)
+        present_B = np.maximum(best_B, best_missing_B) / self._penalties(length)
         is_estimate = self._strategy.early_stopping == "estimate"
         limit_B = best_B / self._limit_penalties[self.sentences]
         bound_B = present_B if is_estimate else np.maximum(present_B, limit_B)
@@ -299,15 +306,20 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
             if len(rows):
                 step.reorder(rows)
             last_ids = ids
-        return best_of(_merged([group.finished for group in groups]), options.n_best)
+        finished = [group.finished for group in groups]
+        return best_of(_merged(finished, task.terms or [()] * len(task.max_lengths)), options.n_best)
 
 
 def _merged(
-    groups: Sequence[Sequence[Sequence[tuple[float, Hypothesis]]]],
+    groups: Sequence[Sequence[Sequence[tuple[float, Hypothesis]]]], terms: Sequence[Sequence[Term]]
 ) -> list[list[tuple[float, Hypothesis]]]:
-    """Return each sentence's ended hypotheses of all groups, best first by score, each output once."""
+    """Return each sentence's ended hypotheses of all groups, each output once.
+
+    The best by score come first; of a sentence with terms, the best by log-probability.
+    """
     merged = []
-    for of_groups in zip(*groups, strict=True):
-        best = {(each.ids, each.finished): each for group in of_groups for _, each in group}
-        merged.append(sorted(((each.score, each) for each in best.values()), key=by_search_score))
+    for has_terms, *of_groups in zip(map(bool, terms), *groups, strict=True):
+        best = {(each.ids, each.finished): each for group in of_groups for _, each in group}.values()
+        ranked = ((each.log_prob if has_terms else each.score, each) for each in best)
+        merged.append(sorted(ranked, key=by_search_score))
     return merged
