@@ -20,6 +20,7 @@ What the documentation names besides, to be imported from the module that is sho
 FURTHER = {
     "Results of a search": ["decoding.translation.TextHypothesis", "decoding.translation.ScoredText"],
     "Search strategies": [
+        "settings.options.DecodingOptions",
         "settings.options.SharedOptions",
         "settings.options.BeamOptions",
         "decoding.strategies.protocol.Greedy",

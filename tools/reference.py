@@ -20,7 +20,9 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from heedful.cli.main import commands
 from heedful.cli.options import HELP_ALL, command_of
+from heedful.settings.options import options_of
 from heedful.settings.run import Config
+from heedful.settings.section import Section
 from layouts_reference import layouts
 from python_reference import examples_fenced, python_names
 
@@ -57,8 +59,12 @@ def configuration() -> str:
     """Return the page of the keys of a configuration."""
     parts = ["# Configuration", NOT_BY_HAND, OF_KEYS]
     for name, field in Config.model_fields.items():
-        schema = type(field.default).model_json_schema()
-        rows = [[f"`{name}.{key}`", *_key(entry)] for key, entry in schema["properties"].items()]
+        kind: type[Section] = type(field.default)
+        schema, helps = kind.model_json_schema(), {key: each.help for key, each in options_of(kind).items()}
+        rows = [
+            [f"`{name}.{key}`", *_key({"description": helps.get(key)} | entry)]
+            for key, entry in schema["properties"].items()
+        ]
         parts += [
             f"## {name}",
             examples_fenced(schema["description"]),

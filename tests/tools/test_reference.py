@@ -7,12 +7,10 @@ import pytest
 
 import heedful
 from heedful.settings.options import (
-    BeamOptions,
     EarlyStopping,
     HeldOutText,
     LengthNormalization,
     Runtime,
-    SharedOptions,
     TrainingRequest,
     kinds_of,
     options_of,
@@ -45,7 +43,7 @@ def test_a_signature_is_split_between_its_parameters(parameters: str, parts: lis
     assert at_commas(parameters) == parts
 
 
-SHARED = [(group, DecodeConfig) for group in (SharedOptions, BeamOptions, Runtime)] + [(Runtime, TrainConfig)]
+SHARED: list[tuple[type, type[Section]]] = [(Runtime, DecodeConfig), (Runtime, TrainConfig)]
 SHARED += [(TrainingRequest, DataConfig), (TrainingRequest, TrainConfig), (HeldOutText, DataConfig)]
 # Of the same name, and other settings: a key that counts threads from 0, a precision of training.
 OTHERS = {(Runtime, TrainConfig): {"threads", "precision"}}
@@ -75,4 +73,4 @@ def test_a_key_that_an_option_sets_too_has_the_options_own_default_help_and_rang
 )
 def test_the_choices_of_a_setting_are_one_type(name: str, choices: object) -> None:
     assert DecodeConfig.model_fields[name].annotation is choices
-    assert {**kinds_of(SharedOptions), **kinds_of(BeamOptions)}[name] == get_args(choices)
+    assert kinds_of(DecodeConfig)[name] == get_args(choices)

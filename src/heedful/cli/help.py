@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from heedful.cli.options import HELP_ALL
-from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH
+from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH, options_of
 
 # Click's in older versions of typer, of its own copy of click in newer ones.
 Context: TypeAlias = Any
@@ -108,14 +108,12 @@ def _settings() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     from heedful.settings.run import Config  # pydantic, which the other help does not need
 
     for section, group in Config.model_fields.items():
-        settings = type(group.default).model_fields
-        yield (
-            f"Settings of [{section}], for --set or a recipe",
-            [
-                (f"{section}.{name}", f"{setting.description} [default: {_shown(setting.default)}]")
-                for name, setting in settings.items()
-            ],
-        )
+        kind: type = type(group.default)
+        rows = list[tuple[str, str]]()
+        for name, setting in type(group.default).model_fields.items():
+            text = setting.description or options_of(kind)[name].help
+            rows.append((f"{section}.{name}", f"{text} [default: {_shown(setting.default)}]"))
+        yield f"Settings of [{section}], for --set or a recipe", rows
 
 
 def _shown(default: object) -> str:

@@ -4,8 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from heedful.settings.options import Count
 from heedful.settings.plugins import PartName
-from heedful.settings.section import Count, Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
+from heedful.settings.section import Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
 
 # Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.
 SINUSOID_OFFSETS = {"marian": 0, "opennmt-tf": 1, "fairseq": 2}

@@ -3,17 +3,19 @@
 A setting has its type, range, help text and default once, in a field of the dataclass that uses it: one of a
 search in `settings/options.py` or `decoding/strategies/`, one of a verb in its task. The command line
 (`cli/options.py`), the keys of a configuration (`settings/run.py`) and docs/reference/ are made from these
-fields. In the classes here, None leaves a setting as the bundle has it.
+fields; [decode] inherits them. In the classes here, None leaves a setting as the bundle has it.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
 from heedful.errors import InputError, SearchCancelledError
 from heedful.settings.arguments import fits, name_of
@@ -40,9 +42,13 @@ PAIR_TOKENS = 2000
 _MAX_COUNT = 2**31
 
 
+Whole = Annotated[int, Lt(2**63)]
+Count = Annotated[int, Ge(0), Lt(2**63)]
+
+
 @dataclass(frozen=True)
-class Option:
-    """How the command line shows a setting.
+class Option(GroupedMetadata):
+    """How the command line shows a setting, and the range that a configuration checks.
 
     Attributes:
         help: one or two sentences; one, where the setting is a key of the configuration too.
@@ -72,6 +78,13 @@ class Option:
     is_argument: bool = False
     is_file: bool = False
     is_common: bool | None = None
+
+    def __iter__(self) -> Iterator[object]:
+        """Yield the range, for pydantic."""
+        most = self.outer_maximum or self.maximum
+        for kind, bound in ((Ge, self.minimum), (Gt, self.above), (Le, most)):
+            if bound is not None:
+                yield kind(bound)
 
     def flags_of(self, name: str) -> tuple[str, ...]:
         """Return the flags of the field with this name."""
@@ -144,21 +157,16 @@ def _length(text: str, least: int, *, heading: str = OUTPUTS, default: str = BUN
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedOptions:
-    """The options that all strategies share; the defaults are the paper's (section 6.1).
+class DecodingOptions:
+    """The options of all strategies that a bundle may set, by the keys of [decode]; beams have more.
 
-    Lengths count the end-of-sequence token of source and target, as the model does, and never the start
-    token.
+    The defaults are the paper's (section 6.1). Lengths count the end-of-sequence token of source and target,
+    as the model does, and never the start token.
 
     Attributes:
-        n_best: how many hypotheses to return; a beam has no more than its size.
         length_penalty: alpha of the penalty that divides log-probabilities, at least 0.
         length_normalization: the penalty of an output Y: "gnmt" is ((5 + |Y|) / 6) ** alpha, "power"
             |Y| ** alpha, which for alpha = 1 makes scores the mean log-probability of a token.
-        coverage_penalty: beta of GNMT's (Wu et al., 2016, equation 14), at least 0. An output that ends has
-            beta * sum over i of log(min(sum over j of p_ij, 1)) added to its score, where p_ij is the
-            attention that its token j pays to token i of the source (see `Backend.attention`). Live
-            hypotheses are compared without it, as in the paper: they may still cover the rest.
         max_length_ratio: an output has at most this many tokens for each token of its input, and
             `max_length_offset` more; None: 1, as in the paper.
         max_length_offset: tokens that an output may have beyond that.
@@ -182,14 +190,9 @@ class SharedOptions:
             nothing.
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
             attends to most (see `TextCodec.decode`); ids and numbers are as without it.
-        threads: how many of the backend's may compute; None: all. They change no output.
-        cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
-            run to their end.
+        n_best: how many hypotheses to return; a beam has no more than its size.
     """
 
-    n_best: Annotated[
-        int, Option("Outputs of each sentence.", minimum=1, maximum=100_000, outer_maximum=1000)
-    ] = 1
     length_penalty: Annotated[
         float,
         # A power of a length: a float holds it.
@@ -203,16 +206,6 @@ class SharedOptions:
             default=BUNDLE,
         ),
     ] = "gnmt"
-    coverage_penalty: Annotated[
-        float,
-        Option(
-            "Beta of the coverage penalty, which favours outputs that attend to all of the input; try "
-            "0.2 with gnmt, and far less with power.",
-            SEARCH,
-            minimum=0,
-            maximum=1000,
-        ),
-    ] = 0.0
     max_length_ratio: Annotated[
         float | None,
         Option(
@@ -247,17 +240,17 @@ class SharedOptions:
         Option("Last token of an output that is as long as allowed.", minimum=0, maximum=_MAX_COUNT),
     ] = None
     suppressed_ids: Annotated[
-        tuple[int, ...] | None, Option("Tokens that are never written; none: the begin and padding tokens.")
+        tuple[Count, ...] | None, Option("Tokens that are never written; none: the begin and padding tokens.")
     ] = None
     renormalize: Annotated[
         bool, Option("Scale the probabilities of the tokens that may be written to a sum of 1.")
     ] = False
     no_repeat_ngram_size: Annotated[
-        int,
+        Whole,
         Option("Forbid repeating any n-gram of this size; 0 disables.", OUTPUTS, minimum=0, default=BUNDLE),
     ] = 0
     encoder_no_repeat_ngram_size: Annotated[
-        int,
+        Whole,
         Option(
             "Forbid the n-grams of this size that the source has; 0 disables.",
             OUTPUTS,
@@ -283,6 +276,49 @@ class SharedOptions:
             default=BUNDLE,
         ),
     ] = False
+    n_best: Annotated[
+        int, Option("Outputs of each sentence.", minimum=1, maximum=100_000, outer_maximum=1000)
+    ] = 1
+
+    def length_limit(self, num_src_tokens: int) -> int:
+        """Return the maximum length of the output of a source, in tokens with their end tokens."""
+        limit = math.ceil((self.max_length_ratio or 1.0) * num_src_tokens) + self.max_length_offset
+        return limit if self.max_length is None else min(limit, self.max_length)
+
+    def penalty(self, length: int) -> float:
+        """Return the divisor of the log-probability of an output of `length` tokens, its end token counted.
+
+        ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7), or length ** alpha; an output of the
+        end token alone has the penalty 1.
+        """
+        base = length if self.length_normalization == "power" else (5 + length) / 6
+        return float(base**self.length_penalty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions(DecodingOptions):
+    """The options that all strategies share.
+
+    Attributes:
+        coverage_penalty: beta of GNMT's (Wu et al., 2016, equation 14), at least 0. An output that ends has
+            beta * sum over i of log(min(sum over j of p_ij, 1)) added to its score, where p_ij is the
+            attention that its token j pays to token i of the source (see `Backend.attention`). Live
+            hypotheses are compared without it, as in the paper: they may still cover the rest.
+        threads: how many of the backend's may compute; None: all. They change no output.
+        cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
+            run to their end.
+    """
+
+    coverage_penalty: Annotated[
+        float,
+        Option(
+            "Beta of the coverage penalty, which favours outputs that attend to all of the input; try "
+            "0.2 with gnmt, and far less with power.",
+            SEARCH,
+            minimum=0,
+            maximum=1000,
+        ),
+    ] = 0.0
     threads: int | None = field(default=None, compare=False)
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
@@ -303,20 +339,6 @@ class SharedOptions:
         """
         if self.cancelled is not None and self.cancelled():
             raise SearchCancelledError("the search was cancelled")
-
-    def length_limit(self, num_src_tokens: int) -> int:
-        """Return the maximum length of the output of a source, in tokens with their end tokens."""
-        limit = math.ceil((self.max_length_ratio or 1.0) * num_src_tokens) + self.max_length_offset
-        return limit if self.max_length is None else min(limit, self.max_length)
-
-    def penalty(self, length: int) -> float:
-        """Return the divisor of the log-probability of an output of `length` tokens, its end token counted.
-
-        ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7), or length ** alpha; an output of the
-        end token alone has the penalty 1.
-        """
-        base = length if self.length_normalization == "power" else (5 + length) / 6
-        return float(base**self.length_penalty)
 
 
 @dataclass(frozen=True, kw_only=True)

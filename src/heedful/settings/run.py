@@ -16,19 +16,18 @@ from heedful.settings.options import (
     TOKENIZE,
     BeamOptions,
     BleuTokenizer,
+    Count,
+    DecodingOptions,
     Device,
-    EarlyStopping,
     HeldOutText,
-    LengthNormalization,
     Runtime,
-    SharedOptions,
     TrainingPrecision,
     TrainingRequest,
+    Whole,
     options_of,
 )
 from heedful.settings.plugins import PartName, PluginVersion, plugin_versions
 from heedful.settings.section import (
-    Count,
     NonNegativeFactor,
     NonNegativeFloat,
     Positive,
@@ -38,7 +37,6 @@ from heedful.settings.section import (
     Section,
     Seed,
     VocabSize,
-    Whole,
 )
 
 
@@ -458,27 +456,9 @@ class LanguageConfig(Section):
         return self.tgt or self.tgt_tag
 
 
-class DecodeConfig(Section):
-    """Decoding (6.1)."""
+class DecodeConfig(Section, DecodingOptions, BeamOptions):
+    """Decoding (6.1): beam search, with the keys of `BeamOptions` and `DecodingOptions`."""
 
-    beam_size: int = _option(BeamOptions, "beam_size")
-    length_penalty: float = _option(SharedOptions, "length_penalty")
-    length_normalization: LengthNormalization = _option(SharedOptions, "length_normalization")
-    early_stopping: EarlyStopping = _option(BeamOptions, "early_stopping")
-    max_length_ratio: float | None = _option(SharedOptions, "max_length_ratio")
-    max_length_offset: int = _option(SharedOptions, "max_length_offset")
-    max_length: int | None = _option(SharedOptions, "max_length")
-    min_length: int = _option(SharedOptions, "min_length")
-    max_source_tokens: int | None = _option(SharedOptions, "max_source_tokens")
-    forced_first_id: int | None = _option(SharedOptions, "forced_first_id")
-    forced_last_id: int | None = _option(SharedOptions, "forced_last_id")
-    suppressed_ids: tuple[Count, ...] | None = _option(SharedOptions, "suppressed_ids")
-    renormalize: bool = _option(SharedOptions, "renormalize")
-    no_repeat_ngram_size: Whole = _option(SharedOptions, "no_repeat_ngram_size")
-    encoder_no_repeat_ngram_size: Whole = _option(SharedOptions, "encoder_no_repeat_ngram_size")
-    repetition_penalty: float = _option(SharedOptions, "repetition_penalty")
-    replace_unknown: bool = _option(SharedOptions, "replace_unknown")
-    n_best: int = _option(SharedOptions, "n_best")
     batch_tokens: Whole = _option(Runtime, "batch_tokens", default=4096)
 
 

@@ -16,8 +16,6 @@ Width = Annotated[int, Field(gt=0, le=2**20)]  # products of two are still valid
 Heads = Annotated[int, Field(gt=0, le=2**16)]
 VocabSize = Annotated[int, Field(ge=0, le=2**24)]  # ids up to there are exact in float32
 NumPositions = Annotated[int, Field(gt=0, le=2**24)]
-Whole = Annotated[int, Field(lt=2**63)]
-Count = Annotated[int, Field(ge=0, lt=2**63)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]

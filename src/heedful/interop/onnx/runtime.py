@@ -20,8 +20,9 @@ from heedful.decoding.texts import TextCodec
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
 from heedful.settings.arguments import checked
+from heedful.settings.options import Count
 from heedful.settings.run import DecodeConfig
-from heedful.settings.section import Count, Positive, Section
+from heedful.settings.section import Positive, Section
 from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
 from heedful.text.special_tokens import SpecialTokens, suppressed_ids
