@@ -94,7 +94,7 @@ class TrainingError(HeedfulError):
 class InputError(HeedfulError):
     """A sentence or option that the loaded model cannot take.
 
-    >>> translator.translate(["The house is small."], beam=1)
+    >>> heedful.SearchOptions(beam=1)
     Traceback (most recent call last):
     heedful.errors.InputError: unknown option 'beam'; did you mean 'beam_size'?
     """

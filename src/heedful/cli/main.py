@@ -207,7 +207,9 @@ def main() -> None:
         if format_message is None:
             raise
         where = getattr(getattr(error, "ctx", None), "command_path", "heedful")
-        message = hint_for_option(error, sys.argv) or format_message().rstrip(".?")
+        message = hint_for_option(error, sys.argv) or format_message().replace(": Value error,", ":").rstrip(
+            ".?"
+        )
         exit_with_error(f"{message}; see {where} --help", USAGE)
     sys.stdout.flush()
     sys.exit(code if isinstance(code, int) else 0)

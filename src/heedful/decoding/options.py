@@ -117,7 +117,7 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
         config: the bundle's search.
 
     Raises:
-        InputError: options that do not exist, invalid values, or contradictory options.
+        OptionError: options that do not exist, invalid values, or contradictory options.
     """
     try:
         check_names(overrides, SEARCH_NAMES)
@@ -141,14 +141,13 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
             strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
             n_best = overrides.get("n_best", min(config.n_best, beam_size))
         of_search = {"sample", "samples", *(each.name for each in fields(SearchOptions))}
-        for name in overrides.keys() - of_search - settings_of(type(strategy)).keys():
+        for name in overrides.keys() - of_search - types_of_settings(type(strategy)).keys():
             kind_name = type(strategy).__name__
             raise InputError(f"{name}: {kind_name} has no such setting; for samples, set sample or samples")
         shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
         return with_settings(SearchOptions, shared)
     except InputError as error:
-        error.exit_code = OptionError.exit_code
-        raise
+        raise OptionError(str(error)) from None
 
 
 def parse_strategy(text: str | Strategy) -> Strategy:
@@ -167,7 +166,7 @@ def parse_strategy(text: str | Strategy) -> Strategy:
     else:
         own, _, settings = settings.partition(":")
         strategy = _plugged(name, own)
-    known, values = settings_of(strategy), dict[str, object]()
+    known, values = types_of_settings(strategy), dict[str, object]()
     for setting in settings.split(",") if settings else ():
         key, equals, value = setting.partition("=")
         if not equals:
@@ -209,12 +208,12 @@ def _plugged(plugin: str, name: str) -> type[Strategy]:
     return cast(type[Strategy], strategy)
 
 
-def settings_of(kind: type) -> dict[str, Sequence[object]]:
+def types_of_settings(kind: type) -> dict[str, Sequence[object]]:
     """Return the types of a strategy's settings, also of a strategy inside it, for example in MBR."""
     settings = dict[str, Sequence[object]]()
     for each in fields(kind) if is_dataclass(kind) else ():
         kinds = kinds_of(kind)[each.name]
-        settings |= settings_of(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
+        settings |= types_of_settings(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
     return settings
 
 
@@ -243,10 +242,10 @@ def longest_output(config: Config) -> int | None:
 
     None: the bundle has neither a limit nor the length ratio of its training text.
     """
-    search = SearchOptions.from_config(config.decode)
+    search = config.decode
     if search.max_length is None and search.max_length_ratio is None:
         return None
-    limit = search.length_limit(search.source_limit(config))
+    limit = search.length_limit(search.max_source_tokens or config.data.max_length)
     return min(limit, config.model.max_positions) if config.model.positions == "learned" else limit
 
 

@@ -17,7 +17,7 @@ from heedful.decoding.alignment import (
     words_between_spaces,
     words_of_tokens,
 )
-from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, choose_backend
+from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
@@ -36,7 +36,7 @@ from heedful.decoding.texts import (
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
-from heedful.settings.options import PAIR_TOKENS
+from heedful.settings.options import PAIR_TOKENS, EngineChoice, PrecisionChoice
 from heedful.storage.bundle import Bundle, WeightVersions, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages

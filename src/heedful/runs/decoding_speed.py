@@ -16,7 +16,7 @@ from heedful.runs.loading import load_translator
 from heedful.runtime.memory import peak_memory
 from heedful.runtime.native import native
 from heedful.runtime.threads import num_threads
-from heedful.settings.options import Languages, Runtime
+from heedful.settings.options import Languages, PrecisionChoice, Runtime
 
 _ROUNDS = 3  # over all sentences, after a warm-up; the median counts
 _SINGLE = 100  # maximum number of sentences translated one at a time
@@ -97,7 +97,7 @@ def bench_decoding(
     on_progress("loading", 0.0)
     chosen = runtime or Runtime()
 
-    def load(precision: str) -> Translator:
+    def load(precision: PrecisionChoice) -> Translator:
         wanted = replace(chosen, precision=precision)
         return load_translator(run, languages or Languages(), wanted, shortlist=shortlist)
 
@@ -140,7 +140,7 @@ def bench_decoding(
 
 def _faster(
     translator: Translator,
-    load: Callable[[str], Translator],
+    load: Callable[[PrecisionChoice], Translator],
     texts: Sequence[str],
     options: SearchOptions,
 ) -> dict[str, float]:

@@ -19,6 +19,7 @@ from heedful.runs.output_checks import check_output
 from heedful.runtime.native import native
 from heedful.runtime.threads import num_threads
 from heedful.settings.loading import load_config
+from heedful.settings.options import Precision
 from heedful.storage.bundle import BundleContents, load_tokenizers, read_bundle
 from heedful.storage.description import CONFIG_FILE
 from heedful.storage.weights_file import weight_shapes
@@ -177,7 +178,7 @@ class MachineSummary:
     level: str | None
     why_not: str | None
     levels: dict[str, str | None]
-    decoding: list[str]
+    decoding: Sequence[Precision]
     training: str
     gpus: list[str]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast
 
-from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
+from heedful.decoding.backends.choice import has_torch
 from heedful.decoding.options import SEARCH_NAMES, check_names
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
-from heedful.errors import HubError, InputError, MissingExtraError, OptionError, install_hint
+from heedful.errors import HubError, InputError, MissingExtraError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
 from heedful.settings.options import Device, Languages, Runtime, check_options, kinds_of, options_of
@@ -109,7 +109,6 @@ def _advice(name: Path) -> str:
 
 
 _NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
-_DEVICES = get_args(Device)
 
 
 def load_translator(
@@ -146,11 +145,11 @@ def load_translator(
         bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
     translator = Translator(
         bundle,
-        precision=cast(PrecisionChoice, runtime.precision),
+        precision=runtime.precision,
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=cast(EngineChoice, runtime.engine),
+        engine=runtime.engine,
         shortlist=None if shortlist is None else Shortlist.load(shortlist),
     )
     if runtime.precision == "auto":
@@ -207,9 +206,7 @@ def _as_option(value: object, kinds: Sequence[Any]) -> object:
     return value
 
 
-def _device(name: str) -> str:
-    if name not in _DEVICES:
-        raise OptionError(f"device={name!r}: must be one of {', '.join(_DEVICES)}")
+def _device(name: Device) -> str:
     if name == "cpu" or (name == "auto" and not may_have_gpu()):
         return "cpu"
     if name == "cuda" and not has_torch():

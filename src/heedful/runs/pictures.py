@@ -11,7 +11,7 @@ from heedful.data.files import read_parallel
 from heedful.runs.loading import load_translator
 from heedful.runs.output_checks import check_output
 from heedful.settings.loading import load_config
-from heedful.settings.options import Languages, Runtime, Settings
+from heedful.settings.options import Device, Languages, Runtime, Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def draw_heads(
     *,
     pairs: int,
     languages: Languages,
-    device: str,
+    device: Device,
     on_progress: Callable[[str, float], None],
 ) -> HeadImportance:
     """Measure the importance of each head on parallel text, draw it into a file, and return it.

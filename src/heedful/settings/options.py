@@ -21,6 +21,8 @@ from heedful.errors import InputError, SearchCancelledError
 from heedful.settings.arguments import fits, name_of
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
+PrecisionChoice = Literal[Precision, "auto"]
+EngineChoice = Literal["auto", "native", "torch"]
 TrainingPrecision = Literal["float32", "bf16"]
 
 
@@ -147,9 +149,9 @@ def _check_number(name: str, number: object, option: Option, *, is_whole: bool) 
         raise InputError(f"{name}={value}: must be a whole number")
 
 
-def _choices(*kinds: object) -> str:
-    """Return the values of literal types, as the help shows them."""
-    return "|".join(value for kind in kinds for value in get_args(kind))
+def _choices(kind: object) -> str:
+    """Return the values of a literal type, as the help shows them."""
+    return "|".join(get_args(kind))
 
 
 def _length(text: str, least: int, *, heading: str = OUTPUTS, default: str = BUNDLE) -> Option:
@@ -460,25 +462,25 @@ class Runtime:
         ),
     ] = None
     precision: Annotated[
-        str,
+        PrecisionChoice,
         Option(
             "Arithmetic. auto picks the fastest that loses at most about 0.1 BLEU on this class of "
             "CPU. fp16 is for GPUs, and slow elsewhere.",
             COMPUTING,
-            metavar=f"{_choices(Precision)}|auto",
+            metavar=_choices(PrecisionChoice),
             is_common=True,
         ),
     ] = "float32"
     engine: Annotated[
-        str,
+        EngineChoice,
         Option(
             "native: the native library, on CPUs. torch: PyTorch. auto: native if it supports the "
             "model, else torch.",
             COMPUTING,
-            metavar="auto|native|torch",
+            metavar=_choices(EngineChoice),
         ),
     ] = "auto"
-    device: Annotated[str, DEVICE] = "auto"
+    device: Annotated[Device, DEVICE] = "auto"
 
 
 SRC_KEY = "Key of the source in JSON, or its column in a table."

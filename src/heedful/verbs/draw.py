@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 from heedful.cli.streams import bar
-from heedful.settings.options import DEVICE, OUTPUT, PRESET, Languages, Option, Run, Settings, settings_like
+from heedful.settings.options import (
+    DEVICE,
+    OUTPUT,
+    PRESET,
+    Device,
+    Languages,
+    Option,
+    Run,
+    Settings,
+    settings_like,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +78,7 @@ class Heads(_Picture):
     tgt: Annotated[Path, Option("Their translations, line by line.")]
     pairs: Annotated[int, Option("Measure on this number of pairs, from the first on.", minimum=1)] = 200
     languages: Languages = field(default_factory=Languages)
-    device: Annotated[str, DEVICE] = "auto"
+    device: Annotated[Device, DEVICE] = "auto"
 
 
 def draw_smoothing(task: Smoothing) -> None:

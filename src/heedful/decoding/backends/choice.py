@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from heedful.decoding.steps import on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.runtime.heap import return_free_memory
 from heedful.runtime.native import BF16_VARIABLE, cpu_has_bf16, native, on_or_off
-from heedful.settings.options import Precision
+from heedful.settings.options import EngineChoice, Precision, PrecisionChoice
 from heedful.storage.bundle import StoredModel
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("heedful.model")  # not the log of searches: a service shows it
 
 AnyBackend = TypeVar("AnyBackend", bound=Backend)
-PrecisionChoice = Literal["auto", Precision]
-EngineChoice = Literal["auto", "native", "torch"]
 
 # For "auto": the fastest precision of the native engine by the level of the library, as measured in
 # docs/performance.md; at other levels, float32.

@@ -96,7 +96,7 @@ def biases_by_distance(weight: Table, *, reach: int, bidirectional: bool) -> Tab
     return np.ascontiguousarray(weight[offset + np.where(distances < num_exact, distances, far)].T)
 
 
-_PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
+_PRECISIONS: dict[Precision, int] = {"float32": 0, "bf16": 1, "int8": 2}
 _SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
 _ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3, "gelu_tanh": 4}
 _POSITIONS = (*SINUSOIDS, "learned", "relative")
@@ -300,7 +300,7 @@ class Engine:
         return contiguous.ctypes.data
 
 
-def engine_precisions() -> list[str]:
+def engine_precisions() -> Sequence[Precision]:
     """Return the precisions of the engine on this machine; none without the native library."""
     functions = native().functions
     return [] if functions is None else [name for name, i in _PRECISIONS.items() if functions.groups[i]]
