@@ -8,11 +8,10 @@ In Python it is `SearchOptions(strategy=BestOfBoth(alpha=1))`.
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.steps import Start
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.protocol import Strategy
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 from heedful.settings.options import SEARCH, Option, check_options
 
 

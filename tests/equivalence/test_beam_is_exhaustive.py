@@ -13,9 +13,9 @@ from searches import searched, searched_by_beam, searched_greedily
 from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, every_output, random_table, task_of
 from tolerances import FLOAT64, close
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.task import Hypothesis
 from heedful.errors import InputError
 from heedful.settings.options import LengthNormalization
 

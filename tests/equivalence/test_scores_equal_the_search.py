@@ -9,12 +9,11 @@ from tolerances import FLOAT64, close
 from torch import Tensor
 
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.sampling import Sampling
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 

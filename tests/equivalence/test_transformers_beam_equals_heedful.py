@@ -19,11 +19,10 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 from heedful.settings.options import EarlyStopping
 
 LIMIT = 11

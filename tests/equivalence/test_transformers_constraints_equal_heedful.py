@@ -20,10 +20,9 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 
 LIMIT = 12
 OPTIONS = SearchOptions(

@@ -12,11 +12,10 @@ from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, SOURCES, memorised
 
 from heedful.decoding.constraints import Candidates, Constraints
-from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import Start
 from heedful.decoding.strategies.protocol import Greedy, Strategy
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, PartialOutputs, SearchTask
 from heedful.decoding.translator import Translator
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runtime import OnnxBackend

@@ -20,9 +20,9 @@ from ctranslate2_models import (
 from option_models import OPTIONS, SRC_VOCAB, TGT_PAD, TGT_VOCAB
 from tolerances import FLOAT32, assert_apart, assert_close
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import Hypothesis
 from heedful.decoding.translator import Translator
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.ctranslate2.reading import read_ctranslate2

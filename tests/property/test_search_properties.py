@@ -7,9 +7,9 @@ from searches import searched_by_beam, searched_greedily
 from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table, task_of
 from tolerances import FLOAT64, close
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import Hypothesis
 from heedful.settings.options import EarlyStopping
 
 TABLES = st.builds(

@@ -12,9 +12,9 @@ from searches import searched
 from step_tables import EOS, Table, TableStep, every_output, random_table, task_of
 from tolerances import FLOAT64, close
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.task import Hypothesis
 from heedful.decoding.terms import Form, Term, TermAutomata
 from heedful.settings.options import LengthNormalization
 

@@ -11,10 +11,9 @@ from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 from searches import searched
 
 from heedful.decoding.backends.torch import ModelStep
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.settings.model import SHARED_EMBEDDINGS

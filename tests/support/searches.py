@@ -2,11 +2,10 @@
 
 from contextlib import nullcontext
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.protocol import Greedy
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 
 
 def searched(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:

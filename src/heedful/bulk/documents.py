@@ -25,6 +25,7 @@ from typing_extensions import override
 from heedful.bulk.folders import why_not_utf_8
 from heedful.bulk.lines import LineTranslation, settings_of
 from heedful.bulk.manifest import Display, Settings, no_display
+from heedful.bulk.memories import MemoryLookup
 from heedful.bulk.resumable import is_resumable, open_resumable
 from heedful.bulk.shards import Outcome, Report, ShardJob, open_job, reason_of, run_job
 from heedful.data.streams import open_output, write_line
@@ -95,8 +96,8 @@ class DocumentJob(ShardJob):
         lines, columns = self._lines, parse_columns([column]) if column else []
         languages = lines.translator.bundle.config.languages
         opened = read_document(document, columns=columns, language=languages.tgt, source=languages.src)
-        known, add = lines.lookup.translation, lines.lookup.add
-        translate = with_translator(lines.translator, lines.options, known=known, add=add)
+        lookup = lines.lookup or MemoryLookup()
+        translate = with_translator(lines.translator, lines.options, known=lookup.translation, add=lookup.add)
         units, out = opened.units, None
         ends = [0, *accumulate(len(each.source.text) for each in units)]
         translations = list[str]()

@@ -101,8 +101,8 @@ class LineTranslation:
     translator: Translator
     options: SearchOptions
     layout: LineLayout = field(default_factory=LineLayout)
-    lookup: MemoryLookup = field(default_factory=MemoryLookup)
-    terms: TermReport = field(default_factory=TermReport)
+    lookup: MemoryLookup | None = None
+    terms: TermReport | None = None
     further: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
@@ -141,7 +141,8 @@ class LineTranslation:
             first_line=first_line,
             aligned=self.layout.json and self.translator.generator.backend.records_attention,
         )
-        return self.terms.through(self.lookup.translate(lines, translate), first_line=first_line)
+        found = translate(lines) if self.lookup is None else self.lookup.translate(lines, translate)
+        return found if self.terms is None else self.terms.through(found, first_line=first_line)
 
     def write(
         self,

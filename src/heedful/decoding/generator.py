@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.backends.protocol import Allowed, Backend
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.task import SearchTask, Source
+from heedful.decoding.task import Hypothesis, SearchTask, Source
 from heedful.errors import InputError, NotNumbersError, is_out_of_memory
 
 _BATCHES_PER_THREAD = 4  # with more batches, the threads finish at about the same time anyway
@@ -41,11 +40,11 @@ def schedule_batches(
         size: the maximum number of sentences in a batch.
     """
     plans = [plan_batches(lengths, tokens=tokens, size=size)]
-    if threads > 1 and len(plans[0]) <= _BATCHES_PER_THREAD * threads:
+    if threads > 1 and len(lengths) > 1 and len(plans[0]) <= _BATCHES_PER_THREAD * threads:
         for parts in range(threads, _BATCHES_PER_THREAD * threads + 1, threads):
             plan = plan_batches(lengths, tokens=tokens, size=size, steps=steps, parts=parts)
             plans += [plan] if len(plan) <= parts else []  # not if the limits split a part
-    return min(plans, key=lambda plan: _makespan(plan, steps, threads))
+    return plans[0] if len(plans) == 1 else min(plans, key=lambda plan: _makespan(plan, steps, threads))
 
 
 def _makespan(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: int) -> int:

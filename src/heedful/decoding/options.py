@@ -74,9 +74,6 @@ class SearchOptions(SharedOptions):
         object.__setattr__(self, "strategy", strategy)
         object.__setattr__(self, "glossary", glossary)
         super().__init__(**settings)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
         self.strategy.check(self)
         if self.glossary is not None and not self.strategy.supports_terms:
             raise InputError("glossary: only beam search keeps to it; use a beam, of one or more hypotheses")

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.hypotheses import Hypothesis, hypothesis_of
 from heedful.decoding.steps import Array, NextTokens, StepFunction, like, on_host
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask, hypothesis_of
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions
 

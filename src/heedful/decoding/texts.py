@@ -23,9 +23,8 @@ from heedful.decoding.alignment import (
 )
 from heedful.decoding.confidence import confidence_of
 from heedful.decoding.glossary import Entry, PlacedTerm, placed_terms, term_of
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions, search_options
-from heedful.decoding.task import Source
+from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
 from heedful.errors import InputError
 from heedful.storage.bundle import Bundle

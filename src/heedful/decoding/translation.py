@@ -11,7 +11,7 @@ from typing import Self
 from heedful.decoding.alignment import Alignment, words_before
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm
-from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.task import Hypothesis
 from heedful.notebook_html import text_table
 from heedful.text.sentences import joint
 

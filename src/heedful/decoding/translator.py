@@ -20,11 +20,10 @@ from heedful.decoding.alignment import (
 from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.generator import Generator
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
-from heedful.decoding.task import Source
+from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.texts import (
     Target,
     TextCodec,

@@ -154,6 +154,8 @@ def load_translator(
     )
     if runtime.precision == "auto":
         notify(f"precision {translator.precision_in_use}: the fastest here")
+    if languages == Languages():
+        return translator
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
 
 

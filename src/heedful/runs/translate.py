@@ -5,8 +5,8 @@ How each is written and resumed is in `bulk/`.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -161,7 +161,8 @@ class _Task:
             ),
         )
         source, output = Path(options.source or "-"), None if options.output is None else Path(options.output)
-        refuse_documents([str(source)])
+        if options.source is not None:
+            refuse_documents([options.source])
         self._check_outputs([source, options.prefix])
         cannot = options.line_buffered or not is_resumable(output)
         _raise_first(
@@ -171,9 +172,11 @@ class _Task:
             lines, prefixes = Lines(*stack.enter_context(open_input(source))), None
             if options.prefix is not None:
                 prefixes = Lines(*stack.enter_context(open_input(options.prefix)))
-            translation = stack.enter_context(self._translation())
-            terms = stack.enter_context(open_term_report(options.glossary_report, notify=self.notify))
-            replace(translation, terms=terms).write(
+            translation = self._translation(stack)
+            if options.glossary is not None:
+                report = open_term_report(options.glossary_report, notify=self.notify)
+                translation = replace(translation, terms=stack.enter_context(report))
+            translation.write(
                 lines,
                 output,
                 prefixes=prefixes,
@@ -212,7 +215,7 @@ class _Task:
             job = documents.DocumentJob(
                 source=str(document.parent if files is None else files.path),
                 output=str((output.parent if files is None else output).absolute()),
-                load=lambda: stack.enter_context(self._translation()),
+                load=lambda: self._translation(stack),
                 column=options.column,
                 resume=options.resume,
                 notify=self.notify,
@@ -262,13 +265,14 @@ class _Task:
             display=self.display,
         )
 
-    @contextmanager
-    def _translation(self) -> Iterator[LineTranslation]:
-        """Yield how lines are translated, with the memories, which are read and written."""
+    def _translation(self, stack: ExitStack) -> LineTranslation:
+        """Return how lines are translated, with the memories, which are read and written in the stack."""
         options, lines = self.options, _load(self.options, self.translator, self.notify)
+        if not options.memory and options.to_tmx is None:
+            return lines
         config, memories = lines.translator.bundle.config, options.memory or ()
-        with open_lookup(memories, config, written=options.to_tmx, notify=self.notify) as lookup:
-            yield replace(lines, lookup=lookup)
+        lookup = open_lookup(memories, config, written=options.to_tmx, notify=self.notify)
+        return replace(lines, lookup=stack.enter_context(lookup))
 
     def _check_outputs(self, inputs: Sequence[Path | None]) -> None:
         """Refuse files that cannot be written, that are inputs, or that are another output too."""

@@ -154,17 +154,13 @@ _MAX_DIGITS = 400  # the largest float has 309
 
 
 def _check_depth(value: object) -> None:
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _containers_in(outer)]
+        inner = (each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer))
+        level = [each for each in inner if isinstance(each, dict | list)]
         if not level:
             return
     raise ValueError(_TOO_DEEP)
-
-
-def _containers_in(value: object) -> list[object]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [each for each in inner if isinstance(each, dict | list)]
 
 
 def _whole_number(digits: str) -> int:

@@ -274,15 +274,11 @@ class ScheduleConfig(Section):
         return 0.0 if value == "auto" else value
 
     @model_validator(mode="after")
-    def _has_a_peak(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.name != "paper" and ":" not in self.name and self.peak is None:
             raise ValueError(f'schedule.name="{self.name}" needs schedule.peak')
         if self.name == "paper" and self.warmup_steps == 0:
             raise ValueError('schedule.name="paper" needs schedule.warmup_steps of at least 1')
-        return self
-
-    @model_validator(mode="after")
-    def _warm_up_fits(self) -> Self:
         fraction = self.warmup_fraction
         if fraction is None:
             return self

@@ -4,9 +4,9 @@ import pytest
 from searches import searched_by_beam
 from step_tables import EOS, TableStep, probability_table, task_of
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import Hypothesis
 
 A, B = 3, 4
 

@@ -16,11 +16,10 @@ from tiny_bundle import PAIRS, memorised
 from torch.nn.functional import cross_entropy
 
 from heedful.decoding.alignment import attended_words
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.sampling import Sampling
-from heedful.decoding.task import Source
+from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.texts import EncodedLines, TextCodec
 from heedful.decoding.translator import Translator
 from heedful.model.transformer import Transformer

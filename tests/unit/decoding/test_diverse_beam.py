@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from searches import searched
 from step_tables import EOS, Table, TableStep, constrained, random_table, task_of
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import DiverseBeamSearch
+from heedful.decoding.task import Hypothesis
 
 Found = list[tuple[float, tuple[int, ...]]]  # ranks and tokens
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from heedful.decoding.backends.torch import TorchTokens
-from heedful.decoding.hypotheses import PartialOutputs, hypothesis_of
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import ArrayTokens, NextTokens
+from heedful.decoding.task import PartialOutputs, hypothesis_of
 from heedful.errors import InputError
 
 

@@ -11,7 +11,6 @@ from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
 from tolerances import FLOAT64, close
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import Array, StepFunction
 from heedful.decoding.strategies import sampling as module
@@ -23,6 +22,7 @@ from heedful.decoding.strategies.sampling import (
     samples_at_once,
     sentence_chrf,
 )
+from heedful.decoding.task import Hypothesis
 from heedful.decoding.translation import TextHypothesis, Translation
 
 A, B = 3, 4

@@ -7,10 +7,9 @@ from step_tables import TableStep, random_table, task_of
 from tolerances import FLOAT32, assert_close, close
 
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer
 

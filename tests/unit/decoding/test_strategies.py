@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import parse_strategy
 from heedful.decoding.steps import Start
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import Hypothesis, SearchTask
 from heedful.errors import ConfigError, InputError
 from heedful.settings import plugins
 

@@ -13,9 +13,8 @@ from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
 from heedful.decoding.generator import Generator
-from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import Source
+from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translator import Translator
 from heedful.documents.alignment import Output, words
 from heedful.errors import InputError

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.constraints import Candidates, Constraints
-from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
 from heedful.decoding.scoring import coverage_penalties
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies.options import DiverseBeamOptions
 from heedful.decoding.strategies.protocol import Greedy, Strategy
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import NO_CONTINUATION, Hypothesis, SearchTask, hypothesis_of
 from heedful.decoding.terms import MET, Term, TermAutomata, in_turn
 from heedful.errors import InputError
 from heedful.settings.options import BeamOptions, SharedOptions
@@ -69,7 +68,10 @@ class BeamSearch(BeamOptions, Strategy):
                 step(last_ids), self.beam_size + 1, written=beam.written,
                 sentences=beam.sentences_of_rows(), nodes=beam.nodes,
             )  # fmt: skip
-            rows, next_ids = beam.advance(candidates, coverage_penalties(step, task.options, len(last_ids)))
+            coverage = None
+            if task.options.coverage_penalty:
+                coverage = coverage_penalties(step, task.options, len(last_ids))
+            rows, next_ids = beam.advance(candidates, coverage)
             if len(rows) and not np.array_equal(rows, np.arange(len(candidates.ids))):
                 step.reorder(rows)
             last_ids = next_ids
@@ -142,13 +144,13 @@ class Beam:
         return self._totals_BW.ravel() > -np.inf
 
     def advance(
-        self, candidates: Candidates, coverage: NDArray[np.float64]
+        self, candidates: Candidates, coverage: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Extend each hypothesis by one token.
 
         Args:
             candidates: the best next tokens of each row, (B * W, C).
-            coverage: the coverage penalty of each row if it ends now, (B * W,).
+            coverage: the coverage penalty of each row if it ends now, (B * W,); None: there is none.
 
         Returns:
             For each row of the next step, its row in this one and its input id.
@@ -206,13 +208,13 @@ class Beam:
         best: _Extensions,
         ends_BE: NDArray[np.bool_],
         candidates: Candidates,
-        coverage: NDArray[np.float64],
+        coverage: NDArray[np.float64] | None,
     ) -> None:
         """Keep the ended ones of the first beam_size extensions above the threshold; raise the threshold."""
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
         penalty, scores_BE = self._options.penalty(length), best.totals / self._penalties(length)[:, None]
-        if self._options.coverage_penalty:
+        if coverage is not None:
             scores_BE += coverage.take(best.indices // count)
         is_added_BE = ends_BE & (scores_BE > self._thresholds[self.sentences][:, None])
         if not is_added_BE.any():
@@ -226,7 +228,7 @@ class Beam:
                 [*self._log_probs[row].tolist(), float(log_probs[index])],
                 eos_id=self._eos_id,
                 penalty=penalty,
-                coverage=float(coverage[row]),
+                coverage=0.0 if coverage is None else float(coverage[row]),
             )
             finished = [*self.finished[sentence], (float(scores_BE[b, e]), hypothesis)]
             finished.sort(key=by_search_score)
@@ -288,7 +290,7 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
         while len(last_ids):
             options.check_cancelled()
             tokens = step(last_ids)
-            coverage = coverage_penalties(step, options, len(last_ids))
+            coverage_of_all = coverage_penalties(step, options, len(last_ids))
             costs = np.zeros((len(task.max_lengths), tokens.vocab_size))  # of each next token
             moves = []  # for each group: the rows of the next step in this one, and their input ids
             for group, first in zip(groups, starts, strict=True):
@@ -297,7 +299,8 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
                     tokens[np.arange(first, first + len(sentences))], size + 1, written=group.written,
                     sentences=sentences, penalties=costs[sentences], nodes=group.nodes,
                 )  # fmt: skip
-                rows, ids = group.advance(candidates, coverage[first : first + len(sentences)])
+                coverage = coverage_of_all[first : first + len(sentences)]
+                rows, ids = group.advance(candidates, coverage if options.coverage_penalty else None)
                 moves.append((first + rows, ids))
                 live = group.is_live()
                 np.add.at(costs, (group.sentences_of_rows()[live], ids[live]), self.diversity_penalty)

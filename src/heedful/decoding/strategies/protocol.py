@@ -7,9 +7,8 @@ import numpy as np
 from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.steps import Start
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import NO_CONTINUATION, Hypothesis, PartialOutputs, SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.steps import (
     Array,
     NextTokens,
@@ -26,7 +25,7 @@ from heedful.decoding.steps import (
 )
 from heedful.decoding.strategies.options import MinimumBayesRiskOptions, SamplingOptions
 from heedful.decoding.strategies.protocol import Strategy
-from heedful.decoding.task import SearchTask
+from heedful.decoding.task import NO_CONTINUATION, Hypothesis, PartialOutputs, SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions
