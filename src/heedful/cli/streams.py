@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from heedful.data.streams import Lines, open_input
 from heedful.errors import InputError
 
 _STDIN = 0
@@ -52,6 +53,17 @@ def argument_text(text: str, name: str) -> str:
     except UnicodeEncodeError:
         raise InputError(f"{name}: not UTF-8; check the encoding of the terminal or script") from None
     return text
+
+
+def open_pairs(stack: ExitStack, src: Path, tgt: Path) -> tuple[Iterator[tuple[str, str]], str]:
+    """Open the lines of a source and their translations; return the pairs, and the name of the target."""
+    from heedful.data.files import parallel_lines
+
+    (src_file, src_name), (tgt_file, tgt_name) = (
+        stack.enter_context(open_input(each)) for each in (src, tgt)
+    )
+    sources, targets = Lines(src_file, src_name).strictly(), Lines(tgt_file, tgt_name).strictly()
+    return parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name), tgt_name
 
 
 @contextmanager

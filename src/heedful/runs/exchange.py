@@ -16,9 +16,10 @@ from heedful.interop.layouts import check_import_options, check_layout, is_direc
 from heedful.interop.marian import export_marian
 from heedful.interop.onnx.export import export_onnx
 from heedful.runs.card import front_matter, model_title
-from heedful.runs.loading import hub_repo, local_bundle, local_source
-from heedful.runs.options import SHORTLIST
+from heedful.runs.loading import hub_repo, local_bundle, local_source, options_from
+from heedful.runs.options import SHORTLIST, ImportingOptions
 from heedful.settings.arguments import checked
+from heedful.settings.options import Settings
 from heedful.settings.words import WORDS
 from heedful.storage.bundle import load_bundle, save_weights
 from heedful.storage.weights_file import weight_shapes
@@ -29,21 +30,16 @@ _log = logging.getLogger("heedful")
 
 
 @checked
-def import_model(  # noqa: PLR0913
+def import_model(
     source: str | Path,
     *,
     output: str | Path,
     layout: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    src_vocab: str | Path | None = None,
-    tgt_vocab: str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
-    task: str | None = None,
-    base: str | Path | None = None,
-    lang_dict: str | Path | None = None,
-    ignore: Collection[str] = (),
     notify: Callable[[str], object] | None = None,
+    **others: Any,  # noqa: ANN401
 ) -> Path:
     """Import a model of another implementation as a bundle: `heedful import`; return the bundle's path.
 
@@ -55,15 +51,11 @@ def import_model(  # noqa: PLR0913
         output: the bundle to write.
         layout: the system that wrote the weights; None: recognised.
         settings: settings that are not in the weights, such as {"model.num_heads": 8}.
-        src_vocab: for a file: source tokens by id, one per line, or .json; without it, ids only.
-        tgt_vocab: for a file: target tokens, in the same form.
         src_lang: for a multilingual model: the source language.
         tgt_lang: the language to translate into.
-        task: for a directory of transformers: one of its task_specific_params.
-        base: for a LoRA adapter of PEFT: its base model; None: as adapter_config.json says.
-        lang_dict: for a multilingual model of fairseq: the file of its languages.
-        ignore: unknown keys of config.json that only describe text.
         notify: receives sentences about what was not in the files; None: the logger "heedful" does.
+        others: other options of the command by the same names: src_vocab, tgt_vocab, task, base, lang_dict
+            and ignore.
 
     Raises:
         RunError: the output exists.
@@ -71,53 +63,60 @@ def import_model(  # noqa: PLR0913
         TokenizerError: the tokenizer files are not usable.
         ConfigError: the settings are invalid or incompatible.
         HubError: the hub has no such model, or cannot be reached.
+        InputError: an option that does not exist or has an invalid value.
         MissingExtraError: a library that the source needs is not installed.
     """
-    name, output = Path(source), Path(output)
-    sections = _sections(settings or {})
-    dictionary = None if lang_dict is None else Path(lang_dict)
-    options = ImportOptions(
+    own = {"layout": layout, "settings": [*(settings or {}).items()], "src_lang": src_lang}
+    options = options_from(ImportingOptions, others, source=source, output=output, tgt_lang=tgt_lang, **own)
+    return import_bundle(options, notify=notify or _log.warning)
+
+
+def import_bundle(options: ImportingOptions, *, notify: Callable[[str], object]) -> Path:
+    """Import a model as a bundle: see `import_model`."""
+    layout, output, ignored = options.layout, options.output, options.ignore or ()
+    sections = _sections(options.settings)
+    wanted = ImportOptions(
         settings=sections.pop("model", {}),
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
-        ignored=ignore,
-        task=task,
-        vocabularies=_vocabularies(src_vocab, tgt_vocab),
+        src_lang=options.src_lang,
+        tgt_lang=options.tgt_lang,
+        ignored=ignored,
+        task=options.task,
+        vocabularies=_vocabularies(options.src_vocab, options.tgt_vocab),
     )
     if layout is not None:
         check_layout(layout)
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")
     if layout is not None:
-        check_import_options(layout, options, dictionary)
-    path, adapter = _model_and_adapter(name, None if base is None else Path(base))
+        check_import_options(layout, wanted, options.lang_dict)
+    path, adapter = _model_and_adapter(options.source, options.base)
     imported, layout = read_model(
         path,
-        replace(options, adapter=adapter),
+        replace(wanted, adapter=adapter),
         layout=layout,
         settings=sections,
-        lang_dict=dictionary,
+        lang_dict=options.lang_dict,
     )
-    card = _card(name, imported, layout, ignore)
+    card = _card(options.source, imported, layout, ignored)
     save_weights(imported.weights, imported.config, imported.tokenizers, output, card=card)
     if imported.shortlist is not None:
         imported.shortlist.save(output / SHORTLIST)
     for note in imported.notes:
-        (notify or _log.warning)(note)
+        notify(note)
     return output
 
 
-def _sections(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _sections(settings: Settings) -> dict[str, dict[str, Any]]:
     sections = defaultdict[str, dict[str, Any]](dict)
-    for key, value in settings.items():
+    for key, value in settings:
         section, _, name = key.partition(".")
         sections[section][name] = value
     return sections
 
 
-def _vocabularies(src: str | Path | None, tgt: str | Path | None) -> tuple[Path, Path] | None:
+def _vocabularies(src: Path | None, tgt: Path | None) -> tuple[Path, Path] | None:
     if src is not None and tgt is not None:
-        return Path(src), Path(tgt)
+        return src, tgt
     if src is None and tgt is None:
         return None
     raise ConfigError("--src-vocab and --tgt-vocab must both be set")

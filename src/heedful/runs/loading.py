@@ -160,10 +160,10 @@ def load_translator(
 
 
 def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) -> _Options:  # noqa: ANN401
-    """Return the options of a task from keywords, which may also be options of languages, runtime and search.
+    """Return the options of a task from keywords, also the options of its languages, runtime and search.
 
     Args:
-        kind: the dataclass of the options, with the fields languages, runtime and search.
+        kind: the dataclass of the options; it may have the fields languages, runtime and search.
         keywords: options by the names of the command; paths may be strings.
         own: options that the function takes itself.
 
@@ -171,17 +171,22 @@ def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) 
         InputError: an option that does not exist, or an invalid value; the message names it.
     """
     values, kinds, make = {**keywords, **own}, kinds_of(cast(type, kind)), cast(Any, kind)
-    groups: dict[str, type] = {"languages": Languages, "runtime": Runtime}
-    names = {each.name for each in fields(make)} - {"search", *groups}
-    check_names(keywords, (names - own.keys()).union(SEARCH_NAMES, *map(options_of, groups.values())))
-    made = {
+    names = {each.name for each in fields(make)}
+    own_groups = {"languages": Languages, "runtime": Runtime}.items()
+    groups: dict[str, type] = {name: group for name, group in own_groups if name in names}
+    of_search = SEARCH_NAMES if "search" in names else ()
+    names -= {"search", *groups}
+    check_names(keywords, (names - own.keys()).union(of_search, *map(options_of, groups.values())))
+    made: dict[str, Any] = {
         name: group(**{each: values.pop(each) for each in options_of(group).keys() & values.keys()})
         for name, group in groups.items()
     }
-    search = {name: values.pop(name) for name in [*values] if name not in names}
-    values = {name: _as_option(value, kinds[name]) for name, value in values.items()}
-    options: _Options = make(**values, **made, search=search)
-    for each in (options, *made.values()):
+    if of_search:
+        made["search"] = {name: values.pop(name) for name in [*values] if name not in names}
+    options: _Options = make(
+        **made, **{name: _as_option(value, kinds[name]) for name, value in values.items()}
+    )
+    for each in (options, *(made[name] for name in groups)):
         check_options(each)
     return options
 

@@ -240,6 +240,78 @@ class EvaluationOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImportingOptions:
+    """What is imported from another implementation, and what its files do not say."""
+
+    source: Annotated[
+        Path,
+        Option(
+            "A file from torch.save, or .safetensors. A directory of transformers, CTranslate2 or Eole. An "
+            "Argos package. Marian's model.npz or .bin, or a directory or .zip with one. OpenNMT-py's .pt. "
+            "A LoRA adapter of PEFT, which is merged. Or the id of a model on the hub.",
+            metavar="SOURCE",
+            is_argument=True,
+        ),
+    ]
+    output: Annotated[Path, Option("The bundle to write.", flags=OUTPUT)]
+    layout: Annotated[
+        str | None,
+        Option(
+            "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
+            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, opennmt-py, eole, fairseq, torch, "
+            "annotated, abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, "
+            "jadore-prj, or a layout of a plugin, PLUGIN:NAME.",
+            metavar="NAME",
+            default="recognised",
+        ),
+    ] = None
+    settings: Annotated[
+        Settings,
+        settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
+    ] = ()
+    src_vocab: Annotated[
+        Path | None,
+        Option("For a file: source tokens by id, one per line, or .json. Without it, ids only."),
+    ] = None
+    tgt_vocab: Annotated[Path | None, Option("The same for target tokens.")] = None
+    src_lang: Annotated[
+        str | None,
+        Option("For a multilingual model: the source language.", metavar="LANG"),
+    ] = None
+    tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
+    task: Annotated[
+        str | None,
+        Option(
+            "For a directory of transformers: one of its task_specific_params, such as "
+            "translation_en_to_de for T5. Each source is preceded by the task's text.",
+            metavar="NAME",
+        ),
+    ] = None
+    base: Annotated[
+        Path | None,
+        Option(
+            "For a LoRA adapter of PEFT: the directory or hub id of its base model.",
+            metavar="DIR",
+            default="as adapter_config.json says",
+        ),
+    ] = None
+    lang_dict: Annotated[
+        Path | None,
+        Option(
+            "For a multilingual model of fairseq: its languages in their order, one per line. Without it, "
+            "the checkpoint's arguments say them.",
+            metavar="FILE",
+        ),
+    ] = None
+    ignore: Annotated[
+        list[str] | None,
+        Option(
+            "A key of config.json that is unknown here and only describes text; repeatable.", metavar="KEY"
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShortlistOptions:
     """What a shortlist is learned from, and how."""
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from heedful.cli.streams import bar_of_pairs, check_stdin_once, warnings_on_stderr
-from heedful.data.streams import Lines, count_pairs, open_input, open_output, write_line
+from heedful.cli.streams import bar_of_pairs, check_stdin_once, open_pairs, warnings_on_stderr
+from heedful.data.streams import count_pairs, open_output, write_line
 from heedful.errors import OptionError
 from heedful.settings.options import OUTPUT, PAIR_TOKENS, Languages, Option, Run, Runtime
 
@@ -73,7 +73,6 @@ class Align:
 def command(task: Align) -> None:
     """Align files; the pairs before a bad line are written."""
     from heedful.bulk.alignments import align_pairs
-    from heedful.data.files import parallel_lines
     from heedful.runs.loading import load_translator
     from heedful.runs.output_checks import check_output
 
@@ -85,14 +84,12 @@ def command(task: Align) -> None:
     total = count_pairs(task.src, task.tgt)
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
-        src, src_name = stack.enter_context(open_input(task.src))
-        tgt, tgt_name = stack.enter_context(open_input(task.tgt))
-        sources, targets = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly()
+        pairs, _ = open_pairs(stack, task.src, task.tgt)
         notify = partial(print, file=sys.stderr)
         translator = load_translator(task.run, task.languages, task.runtime, notify=notify)
         alignments = align_pairs(
             translator,
-            parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name),
+            pairs,
             layer=task.layer,
             shift=task.shift,
             max_source_tokens=task.max_source_tokens,

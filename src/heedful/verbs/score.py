@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.options import ScoreOverrides
-from heedful.cli.streams import bar_of_pairs, check_stdin_once, warnings_on_stderr
+from heedful.cli.streams import bar_of_pairs, check_stdin_once, open_pairs, warnings_on_stderr
 from heedful.data.streams import Lines, count_pairs, open_input, write_line
 from heedful.errors import InputError
 from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
@@ -78,7 +78,6 @@ class Score:
 
 def command(task: Score) -> None:
     """Score files, and print their perplexity; the pairs before a bad line are printed."""
-    from heedful.data.files import parallel_lines
     from heedful.decoding.options import search_options
     from heedful.evaluation.scoring import Flagged, Perplexity, score_pairs
     from heedful.runs.loading import load_translator
@@ -91,12 +90,9 @@ def command(task: Score) -> None:
     perplexity = Perplexity()
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
-        src, src_name = stack.enter_context(open_input(task.src))
-        tgt, tgt_name = stack.enter_context(open_input(task.tgt))
-        sources, targets, prefixes = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly(), None
+        (lines, tgt_name), prefixes = open_pairs(stack, task.src, task.tgt), None
         if task.prefix is not None:
             prefixes = Lines(*stack.enter_context(open_input(task.prefix))).strictly()
-        lines = parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name)
         translator = load_translator(
             task.run,
             task.languages,
