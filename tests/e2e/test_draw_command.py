@@ -79,7 +79,7 @@ def test_heads_are_drawn_and_listed(run: Path, text: list[object]) -> None:
     assert max(increases) > 0.01  # the model knows the sentences by heart, and needs its heads for it
     assert heedful("draw", "heads", run, *text, "--device", "cpu") == outcome
     nowhere = heedful("draw", "heads", run, *text, "--device", "abacus")
-    assert (nowhere.code, nowhere.err) == (2, "error: device='abacus': must be one of auto, cpu, cuda\n")
+    assert_one_clear_line(nowhere, 2, "--device", "abacus")
     fewer = heedful("draw", "heads", run, *text, "--pairs", 1)
     assert [float(line.split("\t")[3]) for line in fewer.out.splitlines()] != increases
 

@@ -97,8 +97,8 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
     [
         (["--input", "nothing.txt"], 1, "nothing.txt: cannot be read"),
         (["--n-best", 3, "--beam-size", 2], 2, "n_best=3"),
-        (["--precision", "int3"], 2, "precision='int3'"),
-        (["--device", "abacus"], 2, "device='abacus'"),
+        (["--precision", "int3"], 2, "'--precision': 'int3'"),
+        (["--device", "abacus"], 2, "'--device': 'abacus'"),
         (["--scores", "--json"], 2, "exclude each other"),
         (["--beam-size", "0"], 2, "--beam-size"),
         (["--bean-size", "2"], 2, "--bean-size"),
