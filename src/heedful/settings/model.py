@@ -6,7 +6,16 @@ from pydantic import Field, model_validator
 
 from heedful.settings.options import Count
 from heedful.settings.plugins import PartName
-from heedful.settings.section import Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
+from heedful.settings.section import (
+    Depth,
+    Heads,
+    NumPositions,
+    Probability,
+    Section,
+    VocabSize,
+    Width,
+    refuse,
+)
 
 # Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.
 SINUSOID_OFFSETS = {"marian": 0, "opennmt-tf": 1, "fairseq": 2}
@@ -210,39 +219,46 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
-            raise ValueError(
+        shared = self.tied in SHARED_EMBEDDINGS
+        refuse(
+            (
+                (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads,
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
-                "or model.d_k and model.d_v must both be set"
-            )
-        if self.positions in ("sinusoidal", "concatenated", *SINUSOID_OFFSETS) and self.d_model % 2:
-            raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
-        if self.positions == "rotary" and self.head_key_size % 2:
-            raise ValueError(f"model.d_k={self.head_key_size} must be even for rotary positions")
-        if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
-            raise ValueError(
+                "or model.d_k and model.d_v must both be set",
+            ),
+            (
+                self.positions in ("sinusoidal", "concatenated", *SINUSOID_OFFSETS) and self.d_model % 2,
+                f"model.d_model={self.d_model} must be even for {self.positions} positions",
+            ),
+            (
+                self.positions == "rotary" and self.head_key_size % 2,
+                f"model.d_k={self.head_key_size} must be even for rotary positions",
+            ),
+            (
+                self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2,
                 f"model.relative_max_distance={self.relative_max_distance} must be above half of "
-                f"model.relative_buckets={self.relative_buckets}: shorter distances have one bucket each"
-            )
-        if self.decoder_unit == "merged" and not self.query_norm:
-            raise ValueError('model.decoder_unit="merged" needs model.query_norm=true')
-        if self.num_kv_heads and self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}"
-            )
-        if self.tied in SHARED_EMBEDDINGS and self.src_vocab_size != self.tgt_vocab_size:
-            sizes = (
-                f"model.src_vocab_size={self.src_vocab_size} and model.tgt_vocab_size={self.tgt_vocab_size}"
-            )
-            raise ValueError(
-                f'model.tied="{self.tied}" needs one vocabulary, but {sizes}; '
-                'use model.tied="target" or "none"'
-            )
-        if self.tied in SHARED_EMBEDDINGS and self.src_pad_id != self.tgt_pad_id:
-            raise ValueError(
+                f"model.relative_buckets={self.relative_buckets}: shorter distances have one bucket each",
+            ),
+            (
+                self.decoder_unit == "merged" and not self.query_norm,
+                'model.decoder_unit="merged" needs model.query_norm=true',
+            ),
+            (
+                self.num_kv_heads and self.num_heads % self.num_kv_heads,
+                f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}",
+            ),
+            (
+                shared and self.src_vocab_size != self.tgt_vocab_size,
+                f'model.tied="{self.tied}" needs one vocabulary, but model.src_vocab_size='
+                f"{self.src_vocab_size} and model.tgt_vocab_size={self.tgt_vocab_size}; "
+                'use model.tied="target" or "none"',
+            ),
+            (
+                shared and self.src_pad_id != self.tgt_pad_id,
                 f'model.tied="{self.tied}" needs one padding id, but model.src_pad_id={self.src_pad_id} '
-                f"and model.tgt_pad_id={self.tgt_pad_id}"
-            )
+                f"and model.tgt_pad_id={self.tgt_pad_id}",
+            ),
+        )
         check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)
         check_id("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size)
         check_id("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size)

@@ -125,28 +125,29 @@ def check_options(group: object) -> None:
         value, kinds = getattr(group, name), kinds_of(kind)[name]
         if value is None and type(None) in kinds:
             continue
-        if isinstance(kinds[0], str) and value not in kinds:
-            raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
         if int in kinds or float in kinds:
             _check_number(name, value, option, is_whole=int in kinds)
-        elif not isinstance(kinds[0], str) and not any(fits(value, each) for each in kinds):
-            raise InputError(f"{name}={value!r}: must be {' | '.join(map(name_of, kinds))}")
+        elif not (value in kinds if isinstance(kinds[0], str) else any(fits(value, each) for each in kinds)):
+            names = map(repr, kinds) if isinstance(kinds[0], str) else map(name_of, kinds)
+            expected = f"one of {', '.join(names)}" if isinstance(kinds[0], str) else " | ".join(names)
+            raise InputError(f"{name}={value!r}: must be {expected}")
 
 
 def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
     if isinstance(number, bool) or not isinstance(number, Real):
         raise InputError(f"{name}={number!r}: must be a {'whole ' * (is_whole and number is None)}number")
-    value = cast(float, number)
+    value, expected = cast(float, number), ""
     least, most, above = option.minimum, option.maximum or math.inf, option.above
     if above is not None and not above < value <= most:
-        raise InputError(f"{name}={value}: must be above {above} and at most {most}")
-    if least is not None and not least <= value < math.inf:
+        expected = f"above {above} and at most {most}"
+    elif least is not None and not least <= value < math.inf:
         expected = f"at least {least}" if value < least else "a finite number"
+    elif value > most:
+        expected = f"at most {most:,}"
+    elif is_whole and not isinstance(value, Integral):
+        expected = "a whole number"
+    if expected:
         raise InputError(f"{name}={value}: must be {expected}")
-    if value > most:
-        raise InputError(f"{name}={value}: must be at most {most:,}")
-    if is_whole and not isinstance(value, Integral):
-        raise InputError(f"{name}={value}: must be a whole number")
 
 
 def _choices(kind: object) -> str:

@@ -37,6 +37,7 @@ from heedful.settings.section import (
     Section,
     Seed,
     VocabSize,
+    refuse,
 )
 
 
@@ -103,10 +104,12 @@ class CorpusConfig(Section):
 
     @model_validator(mode="after")
     def _has_one_text(self) -> Self:
-        if (self.src is None) != (self.tgt is None) or (self.src is None) == (self.pairs is None):
-            raise ValueError("data.corpora: give each corpus src and tgt, or pairs")
-        if self.tag is not None and (not self.tag or self.tag.split() != [self.tag] or self.tag in _CONTROL):
-            raise ValueError(f"data.corpora: tag={self.tag!r}: write a tag without spaces, such as >>fra<<")
+        has_one = (self.src is None) == (self.tgt is None) != (self.pairs is None)
+        is_tag = self.tag is None or (self.tag.split() == [self.tag] and self.tag not in _CONTROL)
+        refuse(
+            (not has_one, "data.corpora: give each corpus src and tgt, or pairs"),
+            (not is_tag, f"data.corpora: tag={self.tag!r}: write a tag without spaces, such as >>fra<<"),
+        )
         return self
 
 
@@ -152,21 +155,28 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _check_pairs_of_files(self) -> Self:
         for first, second in (("src", "tgt"), ("valid_src", "valid_tgt")):
-            if (getattr(self, first) is None) != (getattr(self, second) is None):
-                options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
-                raise ValueError(f"give both {options} (data.{first} and data.{second} must both be set)")
-        if self.src and self.pairs:
-            raise ValueError("give data.src and data.tgt, or data.pairs, not both")
-        if self.corpora and (self.src or self.pairs):
-            raise ValueError("give data.corpora, or data.src and data.tgt, or data.pairs, not both")
-        if len({corpus.weight is None for corpus in self.corpora}) > 1:
-            raise ValueError("data.corpora: give every corpus a weight, or none")
-        if self.temperature != 1.0 and not any(corpus.weight is None for corpus in self.corpora):
-            raise ValueError(
-                f"data.temperature={self.temperature:g} is for data.corpora without weights; leave one out"
-            )
-        if self.valid_src and self.valid_pairs:
-            raise ValueError("give data.valid_src and data.valid_tgt, or data.valid_pairs, not both")
+            options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
+            message = f"give both {options} (data.{first} and data.{second} must both be set)"
+            refuse(((getattr(self, first) is None) != (getattr(self, second) is None), message))
+        refuse(
+            (self.src and self.pairs, "give data.src and data.tgt, or data.pairs, not both"),
+            (
+                self.corpora and (self.src or self.pairs),
+                "give data.corpora, or data.src and data.tgt, or data.pairs, not both",
+            ),
+            (
+                len({corpus.weight is None for corpus in self.corpora}) > 1,
+                "data.corpora: give every corpus a weight, or none",
+            ),
+            (
+                self.temperature != 1.0 and not any(corpus.weight is None for corpus in self.corpora),
+                f"data.temperature={self.temperature:g} is for data.corpora without weights; leave one out",
+            ),
+            (
+                self.valid_src and self.valid_pairs,
+                "give data.valid_src and data.valid_tgt, or data.valid_pairs, not both",
+            ),
+        )
         return self
 
     @property
@@ -275,29 +285,33 @@ class ScheduleConfig(Section):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        if self.name != "paper" and ":" not in self.name and self.peak is None:
-            raise ValueError(f'schedule.name="{self.name}" needs schedule.peak')
-        if self.name == "paper" and self.warmup_steps == 0:
-            raise ValueError('schedule.name="paper" needs schedule.warmup_steps of at least 1')
-        fraction = self.warmup_fraction
+        is_paper, fraction, steps = self.name == "paper", self.warmup_fraction, self.warmup_steps
+        refuse(
+            (
+                not is_paper and ":" not in self.name and self.peak is None,
+                f'schedule.name="{self.name}" needs schedule.peak',
+            ),
+            (is_paper and steps == 0, 'schedule.name="paper" needs schedule.warmup_steps of at least 1'),
+        )
         if fraction is None:
             return self
-        if self.name == "paper":
-            raise ValueError(
-                f'schedule.warmup_fraction={fraction:g}: schedule.name="paper" counts its warm-up in steps; '
-                "set schedule.warmup_steps"
-            )
-        if self.warmup_steps not in (0, type(self).model_fields["warmup_steps"].default):
-            raise ValueError(
-                f"give schedule.warmup_steps={self.warmup_steps} or schedule.warmup_fraction={fraction:g}, "
-                "not both"
-            )
         decays = self.name in ("linear", "cosine", "1-sqrt")
-        if decays and fraction + self.decay_fraction > 1.0 + 1e-9:
-            raise ValueError(
+        refuse(
+            (
+                is_paper,
+                f'schedule.warmup_fraction={fraction:g}: schedule.name="paper" counts its warm-up in steps; '
+                "set schedule.warmup_steps",
+            ),
+            (
+                steps not in (0, type(self).model_fields["warmup_steps"].default),
+                f"give schedule.warmup_steps={steps} or schedule.warmup_fraction={fraction:g}, not both",
+            ),
+            (
+                decays and fraction + self.decay_fraction > 1.0 + 1e-9,
                 f"schedule.warmup_fraction={fraction:g} and schedule.decay_fraction={self.decay_fraction:g} "
-                f"are more than the run; lower schedule.decay_fraction to {1.0 - fraction:g}"
-            )
+                f"are more than the run; lower schedule.decay_fraction to {1.0 - fraction:g}",
+            ),
+        )
         return self
 
 
@@ -368,13 +382,14 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        if "" in self.freeze:
-            raise ValueError("train.freeze: an empty prefix would freeze all weights")
-        if self.keep_checkpoints < self.average_checkpoints:
-            raise ValueError(
+        refuse(
+            ("" in self.freeze, "train.freeze: an empty prefix would freeze all weights"),
+            (
+                self.keep_checkpoints < self.average_checkpoints,
                 f"train.keep_checkpoints={self.keep_checkpoints} must be at least "
-                f"train.average_checkpoints={self.average_checkpoints}"
-            )
+                f"train.average_checkpoints={self.average_checkpoints}",
+            ),
+        )
         return self
 
 
@@ -502,14 +517,18 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:
-        if self.model.tied in SHARED_EMBEDDINGS and not self.tokenizer.joint:
-            raise ValueError(
+        refuse(
+            (
+                self.model.tied in SHARED_EMBEDDINGS and not self.tokenizer.joint,
                 f'model.tied="{self.model.tied}" shares one matrix for source and target and needs '
                 "tokenizer.joint=true; "
-                'use model.tied="target" or "none" with separate vocabularies'
-            )
-        if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):
-            raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be set")
+                'use model.tied="target" or "none" with separate vocabularies',
+            ),
+            (
+                not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes),
+                "one of train.max_steps, train.max_epochs, train.max_minutes must be set",
+            ),
+        )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)
             for each in value if isinstance(value, tuple) else (value,):
