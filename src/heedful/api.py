@@ -155,7 +155,7 @@ def evaluate(
         tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language.
         lowercase: ignore case.
         resamples: bootstrap resamples for the confidence intervals; 0: none.
-        search: of a model: options as for `Translator.translations`, such as beam_size=1; for a path also
+        search: for a model, options as for `Translator.translations`, such as beam_size=1; for a path also
             precision, src_lang, shortlist and others that a `Translator` has already; for outputs only
             tgt_lang, which chooses the tokenizer.
 

@@ -1,9 +1,11 @@
-"""The help of a command: `--help` has the common options and an example, `--help-all` everything.
+"""The help of a command, and what to write in place of an option that does not exist.
 
-Help is plain, because importing rich would slow it down.
+`--help` has the common options and an example, `--help-all` everything. Help is plain, because importing rich
+would slow it down.
 """
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_origin
 
@@ -11,6 +13,7 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from heedful.cli.options import HELP_ALL
+from heedful.errors import likely_names
 from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH, options_of
 
 # Click's in older versions of typer, of its own copy of click in newer ones.
@@ -122,3 +125,41 @@ def _shown(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+def hint_for_option(error: Exception, arguments: Sequence[str]) -> str:
+    """Return a message for an unknown option that says what to write; "" if nothing is likely.
+
+    `--lr 0.1` of a command with `--set` becomes `--set schedule.peak=0.1`.
+
+    Args:
+        error: an error of click; other errors have no hint.
+        arguments: the arguments of the program.
+    """
+    from heedful.settings.words import WORDS
+
+    name = getattr(error, "option_name", None)
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    if name is None or command is None or not hasattr(error, "possibilities"):
+        return ""
+    flags = [flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")]
+    keys = list[str]()
+    if "--set" in flags:
+        from heedful.settings.run import Config  # pydantic, which other usage errors do not need
+        from heedful.settings.section import whole_keys
+
+        keys = whole_keys(Config)
+    likely = likely_names(name, [*flags, *keys], WORDS) if name.startswith("--") else []
+    value = _value_of(name, arguments)
+    written = [each if each in flags else f"--set {shlex.quote(f'{each}={value}')}" for each in likely]
+    return f"no such option: {name}; write {' or '.join(written)}" if written else ""
+
+
+def _value_of(name: str, arguments: Sequence[str]) -> str:
+    """Return the value that was given to the option, as `--name=value` or `--name value`."""
+    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+        if argument.startswith(f"{name}="):
+            return argument.removeprefix(f"{name}=")
+        if argument == name:
+            return "..." if following.startswith("--") or following == "-" else following
+    return "..."

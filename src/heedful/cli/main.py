@@ -15,8 +15,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from heedful.cli.help import GroupedCommand
-from heedful.cli.hints import hint_for_option
+from heedful.cli.help import GroupedCommand, hint_for_option
 from heedful.cli.options import command_of
 from heedful.errors import HeedfulError, Terminated, install_hint, is_out_of_memory
 

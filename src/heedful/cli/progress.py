@@ -145,7 +145,7 @@ def _step_line(event: StepEvent, best: str) -> str:
 
 
 def _scores_line(event: ValidationEvent) -> str:
-    names = (*_SHOWN_SCORES, *(name for name in event.scores if ":" in name))  # those of plugins
+    names = (*_SHOWN_SCORES, *(name for name in event.scores if ":" in name))  # metrics of plugins
     shown = [f"{name} {_score(event.scores[name])}" for name in names if name in event.scores]
     best = " · best so far" if event.is_best else ""
     learned = "" if has_learned(event.scores) else " · does not translate yet"

@@ -59,9 +59,9 @@ def translate_file(
         document: whether the input is a document, or a directory of documents. None: by the name of a file;
             a .docx is one, a .txt has lines.
         notify: called with lines about the progress.
-        options: of the command, by the same names: resume, overwrite, n_best, scores, json, prefix, glossary,
-            memory, to_tmx and others; of the search, such as beam_size=1. For a path also precision, threads,
-            src_lang, shortlist and others that a `Translator` has already.
+        options: options of the command, by the same names: resume, overwrite, n_best, scores, json, prefix,
+            glossary, memory, to_tmx and others; options of the search, such as beam_size=1. For a path also
+            precision, threads, src_lang, shortlist and others that a `Translator` has already.
 
     Raises:
         BundleError: no usable bundle.
@@ -126,7 +126,7 @@ def _raise_first(*cases: tuple[object, str]) -> None:
     """Raise an error if options contradict each other.
 
     Raises:
-        OptionError: with the message of the first case that holds.
+        OptionError: the first case that holds, with its message.
     """
     for holds, message in cases:
         if holds:

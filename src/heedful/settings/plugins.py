@@ -246,14 +246,14 @@ def function_part(
     """Return the function that `PLUGIN:NAME` names; each call checks what it returns.
 
     Args:
-        reference: as for `part`.
-        key: as for `part`.
-        arguments: as for `check_arguments`.
+        reference: a value of the configuration.
+        key: its whole key, for messages.
+        arguments: the arguments, as `check_arguments` takes them.
         returns: what it must return, in words.
         is_right: whether it did: a function of the result and of the first argument.
 
     Raises:
-        ConfigError: as `part`, or it takes other arguments.
+        ConfigError: there is no such plugin or part, or it takes other arguments.
     """
     value, name = part(reference, key), f"{key}={reference}"
     check_arguments(value, name, arguments)

@@ -57,7 +57,7 @@ class Section(BaseModel):
         """Check the settings, and take the defaults of all others.
 
         Raises:
-            ConfigError: for the first wrong key, with a suggestion if one is close.
+            ConfigError: a wrong key, the first one, with a suggestion if one is close.
         """
         try:
             super().__init__(**settings)
@@ -95,7 +95,7 @@ class Section(BaseModel):
         """Return a validated copy with some values changed; it is still known which were never set.
 
         Raises:
-            ConfigError: as for a new one.
+            ConfigError: a wrong key or value, as in a new section.
         """
         return type(self)(**self.model_dump(exclude_unset=True) | changes)
 

@@ -85,7 +85,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumBayesRiskOptions:
-    """The options of minimum Bayes risk, without those of its sampling."""
+    """The options of minimum Bayes risk, without the options of its sampling."""
 
     samples: Annotated[
         int,
