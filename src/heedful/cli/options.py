@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -149,13 +148,14 @@ def _add_parameters(
     """
     hints, options = get_type_hints(task, include_extras=True), options_of(task)
     groups: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    overrides: dict[str, Iterable[str]] = {}
     for field in fields(task):
         hint = hints[field.name]
         marks = [each for each in get_args(hint) if isinstance(each, OptionsOf)]
         if marks:
             names = [(group, name) for group in marks[0].groups for name in options_of(group)]
             own = {name: _overriding(group, name) for group, name in names if name not in marks[0].without}
-            groups[field.name] = partial(_overrides, own)
+            overrides[field.name] = own
         elif is_dataclass(hint) and isinstance(hint, type):
             groups[field.name] = _add_parameters(hint, parameters, rare)
             continue
@@ -171,18 +171,17 @@ def _add_parameters(
 
     def make(values: dict[str, Any]) -> Any:  # noqa: ANN401
         made = {name: make_group(values) for name, make_group in groups.items()}
+        for name, of_group in overrides.items():  # the options that are set
+            given = {each: values[each] for each in of_group}
+            made[name] = {
+                each: value for each, value in given.items() if value is not None and value is not False
+            }
         try:
             return task(**made, **{name: values[name] for name in options})
         except InputError as error:  # values that cannot go together
             raise typer.BadParameter(str(error)) from None
 
     return make
-
-
-def _overrides(names: Iterable[str], values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that are set."""
-    own = {name: values[name] for name in names}
-    return {name: value for name, value in own.items() if value is not None and value is not False}
 
 
 def _overriding(group: type, name: str) -> tuple[Any, object, Option]:

@@ -138,10 +138,9 @@ def _read_recipe(path: Path, *, changed_by: tuple[Path, ...] = ()) -> Settings:
 def _read_toml(path: Path) -> Settings:
     try:
         return parse_toml(decode_text(read_limited(path)))
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (ValueError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: {reason}") from None
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:

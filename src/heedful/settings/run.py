@@ -9,7 +9,7 @@ key that is a setting of another dataclass too, such as a search's, has all of t
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, check_id
 from heedful.settings.options import (
@@ -28,6 +28,7 @@ from heedful.settings.options import (
 )
 from heedful.settings.plugins import PartName, PluginVersion, plugin_versions
 from heedful.settings.section import (
+    AUTO_IS_ZERO,
     NonNegativeFactor,
     NonNegativeFloat,
     Positive,
@@ -198,7 +199,7 @@ class DataConfig(Section):
 class BatchConfig(Section):
     """How pairs are grouped (5.1: by approximate length, about 25,000 source and 25,000 target tokens)."""
 
-    tokens: Count = Field(
+    tokens: Annotated[Count, AUTO_IS_ZERO] = Field(
         25_000,
         description='Size of a micro-batch: rows x max(src_len, tgt_len), padding included; "auto", or 0: as '
         "many as fit into memory, at most the paper's.",
@@ -215,11 +216,6 @@ class BatchConfig(Section):
     bucket_width: Annotated[int, Field(gt=0, le=2**12)] = Field(
         4, description="Lengths are rounded up to a multiple of this."
     )
-
-    @field_validator("tokens", mode="before")
-    @classmethod
-    def _auto_is_zero(cls, value: object) -> object:
-        return 0 if value == "auto" else value
 
     @model_validator(mode="after")
     def _ramp_rises(self) -> Self:
@@ -263,7 +259,7 @@ class ScheduleConfig(Section):
         description="Fraction of the run, up to its nearest limit, in which the rate rises; it replaces "
         "warmup_steps unless a later --set sets these; none: warmup_steps.",
     )
-    peak: NonNegativeFactor | None = Field(
+    peak: Annotated[NonNegativeFactor | None, AUTO_IS_ZERO] = Field(
         None,
         description="Highest learning rate, which the paper's schedule does not have. auto: the best of "
         "several in a test on the first batches (--init).",
@@ -277,11 +273,6 @@ class ScheduleConfig(Section):
     floor: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         0.0, description="Learning rate at the end of the decay, as a share of the peak."
     )
-
-    @field_validator("peak", mode="before")
-    @classmethod
-    def _auto_is_zero(cls, value: object) -> object:
-        return 0.0 if value == "auto" else value
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from heedful.errors import ConfigError, suggestion
@@ -23,6 +31,7 @@ NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 # Factors of weights and gradients: more than any use needs, and their products are valid in float32.
 PositiveFactor = Annotated[float, Field(gt=0.0, le=1e6)]
 NonNegativeFactor = Annotated[float, Field(ge=0.0, le=1e6)]
+AUTO_IS_ZERO = BeforeValidator(lambda value: 0 if value == "auto" else value)
 
 
 def refuse(*mistakes: tuple[object, str]) -> None:
