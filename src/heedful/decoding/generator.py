@@ -32,12 +32,7 @@ def schedule_batches(
     If there are few batches, plans with some smaller ones per thread, of equal numbers of steps, are
     compared.
 
-    Args:
-        lengths: the lengths of the sentences.
-        steps: for each sentence, the expected number of steps of its output.
-        threads: the number of threads.
-        tokens: the maximum number of tokens in a batch, padding included.
-        size: the maximum number of sentences in a batch.
+    `steps` are the expected steps of each sentence's output; for the others, see `plan_batches`.
     """
     plans = [plan_batches(lengths, tokens=tokens, size=size)]
     if threads > 1 and len(lengths) > 1 and len(plans[0]) <= _BATCHES_PER_THREAD * threads:

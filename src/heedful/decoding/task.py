@@ -52,14 +52,8 @@ class Source:
     ) -> Self:
         """Return a source with its limit (see `SharedOptions.length_limit`).
 
-        Section 6.1 limits outputs to the length of their inputs + 50.
-
-        Args:
-            ids: the ids that the encoder reads.
-            options: the options of the search.
-            prefix: the ids at the beginning of its outputs.
-            longest: the number of learned positions; None: no limit.
-            terms: the terms that its outputs must contain.
+        Section 6.1 limits outputs to the length of their inputs + 50. Another limit is the number of learned
+        positions, `longest`; None: there is none.
         """
         limit = options.length_limit(len(ids))
         return cls(ids, prefix, limit if longest is None else min(limit, longest), terms)
@@ -129,12 +123,7 @@ def hypothesis_of(
 ) -> Hypothesis:
     """Return a hypothesis with its score: log-probability over length penalty, plus coverage penalty.
 
-    Args:
-        tokens: the generated tokens; the output is finished if the last one is the end token.
-        token_log_probs: the log-probability of each token.
-        eos_id: the end token.
-        penalty: the length penalty.
-        coverage: the coverage penalty.
+    It is finished if its last token is the end token.
     """
     assert len(token_log_probs) == len(tokens)
     log_prob = float(sum(token_log_probs))

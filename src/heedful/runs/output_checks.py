@@ -33,31 +33,38 @@ def check_output(
     """
     if output is not None and str(output) == "-":
         output = None
+    if reason := _why_not(output, inputs, models, makes_folder=makes_folder):
+        raise InputError(f"{output or 'stdout'}: {reason}")
+
+
+def _why_not(
+    output: Path | None, inputs: Iterable[Path | None], models: Iterable[Path], *, makes_folder: bool
+) -> str | None:
+    """Return why a file cannot be the output, and what to do; None: it can be."""
     written = status_of(_STDOUT if output is None else output)
     for each in inputs:  # also by links, and where the shell has opened it
         if each is not None and is_same_file(status_of(_STDIN if str(each) == "-" else each), written):
-            raise InputError(f"{output or 'stdout'}: is the input too; write to another file")
+            return "is the input too; write to another file"
     if output is None:
-        return
-    number = descriptor_of(output)
-    if number is not None:
-        _check_descriptor(output, number)
-        return
+        return None
+    if (number := descriptor_of(output)) is not None:
+        return _why_not_open(number)
     for model in models:
         run = model.parent if model.name in BUNDLES and (model.parent / CONFIG).exists() else model
         if _is_part_of(output, run):
-            raise InputError(f"{output}: is a file of the model {model}; write to another file")
+            return f"is a file of the model {model}; write to another file"
     if output.is_dir():
-        raise InputError(f"{output}: is a directory; give the name of a file")
+        return "is a directory; give the name of a file"
     folder = output.absolute().parent
     while makes_folder and not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
-        raise InputError(f"{output}: there is no directory {folder}; make it, or give another --output")
+        return f"there is no directory {folder}; make it, or give another --output"
     is_special = output.exists() and not output.is_file()  # a pipe or a device, which is not replaced
     needed = [output] if is_special else [folder, *([output] if output.exists() else [])]
     if not all(os.access(path, os.W_OK) for path in needed):
-        raise InputError(f"{output}: cannot be written: permission denied; give another --output")
+        return "cannot be written: permission denied; give another --output"
+    return None
 
 
 def check_outputs_differ(outputs: Mapping[str, Path | None]) -> None:
@@ -80,12 +87,13 @@ def check_outputs_differ(outputs: Mapping[str, Path | None]) -> None:
         options[real] = option
 
 
-def _check_descriptor(output: Path, number: int) -> None:
+def _why_not_open(number: int) -> str | None:
     try:
         if stat.S_ISREG(os.fstat(number).st_mode):
             os.write(number, b"")  # fails where it is open for reading only
     except OSError as error:
-        raise InputError(f"{output}: cannot be written: {why_not_written(error)}") from None
+        return f"cannot be written: {why_not_written(error)}"
+    return None
 
 
 def _is_part_of(output: Path, model: Path) -> bool:
