@@ -115,11 +115,7 @@ def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
 
 
 def check_options(group: object) -> None:
-    """Check the fields of a dataclass that have an option: types, ranges of numbers, and names.
-
-    Raises:
-        InputError: naming the first that cannot be.
-    """
+    """Check the fields that have an option; an `InputError` names the first with a wrong type or value."""
     kind: type = type(group)
     for name, option in options_of(kind).items():
         value, kinds = getattr(group, name), kinds_of(kind)[name]
@@ -127,10 +123,11 @@ def check_options(group: object) -> None:
             continue
         if int in kinds or float in kinds:
             _check_number(name, value, option, is_whole=int in kinds)
-        elif not (value in kinds if isinstance(kinds[0], str) else any(fits(value, each) for each in kinds)):
-            names = map(repr, kinds) if isinstance(kinds[0], str) else map(name_of, kinds)
-            expected = f"one of {', '.join(names)}" if isinstance(kinds[0], str) else " | ".join(names)
-            raise InputError(f"{name}={value!r}: must be {expected}")
+        elif isinstance(kinds[0], str):
+            if value not in kinds:
+                raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
+        elif not any(fits(value, each) for each in kinds):
+            raise InputError(f"{name}={value!r}: must be {' | '.join(map(name_of, kinds))}")
 
 
 def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
@@ -504,13 +501,9 @@ class TrainingText:
 
     def overrides(self) -> list[tuple[str, str]]:
         """Return what is set as keys of the configuration and their values."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        section = {"init": "train"}  # all others: data
-        return [
-            (f"{section.get(name, 'data')}.{name}", str(value))
-            for name, value in values.items()
-            if value is not None
-        ]
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {name: str(value) for name, value in values.items() if value is not None}
+        return [(f"{'train' if name == 'init' else 'data'}.{name}", value) for name, value in given.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
