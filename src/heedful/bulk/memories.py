@@ -47,8 +47,8 @@ def _ending(name: str) -> str | None:
 class TermReport:
     """Counts the terms of a glossary in the lines that they apply to, and reports them.
 
-    `num_met` of the `num_terms` terms that applied are in the translation; the model found `num_improbable` of
-    these improbable.
+    `num_met` of the `num_terms` terms that applied are in the translation; `num_improbable` of these were
+    improbable for the model.
     """
 
     def __init__(self, report: Writable | None = None) -> None:
