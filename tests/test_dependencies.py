@@ -27,6 +27,7 @@ def imported() -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
     part_of = {
+        "annotated_types": "pydantic",
         "pydantic_core": "pydantic",
         "markdown_it": "markdown_it_py",
         "sklearn": "scikit_learn",

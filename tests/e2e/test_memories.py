@@ -154,9 +154,7 @@ def test_what_is_written_beside_a_translation_is_whole_or_not_there(
     before = sorted(tmp_path.iterdir())
     outcome = heedful("translate", run, "--memory", memory, *beside, "-o", output, stdin=bad.encode())
     line = bad.count("\n")
-    assert_one_clear_line(
-        outcome, 1, f"stdin: line {line}, byte 0: NUL byte; this is not plain text, convert"
-    )
+    assert_one_clear_line(outcome, 1, f"stdin: line {line}, byte 0: NUL byte; this is not plain text")
     left = ["out.txt.unfinished"] if line > 1 else []
     assert sorted(each.name for each in tmp_path.iterdir() if each not in before) == left
     assert outcome.err.count("what was done before is in") == len(left)

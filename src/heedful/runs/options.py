@@ -258,7 +258,7 @@ class ImportingOptions:
         str | None,
         Option(
             "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
-            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, opennmt-py, eole, fairseq, torch, "
+            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, t5gemma, opennmt-py, eole, fairseq, torch, "
             "annotated, abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, "
             "jadore-prj, or a layout of a plugin, PLUGIN:NAME.",
             metavar="NAME",

@@ -375,8 +375,14 @@ class DocumentJobs:
             raise not_stored(error) from None
         task = asyncio.ensure_future(self._run(state, request))
         self._tasks[state.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(state.id))
+        task.add_done_callback(partial(self._forget, state))
         return state, task
+
+    def _forget(self, state: DocumentState, task: "asyncio.Task[DocumentState]") -> None:
+        """Forget a task that has ended, and the document if it was given up, perhaps before it began."""
+        del self._tasks[state.id]
+        if task.cancelled():
+            self.store.remove(state)
 
     async def _run(self, state: DocumentState, request: DocumentRequest) -> DocumentState:
         """Translate a document, and return its last state: done, or the error."""
@@ -385,9 +391,6 @@ class DocumentJobs:
             async with self._turn:
                 done = await run.translated(request)
             await request.count(done.characters)
-        except asyncio.CancelledError:
-            self.store.remove(state)
-            raise
         except (HeedfulError, RefusedError) as error:
             message = str(error).replace(str(self.store.source(state)), state.name)
             done = replace(run.state, status="error", error=message)

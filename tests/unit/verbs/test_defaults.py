@@ -31,20 +31,7 @@ from heedful.verbs.push import Push
         (BenchTrain, bench_training, {"steps"}),
         (Demo, demo, {"overwrite", "max_minutes", "seed"}),
         (Export, export_model, {"quantization"}),
-        (
-            Import,
-            import_model,
-            {
-                "layout",
-                "src_vocab",
-                "tgt_vocab",
-                "src_lang",
-                "tgt_lang",
-                "task",
-                "base",
-                "lang_dict",
-            },
-        ),
+        (Import, import_model, {"layout", "src_lang", "tgt_lang"}),
         (Push, push, {"private", "revision", "message"}),
     ],
 )
