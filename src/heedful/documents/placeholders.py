@@ -49,7 +49,8 @@ _CANDIDATE = re.compile(
     | (?P<block> (?: {_LINK} | [$\#%@] )?+ \{{ )  # {{name}} and all that is in braces
     | \$ (?: {_NAME} )?+ \( [^()]{{0,200}}+ \)  # $t(name)
     | \$ {_NAME} (?: -> {_NAME} | \. [a-z_] {_REST} )*+ (?: \$ (?! {_WORD} | [{{(] ) )?+  # $name, $name$
-    | (?P<prose> \$ \d (?! \d | [.,]\d | (?: [kKmMbB] | bn | tn ) \b )  # $1
+    | (?P<prose> \# (?! \d ) \w++  # #subject
+        | \$ \d (?! \d | [.,]\d | (?: [kKmMbB] | bn | tn ) \b )  # $1
         | (?: : {_NAME} )++ (?: : (?! \w ) )?+  # :name
         | (?: (?: {_LINK} \( [^()]{{1,60}}+ \) | (?: {_LINK} | @ ) {_NAME} (?: \. {_NAME} )*+ ) )++  # @name
     )

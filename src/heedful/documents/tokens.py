@@ -76,8 +76,10 @@ _END_OF_ELEMENT = {
     for name in ("script", "style", "textarea", "title")
 }
 _CODE = ("script", "style")
+# With links to people and to subjects, as Mastodon marks them.
 _UNTRANSLATED_HTML = re.compile(
-    r"""\s(?: translate \s*+ = \s*+ ["']?no["'\s/>] | class \s*+ = \s*+ (?:
+    r"""<a (?= \s )[^>]*? \s class \s*+ = \s*+ ["']? (?: [^"'>]*?\s )? (?: mention | hashtag ) ["'\s>]
+    | \s(?: translate \s*+ = \s*+ ["']?no["'\s/>] | class \s*+ = \s*+ (?:
         "(?:[^"\s]*+\s)*?notranslate["\s] | '(?:[^'\s]*+\s)*?notranslate['\s] | notranslate[\s/>] ) )""",
     re.VERBOSE | re.IGNORECASE,
 )

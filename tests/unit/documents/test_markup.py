@@ -253,6 +253,8 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
         ("Tom &amp; Mary &lt;3", ["Tom & Mary <3"]),
         ("Run <code>rm x</code> now.", ["Run now."]),
         ("Run <span translate='no'>rm x</span>.", ["Run."]),
+        ("Run <a class='mention hashtag' rel='tag'>#<span>dog</span></a>.", ["Run."]),
+        ("<a class='u-url mention'>@bob</a> runs <b class=mention>now</b>", ["runs now"]),
         ("<script>if (a < b) run()</script><style>p {}</style>", []),
         ("<!-- a comment --> 3 &mdash; 4", []),
         ("<x-foo>A dog</x-foo> runs. <0>A cat</0> sleeps.", ["A dog runs.", "A cat sleeps."]),
@@ -461,6 +463,8 @@ def test_untranslated_elements_stand_where_they_stood() -> None:
         ),
         ("<p a b=c d>x</p>, <see below>, <q r/> <a b", "<p a b=c d> </p> <q r/>"),
         ('<0>cat</0> <a href="x">b</a> <br/> a < b > c <3', '<0> </0> <a href="x"> </a> <br/>'),
+        # subjects on social networks
+        ("A book #house, #\u0434\u043e\u043c and issue #12, C#, a#b, ## x", "#house #\u0434\u043e\u043c"),
         # addresses
         ("See https://example.org/a?b=c. Or www.x.org!", "https://example.org/a?b=c www.x.org"),
         ("(https://a.org/b_(c)), https://a.org/{id}.", "https://a.org/b_(c) https://a.org/{id}"),
