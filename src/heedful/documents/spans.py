@@ -284,18 +284,21 @@ def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, ref
             _refine(whole, span.inside, span.start, span.end, refined)
             refined.close(span.closing)
         else:
-            while behind < len(spans) and spans[behind].start == span.start and spans[behind].kind in _APART:
+            is_apart = span.kind in _APART  # then all such in one place separate words, or none does
+            while is_apart and behind < len(spans) and _is_beside(span, spans[behind]):
                 behind += 1
             follows = spans[behind].start if behind < len(spans) else end
-            is_blank = span.kind in _APART and follows > span.start
-            if is_blank and _are_words(refined.last, whole.text[span.start]):
+            if is_apart and follows > span.start and _are_words(refined.last, whole.text[span.start]):
                 kept = moved(spans[index:behind], lambda _: 0)
                 refined.point("", "blank", kept=SpannedText("", kept))
             else:
-                behind = index + 1
-                refined.add([("point", "", span)])
+                refined.add(("point", "", each) for each in spans[index:behind])
         start, index = span.end, behind
     refined.text(whole.text[start:end])
+
+
+def _is_beside(span: Span, other: Span) -> bool:
+    return other.start == span.start and other.kind in _APART
 
 
 def _element(whole: SpannedText, span: Span) -> SpannedText:
