@@ -56,7 +56,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremo
 
 DIRECTORIES = [
     "marian", "m2m100", "nllb", "bart", "mbart", "mbart-50", "plbart", "mvp", "fsmt", "pegasus", "blenderbot",
-    "blenderbot small", "t5 1.1", "umt5", "byt5", "madlad",
+    "blenderbot small", "t5 1.1", "umt5", "byt5", "madlad", "t5gemma", "t5gemma 2",
 ]  # fmt: skip
 TEXT = "The old woman reads a book, doesn't she ? ½ ﬁ"
 
