@@ -28,6 +28,12 @@ def values(conversion: Conversion) -> dict[str, float]:
     return {name: float(tensor[0, 0]) for name, tensor in conversion.moved.items()}
 
 
+@pytest.mark.parametrize("row", ["a", "a b c d", "a output other", "{a,b} {query,key,value}", "a.weight # x"])
+def test_a_row_that_cannot_be_read_is_named(row: str) -> None:
+    with pytest.raises(InteropError, match=row.split()[0].replace("{", r"\{").partition(",")[0]):
+        assert Table(row).rules == ()
+
+
 def test_lists_and_numbers_make_a_row_for_each_item() -> None:
     table = Table("""
         {stack}.{i}.                    {stack}.layers.{i}.

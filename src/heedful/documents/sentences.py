@@ -175,7 +175,7 @@ def restored(
 
     Args:
         sentence: the source.
-        routed: as it was translated.
+        routed: the result of `route`: the sentence itself if nothing was taken out of it.
         outputs: its translations, best first.
 
     Returns:

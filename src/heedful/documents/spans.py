@@ -34,11 +34,12 @@ class Span:
     Attributes:
         start: index of the first character.
         end: index behind the last; `start` for a point between two characters.
-        kind: An "element"; a "low" one is a subscript. Of points, a "tag" and an "object" separate words, and
-            an "object" and a "sign" are shown as a word is; a "wbr" is a place for a line end; any other is a
-            "point". A "break" is a character of the text that separates sentences, a "blank" the space that
-            tags stand for (reads<br/>a book). A "mark" goes with the word before it (a footnote's number, a
-            power), and a "placeholder" was taken out of the text; both keep their own text.
+        kind: what it is. Around characters: an "element", or "low", a subscript. A point between two: a "tag"
+            separates words; an "object", such as a picture, separates words and is shown like one; a "sign"
+            is shown like a word; a "wbr" allows a line end; any other is a "point". A character of the text:
+            a "break" separates sentences, a "blank" is the space that tags stand for (reads<br/>a book).
+            With a text of its own, `kept`: a "mark" goes with the word before it (a footnote's number, a
+            power), a "placeholder" was taken out of the text.
         opening: the markup before the content; None if the element began before this part of the text.
         closing: the markup behind the content; None if the element goes on behind this part of the text.
         inside: the spans inside an element.
@@ -137,24 +138,21 @@ class Builder:
 
     def __init__(self) -> None:
         self.length = 0
+        self.last = ""  # the last two characters
         self._texts: list[str] = []
         self._spans: list[Span] = []  # of the innermost element
         # Of each open element: where it begins, what opens it, and the spans before it.
         self._open: list[tuple[int, Span, list[Span]]] = []
         self._num_too_deep = 0
 
-    @property
-    def last(self) -> str:
-        """The last two characters, or three texts."""
-        return "".join(self._texts[-3:])[-2:]
-
     def text(self, text: str) -> None:
         """Add characters."""
         self._texts.append(text)
+        self.last = (self.last + text)[-2:]
         self.length += len(text)
 
     def open(self, opening: str = "", *, kind: Kind = "element", format: object = None) -> None:
-        """Begin an element; one in very many others is two tags without content."""
+        """Begin an element; one nested more than 50 deep becomes two points."""
         if len(self._open) == _MAX_DEPTH:
             self._num_too_deep += 1
             self.point(opening, format=format)

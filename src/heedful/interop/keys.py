@@ -15,13 +15,13 @@ class Keys:
     """The settings of an architecture in another system.
 
     Attributes:
-        read: the keys of `ModelConfig` that get the value of a key.
+        read: by their key, the key or keys of `ModelConfig` that take its value.
         choices: the keys and values of `ModelConfig` that a value of a key means; None stands for a missing
             key. Other values are refused, and values that contradict those of an earlier key.
         equal: keys that both stacks have, `encoder_KEY` and `decoder_KEY`, and that must be equal.
         fixed: keys that must have this value or be missing.
         ignored: keys that do not change the outputs.
-        defaults: values of missing keys.
+        defaults: values of keys that are missing or null.
     """
 
     read: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Keys:
 
     @property
     def known(self) -> set[str]:
-        """All keys; another one may change the outputs."""
+        """All keys that are handled; another one is refused, because it may change the outputs."""
         both = {f"{stack}_{key}" for key in self.equal for stack in ("encoder", "decoder")}
         return {*self.read, *self.choices, *both, *self.fixed, *self.ignored}
 

@@ -1,8 +1,8 @@
 """Tables of weights: the names of another system beside heedful's, and the engine that applies them.
 
 A row has two names and may have a transform. It renames a module (its weight, and its bias if there is one)
-or, if the names end in `.weight` or `.bias`, one tensor. Names with slashes have slashes for all dots. Two
-names that end in a dot begin the names of the rows below them that are indented more:
+or, if the right name ends in `.weight` or `.bias`, one tensor. Names with slashes have slashes for all dots.
+Two names that end in a dot begin the names of the rows below them that are indented more:
 
     {stack}.layers.{i}.                     {stack}.layers.{i}.
         self_attn.{q,k,v,out}_proj          self_attention.{query,key,value,output}
@@ -15,8 +15,12 @@ names that end in a dot begin the names of the rows below them that are indented
 - `{a,b}` makes a row for each item. The first list on the left belongs to the first on the right, and so on.
 - `[a,b]` on the right: one tensor has the rows of several. On the left: several tensors are concatenated.
 - `a|b` on the left: `b` is used if the file does not have `a`, for example because a matrix is shared.
-- `-` on the right: the tensor has no effect.
-- The third column names a transform of `transforms`. A list in it belongs to the last list of the row.
+- `-` on the right: the tensor on the left, by its full name, is ignored.
+- The third column names one of `transforms`, or `flat` (reshape to a vector), or `nonzero` (leave out a bias
+  that is all zeros). A list in it belongs to the last list of the row. Rows have no comments.
+
+`Table.facts` must state what weights cannot show: `norm`, `norm_kind`, `positions`, `gated`, `activation`,
+`scale_embeddings`. Without one, the model gets the paper's value.
 
 A row without its tensors is skipped; `Conversion.finish` says which weights are missing or left over. If two
 rows have the same name on the right, the first one whose tensors are in the file is used.
@@ -32,6 +36,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
 
 _LIST = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -104,7 +109,14 @@ class Table:
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """The rows without lists."""
-        return tuple(rule for row in _rows(self.rows) for rule in _rules(row, self.transforms))
+        rules: list[Rule] = []
+        for row in _rows(self.rows):
+            try:
+                rules += _rules(row, self.transforms)
+            except (KeyError, IndexError, StopIteration, RuntimeError) as error:
+                problem = "its lists differ in length, or its transform is unknown"
+                raise InteropError(f"the row {' '.join(row)!r} of a table: {problem}") from error
+        return tuple(rules)
 
     def read(self, conversion: Conversion, **facts: Any) -> Imported:  # noqa: ANN401
         """Convert a checkpoint.
@@ -169,7 +181,10 @@ def _rows(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield the columns of each row with their beginnings, once for each stack if they name `{stack}`."""
     begin, start, depth = "", "", 0
     for line in filter(str.strip, text.splitlines()):
-        theirs, ours, transform = (*line.split(), "as_is")[:3]
+        columns = line.split()
+        if len(columns) not in (2, 3):
+            raise InteropError(f"the row {line.strip()!r} of a table must have two or three columns")
+        theirs, ours, transform = (*columns, "as_is")[:3]
         indent = len(line) - len(line.lstrip())
         if indent <= depth:
             begin, start = "", ""

@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.final_norm = final_norm  # LayerNorm for pre-norm or if asked for, else the identity
+        self.final_norm = final_norm  # the identity for post-norm without `final_norm`
 
     def forward(self, src: Tensor, mask: Tensor) -> Tensor:
         """Encode ids (B, S) to states (B, S, D)."""

@@ -1,7 +1,7 @@
 """Departures from the paper: other orders of its sinusoids, relative positions, gated feed-forward, SSRU.
 
 Relative positions are seen by self-attention: rotary (RoPE), ALiBi, and T5's buckets. The paper adds absolute
-positions to the input instead (3.5). Those of the Gemma family: windows, capped scores and logits, norms of
+positions to the input instead (3.5). Options of the Gemma family: windows, capped scores and logits, norms of
 queries and keys, two norms for each sub-layer, and one attention over source and target.
 """
 

@@ -148,7 +148,9 @@ class ModelConfig(Section):
     )
     rotary_base: RotaryBase = Field(10_000.0, description="Base of the angles of rotary positions.")
     rotary_scale: RotaryBase = Field(
-        1.0, description="Rotary positions are divided by this, for sequences longer than the trained ones."
+        1.0,
+        description="Rotary positions are divided by this, for sequences longer than the trained ones; those "
+        "of windowed layers are not.",
     )
     full_attention_every: Depth = Field(
         1,
@@ -156,10 +158,12 @@ class ModelConfig(Section):
         "the other layers a window; 1: all see the whole.",
     )
     encoder_window: tuple[Count, Count] | None = Field(
-        None, description="Tokens before and after its own that a windowed encoder layer attends to."
+        None,
+        description="Tokens before and after its own that a windowed encoder layer attends to, "
+        "such as [128, 128]; none: all.",
     )
     decoder_window: Count | None = Field(
-        None, description="Tokens before its own that a windowed decoder layer attends to."
+        None, description="Tokens before its own that a windowed decoder layer attends to; none: all."
     )
     rotary_window_base: RotaryBase | None = Field(
         None, description="Base of the angles of windowed layers; none: rotary_base."
@@ -186,7 +190,7 @@ class ModelConfig(Section):
     )
     final_norm: bool = Field(
         default=False,
-        description="Normalise the output of post-norm stacks (not in the paper); pre-norm stacks always do.",
+        description="Normalise the output of post-norm stacks (not in the paper); other stacks always do.",
     )
     # A large one hides all values from the layers after it.
     layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
@@ -238,6 +242,14 @@ class ModelConfig(Section):
                 self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2,
                 f"model.relative_max_distance={self.relative_max_distance} must be above half of "
                 f"model.relative_buckets={self.relative_buckets}: shorter distances have one bucket each",
+            ),
+            (
+                self.full_attention_every > 1 and self.positions != "rotary",
+                f"model.full_attention_every={self.full_attention_every} needs model.positions=rotary",
+            ),
+            (
+                self.full_attention_every == 1 and (self.encoder_window, self.decoder_window) != (None, None),
+                "model.encoder_window and decoder_window need model.full_attention_every above 1",
             ),
             (
                 self.decoder_unit == "merged" and not self.query_norm,

@@ -79,6 +79,8 @@ def test_an_unknown_key_is_answered_with_the_closest_or_with_all(
         ({"model": {"dropout": 1}}, "model.dropout=1.0: input should be less than 1"),
         ({"model": {"dropout": -0.1}}, "model.dropout=-0.1: input should be greater than or equal to 0"),
         ({"model": {"dropout": float("nan")}}, "model.dropout=NaN: input should be a finite number"),
+        ({"model": {"full_attention_every": 2}}, "model.full_attention_every=2 needs"),
+        ({"model": {"positions": "rotary", "decoder_window": 3}}, "model.encoder_window and decoder_window"),
         ({"model": {"norm": "sandwich"}}, 'model.norm="sandwich": input should be'),
         ({"model": {"attention_bias": 1}}, "model.attention_bias=1: input should be a valid boolean"),
         ({"train": {"max_steps": True}}, "train.max_steps=true: input should be a valid integer"),

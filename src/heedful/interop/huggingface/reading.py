@@ -54,7 +54,7 @@ ACTIVATIONS = {
     "silu": "swish",
     "swish": "swish",
 }
-# Of the families that come from fairseq.
+# Keys of the families that come from fairseq; the default of `Family.keys`.
 KEYS = Keys(
     read={
         "d_model": "d_model",
@@ -119,10 +119,11 @@ class Family:
         keys: the settings in config.json.
         languages: returns settings of `LanguageConfig`, and a "start_id" if a language gives it. It may move
             settings out of the search.
-        check: refuses what no single key says.
+        check: refuses combinations of settings.
         source_eos: whether a source ends with the end token.
         source_tokens: returns the largest number of tokens in a source; None: the number of positions.
-        never_written: returns further ids that outputs never have, of a tokenizer and a vocabulary size.
+        never_written: returns further ids that outputs never have, given a tokenizer and the model's number
+            of tokens.
     """
 
     layout: str

@@ -79,7 +79,7 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
         for key, value in values.items():
             name = f"{stack}_layers" if key == "num_hidden_layers" else key
             if key == "layer_types" and value is not None:
-                value = _every(directory, value)
+                value = _full_attention_every(directory, value)
             if key in ("is_decoder", "model_type", "use_cache", "cross_attention_hidden_size"):
                 continue
             if flat.setdefault(name, value) != value:
@@ -100,25 +100,32 @@ def _rotary(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, A
         kind = values.get("rope_type", "default")
         if kind not in ("default", "linear") or (values is local and kind != "default"):
             directory.refuse(f"rope_type={shown(kind)} is not supported; default and linear are")
-    second = directory.config["model_type"] == "t5gemma2"
+    is_version_2 = directory.config["model_type"] == "t5gemma2"
     return {
-        "rotary_base": whole.get("rope_theta", flat.pop("rope_theta", 1_000_000.0 if second else 10_000.0)),
+        "rotary_base": whole.get(
+            "rope_theta", flat.pop("rope_theta", 1_000_000.0 if is_version_2 else 10_000.0)
+        ),
         "rotary_scale": whole.get("factor", 1.0),
-        "rotary_window_base": local.get("rope_theta", 10_000.0) if second else None,
+        "rotary_window_base": local.get("rope_theta", 10_000.0) if is_version_2 else None,
     }
 
 
 def _windows(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, Any]:
     """Return which layers see a window, and how much it holds."""
-    second = directory.config["model_type"] == "t5gemma2"
-    every, window = flat.pop("layer_types", None) or (6 if second else 2), flat.pop("sliding_window", 4096)
+    is_version_2 = directory.config["model_type"] == "t5gemma2"
+    every, window = (
+        flat.pop("layer_types", None) or (6 if is_version_2 else 2),
+        flat.pop("sliding_window", 4096),
+    )
     if not isinstance(window, int) or window < 1:
         directory.refuse(f"sliding_window={shown(window)} is not a number of tokens")
-    sides = ((window + 1) // 2 - 1, window // 2) if second else (window, window)
+    if every == 1:
+        return {"full_attention_every": 1}
+    sides = ((window + 1) // 2 - 1, window // 2) if is_version_2 else (window, window)
     return {"full_attention_every": every, "encoder_window": sides, "decoder_window": window - 1}
 
 
-def _every(directory: PretrainedDirectory, kinds: object) -> int:
+def _full_attention_every(directory: PretrainedDirectory, kinds: object) -> int:
     """Return n if every n-th layer, and no other, sees all."""
     full = [kind == "full_attention" for kind in kinds] if isinstance(kinds, Sequence) else []
     for n in range(1, len(full) + 2):
@@ -127,7 +134,9 @@ def _every(directory: PretrainedDirectory, kinds: object) -> int:
     directory.refuse(f"layer_types={shown(kinds)}: only every n-th layer may have full_attention")
 
 
-def _frame(directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]) -> dict[str, Any]:
+def _begin_token(
+    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
+) -> dict[str, Any]:
     """Return the token that tokenizer.json has before each text, and the decoder's first input."""
     no_languages(directory, tokenizer, search)
     processor = read_settings(directory.path / PIPELINE_FILE).get("post_processor") or {}
@@ -159,7 +168,7 @@ T5GEMMA = Family(
     weights=Table(_ROWS, facts=_FACTS),
     adapt=_adapt,
     tokenizer=_tokenizer,
-    languages=_frame,
+    languages=_begin_token,
     source_eos=False,
     keys=Keys(
         read={
