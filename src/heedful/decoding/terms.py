@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 MET = 0  # the node of a term that has been written
 NO_TOKEN = -1
-_MOST_BANKS = 10
+_LAST_BANK = 10
 _FIRST_ID_BITS = 32  # a node and a token in one number
 _LEAST = -1e4  # of an estimate
 
@@ -155,7 +155,7 @@ class TermAutomata:
 
     def widths(self, beam_size: int) -> NDArray[np.int64]:
         """Return the slots of each sentence's beam, (B,): with terms, at least one for each bank."""
-        least = np.minimum(2 * self._num_terms, _MOST_BANKS) + 1
+        least = np.minimum(2 * self._num_terms, _LAST_BANK) + 1
         return np.where(self._num_terms > 0, np.maximum(beam_size, least), beam_size)
 
     def step(self, nodes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -242,13 +242,14 @@ class TermAutomata:
             sentences: (N,), the sentence of each row.
 
         Returns:
-            (N,): from 0; two for each met term, and one if another term has begun.
+            (N,): from 0; two for each met term, and one if another term has begun. With more than five terms,
+                neighbouring banks are merged.
         """
         num_terms = self._num_terms[sentences]
         num_missing = ((nodes != MET) & ~self._is_done[nodes]).sum(axis=1)
         done = 2 * (num_terms - num_missing) + self._is_within[nodes].any(axis=1)
         shared: NDArray[np.int64] = (
-            np.minimum(2 * num_terms, _MOST_BANKS) * done // np.maximum(2 * num_terms, 1)
+            np.minimum(2 * num_terms, _LAST_BANK) * done // np.maximum(2 * num_terms, 1)
         )
         return shared
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 Range = tuple[int, int]  # the first character, and the one behind the last
 
-_LETTER = r"[A-Za-z_\u00c0-\u024f]"  # of Latin script: others put no blank between a placeholder and a word
+_LETTER = r"[A-Za-z_\u00c0-\u024f]"  # a name ends at other letters: Chinese may follow without a space
 _WORD = r"[0-9A-Za-z_\u00c0-\u024f]"
 _NO_ADDRESS = r"(?! https?:// | www\. )"
 _NO_MAIL = r"(?! [0-9A-Za-z_.+-]{1,64}+ @ [0-9A-Za-z-]{1,63}+ \. [A-Za-z] )"
@@ -59,7 +59,7 @@ _CANDIDATE = re.compile(
     """,
     re.VERBOSE,
 )
-# Behind a number, a percent sign is one (100%sure), unless this is all of the word.
+# After a number, % is a percent sign (100%sure), unless one conversion stands alone (50%d).
 _BEHIND_NUMBER = re.compile(r"\d[ \u00a0\u202f]?\Z")
 _CONVERSION = re.compile(rf"% {_FLAGS} (?: hh? | ll? | [jztL] )?+ [A-Za-z@] (?! {_LETTER} )", re.VERBOSE)
 _IS_WORD = re.compile(_WORD)
@@ -103,7 +103,7 @@ def find(text: str) -> list[Range]:
         start, end = match.span()
         kind = match.lastgroup
         behind = spans[-1][1] if spans else 0
-        skipped = start + 1  # where to go on if it is none
+        skipped = start + 1  # where to continue if this is no placeholder
         if kind == "block":
             ends = blocks(text) if ends is None else ends
             end = ends.get(end - 1, -1)

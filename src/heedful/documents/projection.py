@@ -66,8 +66,8 @@ def _cut_words(
 ) -> tuple[list[Range], list[Range], Sequence[tuple[int, int]]]:
     """Return the words of a sentence and of its translation, cut where an element begins or ends in one.
 
-    What is linked with the word, if it is one word, is cut by the same letters (1<sup>st</sup>), else by the
-    share of the letters.
+    The target word with the same text, or else the longest linked word, is cut too: after the same letters if
+    it has them (1<sup>st</sup>), otherwise in proportion.
 
     Returns:
         The spans of both, and the links between them.
@@ -243,7 +243,7 @@ class _Writer:
         self._last = ""  # the last character that was written, without tags
         self._run = ""  # text since the last tag or white space
         self._placeholders: set[Range] = set()  # in the run; nothing may be written behind that changes them
-        self._owes_space = False  # before the next text, behind tags that close an element
+        self._space_is_pending = False  # before the next text, behind tags that close an element
 
     def open(self, span: Span, gap: int, source: str) -> None:
         """Begin an element in a gap, with as much white space before it as in the source."""
@@ -267,7 +267,7 @@ class _Writer:
         before = _spaces_before(source, span.start) if is_apart else 0
         self._go(gap, before or spaces)
         self._built.close(span.closing)
-        self._owes_space = self._owes_space or (before > 0 and self._at == self._starts[gap])
+        self._space_is_pending = self._space_is_pending or (before > 0 and self._at == self._starts[gap])
 
     def point(self, span: Span, gap: int, source: str) -> None:
         """Write a point in a gap."""
@@ -277,7 +277,7 @@ class _Writer:
             self._built.add(parts(span.kept))
         elif span.kind == "blank" and span.kept is not None:  # in place of the white space
             self._go_to(self._ends[gap])
-            self._owes_space = False
+            self._space_is_pending = False
             self._built.add(parts(span.kept))
             self._end_run()
             self._at, self._last = max(self._at, self._starts[gap]), " "
@@ -287,7 +287,7 @@ class _Writer:
             self._go(gap, 0 if before and not before.isspace() else -1)
             self._built.add([("point", "", span)])
             is_apart = before.isspace() and after.isspace() and span.kind != "wbr"
-            self._owes_space = self._owes_space or (is_apart and self._at == self._starts[gap])
+            self._space_is_pending = self._space_is_pending or (is_apart and self._at == self._starts[gap])
 
     def finished(self) -> SpannedText:
         """Return all that was written, and the rest of the translation."""
@@ -299,14 +299,14 @@ class _Writer:
         behind = self._starts[gap]
         self._go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
         if num_spaces:
-            self._pay_space()
+            self._write_pending_space()
         self._end_run()
 
     def _lead(self, span: Span, gap: int) -> None:
         """Write the space before a placeholder that is first in an element, before the element's tag."""
         self._go_to(self._ends[gap])
         if self._at == self._starts[gap] and _are_apart(span.beside[0], self._last, _OPENING):
-            self._pay_space()
+            self._write_pending_space()
             if not self._last.isspace():
                 self._write(" ")
 
@@ -315,9 +315,9 @@ class _Writer:
         self._go_to(self._ends[gap])
         before, after = beside
         is_touched = before != "" and not before.isspace()
-        if self._owes_space and not (is_touched and self._last == before):
-            self._pay_space()
-        self._owes_space = False
+        if self._space_is_pending and not (is_touched and self._last == before):
+            self._write_pending_space()
+        self._space_is_pending = False
         space_before = _are_apart(before, self._last, _OPENING)
         space_after = _are_apart(after, self._text[self._starts[gap] : self._starts[gap] + 1], _CLOSING)
         has_space = self._at < self._starts[gap]  # in the gap, and not yet written
@@ -331,20 +331,20 @@ class _Writer:
             self._built.add([("point", "", span)])
             self._end_run()
             self._last = ">"
-        self._owes_space = space_after and not has_space
+        self._space_is_pending = space_after and not has_space
 
     def _go_to(self, position: int) -> None:
         if position > self._at:
             if not self._text[self._at].isspace():
-                self._pay_space()
-            self._owes_space = False
+                self._write_pending_space()
+            self._space_is_pending = False
             self._write(self._text[self._at : position])
             self._at = position
 
-    def _pay_space(self) -> None:
-        if self._owes_space:
+    def _write_pending_space(self) -> None:
+        if self._space_is_pending:
             self._write(" ")
-        self._owes_space = False
+        self._space_is_pending = False
 
     def _write(self, text: str) -> None:
         self._keep_apart(self._placeholders, text[:_NEAR])

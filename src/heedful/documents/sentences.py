@@ -21,7 +21,7 @@ from heedful.documents.spans import Builder, Edge, SpannedText, edges, has_lette
 from heedful.text.scripts import UNSPACED
 from heedful.text.sentences import Sentence, joint, split_sentences
 
-_MAX_JOINED = 2000  # characters of sentences that are one for a placeholder's sake
+_MAX_JOINED = 2000  # characters of sentences joined so that no placeholder is cut
 _MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
 _BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
 _IS_WORD = re.compile(r"[0-9A-Za-z_\u00c0-\u024f]")
@@ -32,8 +32,8 @@ _INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff]|(?<![{UNSPACED}])\u200b(?![{UNSP
 def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
     """Return the pieces of a text: every second one is a sentence, and those before and behind it stay.
 
-    Each edge of a span is in exactly one piece. An element at an edge of a sentence is in the sentence if it
-    is around a part of it, and around the sentence if it is around all of it, or more.
+    Each edge of a span is in exactly one piece. An element at an edge of a sentence belongs to the sentence
+    if it covers only a part of it, otherwise to the text around it.
 
     Args:
         text: any.
@@ -224,7 +224,7 @@ def without_placeholders(sentence: SpannedText) -> SpannedText:
 
 
 def _units(sentence: SpannedText, positions: Sequence[int]) -> Iterator[Range]:
-    """Yield the placeholders of a sentence, those as one that nothing but punctuation is between."""
+    """Yield the placeholders of a sentence; those with only punctuation between them count as one."""
     unit: Range | None = None
     for start, end in sentence.placeholders:
         if unit is not None:
