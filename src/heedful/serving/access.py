@@ -174,8 +174,10 @@ def revoke_key(path: Path, name: str) -> None:
     """Remove the key with this name from a file.
 
     Raises:
-        InputError: the file is not a file of keys, is locked, or has no such key.
+        InputError: the file is missing, is not a file of keys, is locked, or has no such key.
     """
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
 
     def remove(keys: list[ApiKey]) -> None:
         kept = [each for each in keys if each.name != name]

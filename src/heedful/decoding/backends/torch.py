@@ -337,7 +337,11 @@ class TorchBackend(Backend):
         for each in recorder.maps:
             if match := _ATTENTION_NAME.fullmatch(each.name):
                 stack, number, kind = match.groups()
-                of_kind[stack, kind].append((int(number), each.weights[0].float().cpu().numpy()))
+                weights = each.weights[0].float().cpu().numpy()
+                if weights.shape[-1] > max(len(source), len(tgt_in)):  # merged: the source comes first
+                    of_kind[stack, "cross"].append((int(number), weights[..., : len(source)]))
+                    weights = weights[..., len(source) :]
+                of_kind[stack, kind].append((int(number), weights))
         kinds = (("encoder", "self"), ("decoder", "self"), ("decoder", "cross"))
         if len(of_kind["decoder", "cross"]) < len(self._models[0].decoder.layers):
             raise InputError(NO_MAPS)

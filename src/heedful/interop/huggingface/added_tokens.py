@@ -121,6 +121,7 @@ def pipeline_with_added_tokens(directory: PretrainedDirectory) -> tuple[bytes, d
     Raises as `read_added_tokens`, and if there is no such file.
     """
     pipeline = read_settings(directory.path / PIPELINE_FILE)
+    _refuse_cut_merges(directory, pipeline.get("model"))
     saved = _by_content(directory, pipeline.get("added_tokens"))
     changed = {}
     for token in read_added_tokens(directory, in_library=True):
@@ -133,6 +134,25 @@ def pipeline_with_added_tokens(directory: PretrainedDirectory) -> tuple[bytes, d
         return directory.read_bytes(PIPELINE_FILE), known
     added = sorted(saved.values(), key=lambda token: known.get(token["content"], -1))
     return json.dumps({**pipeline, "added_tokens": added}, ensure_ascii=False).encode(), known
+
+
+def _refuse_cut_merges(directory: PretrainedDirectory, model: object) -> None:
+    """Refuse merges of BPE without the prefix that their second part must have.
+
+    The tokenizers library cuts them by its length, and aborts the process if that is inside of a character.
+    """
+    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+    merges = model.get("merges") if isinstance(model, dict) else None
+    if not prefix or not isinstance(prefix, str) or not isinstance(merges, list):
+        return
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        second = parts[-1] if isinstance(parts, list) and parts else ""
+        if not str(second).startswith(prefix):
+            directory.refuse(
+                f"continuing_subword_prefix={shown(prefix)}, but the merge {shown(merge)} lacks it",
+                file=PIPELINE_FILE,
+            )
 
 
 def _by_content(directory: PretrainedDirectory, tokens: object) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ parts for images are left out.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +55,8 @@ def _adapt(table: Table, directory: PretrainedDirectory, conversion: Conversion)
     """Return the table with the factors of queries; tensors for images are dropped."""
     for name in [name for name in conversion.left if name.startswith(_IMAGES) or name.endswith(_IMAGE_END)]:
         del conversion.left[name]
-    scalar = directory.typed().number("query_pre_attn_scalar") or 256
+    scalar = directory.typed().number("query_pre_attn_scalar", least=1e-6)
+    scalar = 256 if scalar is None else scalar
     factor = math.sqrt(conversion.required("d_k") / scalar)
     transforms = {
         "plus_one": _PLUS_ONE,
@@ -79,7 +80,7 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
         for key, value in values.items():
             name = f"{stack}_layers" if key == "num_hidden_layers" else key
             if key == "layer_types" and value is not None:
-                value = _full_attention_every(directory, value)
+                value = _full_attention_every(directory, value, values.get("num_hidden_layers"))
             if key in ("is_decoder", "model_type", "use_cache", "cross_attention_hidden_size"):
                 continue
             if flat.setdefault(name, value) != value:
@@ -91,21 +92,23 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
 
 def _rotary(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, Any]:
     """Return the angles of positions: one for all layers, or one for each kind of layer."""
-    kinds = flat.pop("rope_parameters", None) or {}
-    if not isinstance(kinds, Mapping):
-        directory.refuse(f"rope_parameters={shown(kinds)} are not settings")
-    whole = kinds.get("full_attention", kinds) or {}
-    local = kinds.get("sliding_attention", {}) or {}
-    for values in (whole, local):
-        kind = values.get("rope_type", "default")
-        if kind not in ("default", "linear") or (values is local and kind != "default"):
-            directory.refuse(f"rope_type={shown(kind)} is not supported; default and linear are")
+    whole = given = flat.pop("rope_parameters", None) or {}
+    local: Any = {}
+    if isinstance(given, Mapping) and "full_attention" in given:
+        whole, local = given["full_attention"] or {}, given.get("sliding_attention") or {}
+    for values, supported in ((whole, ("default", "linear")), (local, ("default",))):
+        if not isinstance(values, Mapping):
+            directory.refuse(f"rope_parameters={shown(given)} are not settings")
+        kind = values.get("rope_type", values.get("type", "default"))
+        if kind not in supported:
+            directory.refuse(f"rope_type={shown(kind)} is not supported; {' and '.join(supported)} are")
+    is_linear = "linear" in (whole.get("rope_type"), whole.get("type"))
     is_version_2 = directory.config["model_type"] == "t5gemma2"
     return {
         "rotary_base": whole.get(
             "rope_theta", flat.pop("rope_theta", 1_000_000.0 if is_version_2 else 10_000.0)
         ),
-        "rotary_scale": whole.get("factor", 1.0),
+        "rotary_scale": whole.get("factor", 1.0) if is_linear else 1.0,
         "rotary_window_base": local.get("rope_theta", 10_000.0) if is_version_2 else None,
     }
 
@@ -125,13 +128,17 @@ def _windows(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, 
     return {"full_attention_every": every, "encoder_window": sides, "decoder_window": window - 1}
 
 
-def _full_attention_every(directory: PretrainedDirectory, kinds: object) -> int:
+def _full_attention_every(directory: PretrainedDirectory, kinds: object, depth: object) -> int:
     """Return n if every n-th layer, and no other, sees all."""
-    full = [kind == "full_attention" for kind in kinds] if isinstance(kinds, Sequence) else []
-    for n in range(1, len(full) + 2):
-        if full == [(i + 1) % n == 0 for i in range(len(full))]:
-            return n
-    directory.refuse(f"layer_types={shown(kinds)}: only every n-th layer may have full_attention")
+    if isinstance(kinds, list) and len(kinds) == depth:
+        for n in range(1, len(kinds) + 2):
+            wanted = ["sliding_attention" if (i + 1) % n else "full_attention" for i in range(len(kinds))]
+            if kinds == wanted:
+                return n
+    directory.refuse(
+        f"layer_types={shown(kinds)}: must have full_attention for every n-th of {shown(depth)} layers, and "
+        "sliding_attention for the others"
+    )
 
 
 def _begin_token(
