@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "unnormalised end scores",
         "decoding/strategies/beam.py",
-        "scores_BE = best.totals / penalty",
-        "scores_BE = best.totals / 1.0",
+        "best.totals / self._penalties(length)[:, None]",
+        "best.totals / 1.0",
     ),
     Mutant("cache not reordered", "model/attention.py", "layer.target.reorder(rows)", "pass"),
     Mutant(
