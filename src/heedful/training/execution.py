@@ -66,8 +66,10 @@ def resolve_precision(setting: Literal["auto", TrainingPrecision], device: torch
     """Return the precision of a setting; "auto" is bf16 if the device has instructions for it."""
     if setting != "auto":
         return setting
-    on_gpu = device.type == "cuda"
-    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_has_bf16()
+    if device.type == "cuda":
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_bf16 = device.type == "cpu" and cpu_has_bf16()
     return "bf16" if has_bf16 else "float32"
 
 
