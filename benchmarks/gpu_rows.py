@@ -87,7 +87,6 @@ def ceilings(run: Run) -> None:
     """Measure a bf16 product of 8192^3 and a copy on the device; name the machine."""
     import torch
 
-    from heedful.ops.packing import _has_window_size
     from heedful.training.execution import _problem_of_compiler
 
     device = torch.device(run.device)
@@ -97,7 +96,6 @@ def ceilings(run: Run) -> None:
         memory_gb=gpu and round(gpu.total_memory / 1e9, 1),
         torch=torch.__version__,
         python=platform.python_version(),
-        varlen_attn=_has_window_size(),
         commit=_commit(),
     )
     n = run.size(8192, 128)
@@ -134,9 +132,11 @@ def tests(run: Run) -> None:
     """Run the tests of a real GPU: how many pass, which fail and why, which come nearest to their bounds."""
     nearness = run.work / "nearness.jsonl"
     command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "tests/gpu"]
+    command += [part for name in ("xdist", "pytest_timeout") if find_spec(name) for part in ("-p", name)]
     command += ["-m", "gpu or not gpu", "-k", "dropout_is_torchs_own"] if run.dry else ["-m", "gpu"]
     command += ["-n", "4"] if find_spec("xdist") and not run.dry else []
     environment = os.environ | {"HEEDFUL_NEARNESS": str(nearness), "COLUMNS": "400"}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other plugins may import torch before the tests do
     log, code = run.work / "tests.log", None
     with log.open("w", encoding="utf-8") as file, suppress(subprocess.TimeoutExpired):
         code = subprocess.run(
@@ -303,7 +303,7 @@ def decoding(run: Run, graphs: str) -> None:
     """Translate with base, greedy and by a beam of 4, in batches of each size, in bf16 and fp16."""
     from sacrebleu import corpus_bleu
 
-    from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE
+    from heedful.ops.graphs import GRAPHS_VARIABLE
 
     os.environ[GRAPHS_VARIABLE] = graphs
     bundle = _trained_base(run)

@@ -27,6 +27,7 @@ from heedful.model.attention import Memory
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import has_plain_self_attention
 from heedful.ops.fused import use_fused_ops
+from heedful.ops.graphs import Record
 
 CAPACITY, STEPS = 6, 26  # beyond twice the first capacity
 
@@ -36,7 +37,7 @@ class Traced(GraphDecoder):
 
     replays: ClassVar[list[int]] = []  # of each recording
 
-    def __init__(self, model: Transformer, memory: Memory) -> None:
+    def __init__(self, model: Transformer, memory: Memory, *, record: Record) -> None:
         super().__init__(model, memory, record=self._trace)
 
     def _trace(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -109,7 +110,7 @@ def test_replayed_steps_are_those_that_are_computed(
     model = model.float() if precision == torch.bfloat16 else model.double()
     rng = np.random.default_rng(2)
     with torch.inference_mode(), casts:
-        step, graphs = ModelStep(model, src), ModelStep(model, src, graphs=True)
+        step, graphs = ModelStep(model, src), ModelStep(model, src, record=lambda compute: compute)
         rows = len(src)
         for order in moves(rows, STEPS):
             ids = rng.integers(4, TGT_VOCAB, rows)
@@ -127,7 +128,7 @@ def test_positions_that_were_not_learned_are_refused(replays: list[int]) -> None
     model = option_model(positions="learned", max_positions=20).eval()
     src, _ = option_inputs()
     with torch.inference_mode():
-        step = ModelStep(model, src, graphs=True)
+        step = ModelStep(model, src, record=lambda compute: compute)
         for _ in range(20):
             step(np.full(len(src), 5))
         with pytest.raises(InputError, match="longer than the 20 learned positions"):
@@ -150,7 +151,7 @@ def test_models_whose_attention_sees_positions_are_computed_step_by_step(
     assert not has_plain_self_attention(model.decoder)
     src, _ = option_inputs()
     with torch.inference_mode():
-        step = ModelStep(model, src, graphs=True)
+        step = ModelStep(model, src, record=lambda compute: compute)
         for _ in range(4):
             step(np.full(len(src), 5))
     assert replays == []

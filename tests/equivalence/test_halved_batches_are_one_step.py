@@ -20,7 +20,7 @@ from heedful.training import step as step_module
 from heedful.training.events import StepEvent, WarningEvent
 from heedful.training.loss import Loss
 from heedful.training.parallel import process_group
-from heedful.training.step import Shortcuts, StepMetrics, batch_loss, measure_nll, train_step
+from heedful.training.step import StepMetrics, batch_loss, measure_nll, train_step
 
 LENGTHS = [(7, 5), (2, 11), (5, 3), (1, 1), (11, 2), (3, 7), (2, 2)]
 ERRORS = [
@@ -72,10 +72,10 @@ def inject(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         tried: list[int] = []
 
         def loss(
-            model: Transformer, batch: Batch, settings: TrainConfig, shortcuts: Shortcuts | None = None
+            model: Transformer, batch: Batch, settings: TrainConfig, *, fused: bool | None = None
         ) -> Loss:
             tried.append(len(batch))
-            found = batch_loss(model, batch, settings, shortcuts)
+            found = batch_loss(model, batch, settings, fused=fused)
             if len(batch) <= rows:
                 return found
             if request.param == "forward":

@@ -7,6 +7,8 @@ import pytest
 import torch
 from fake_gpu import OnGpu, fake_gpu
 
+from heedful.training.execution import float32_matmul_precision
+
 
 @contextmanager
 def _on_fake_gpu() -> Iterator[str]:
@@ -17,12 +19,10 @@ def _on_fake_gpu() -> Iterator[str]:
 @contextmanager
 def _on_real_gpu() -> Iterator[str]:
     """Multiply float32 as such, not as TensorFloat-32, and leave no memory behind."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
     try:
-        yield "cuda"
+        with float32_matmul_precision("float32", torch.device("cuda")):
+            yield "cuda"
     finally:
-        torch.set_float32_matmul_precision(before)
         torch.cuda.empty_cache()
 
 

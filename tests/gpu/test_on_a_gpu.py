@@ -27,16 +27,25 @@ from heedful.data.batches import Batch
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.ops.fused import FastDropout
+from heedful.ops.graphs import Compute, GraphPool
 from heedful.runs.loading import load_translator
 from heedful.runtime.memory import peak_memory
 from heedful.settings.options import Languages, Runtime, TrainingPrecision
 from heedful.settings.run import Config
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
+from heedful.training.cuda_graphs import GraphedPasses
 from heedful.training.execution import compile_layers, compiles
+from heedful.training.loss import Loss
 from heedful.training.memory import fitting_batch
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import process_group
-from heedful.training.step import accumulate_gradients, measure_nll, train_step
+from heedful.training.step import (
+    accumulate_gradients,
+    add_gradients,
+    batch_loss,
+    measure_nll,
+    train_step,
+)
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
 MIB = 1 << 20
@@ -54,6 +63,12 @@ def settings(model: Transformer, **train: object) -> Config:
 def full_batch(rows: int, length: int, vocab_size: int) -> Batch:
     ids = torch.randint(3, vocab_size, (rows, length), generator=torch.Generator().manual_seed(1))
     return Batch(ids, ids, ids, ids.numel())
+
+
+def ragged_batch(rows: int, seed: int) -> Batch:
+    ids = torch.randint(3, 11, (rows, 6), generator=torch.Generator().manual_seed(seed))
+    ids[1::2, 4:] = 0
+    return Batch(ids, ids, ids, int(ids.count_nonzero()))
 
 
 def gradients(model: Transformer) -> dict[str, torch.Tensor]:
@@ -98,6 +113,37 @@ def test_dropout_is_torchs_own(on_gpu: OnGpu) -> None:
         wanted = torch.nn.functional.dropout(x, 0.5)
         torch.manual_seed(9)
         assert FastDropout(0.5).train()(x).tolist() == wanted.tolist()
+
+
+def test_graphed_passes_have_the_gradients_of_others(on_gpu: OnGpu, is_real: bool) -> None:
+    """Two shapes, each computed twice, then from a graph; rows are filled up from 41 to 42 and 35 to 36."""
+    batches = [ragged_batch(rows, seed) for rows in (41, 35) for seed in range(2)]
+    recorded = []
+
+    with on_gpu() as device:
+        pool = GraphPool() if is_real else None
+
+        def record(compute: Compute) -> Compute:
+            recorded.append(compute)
+            return pool.record(compute) if pool else compute
+
+        model = small_model(dropout=0.0).to(device)
+        use_fused_ops(model, kernels=False)
+        train = settings(model).train
+        wanted = accumulate_gradients(model, batches, train, precision="float32")
+        plain = gradients(model)
+        model.zero_grad()
+
+        def add(batch: Batch) -> Loss:
+            return add_gradients(batch, lambda batch, is_last: batch_loss(model, batch, train), "float32")
+
+        graphs = GraphedPasses(model, add, record=record)
+        for _ in range(2):
+            sums = accumulate_gradients(model, batches, train, precision="float32", graphs=graphs)
+            assert sums.smoothed == close(wanted.smoothed, FLOAT32.MODEL)
+            assert sums.nll == close(wanted.nll, FLOAT32.MODEL)
+            assert_equal(gradients(model), plain, FLOAT32.MODEL.at(64))
+    assert len(recorded) == 2
 
 
 @contextmanager
@@ -221,6 +267,7 @@ def test_batches_that_do_not_fit_are_halved(on_gpu: OnGpu, is_real: bool) -> Non
 
 @pytest.mark.parametrize("device", ON_REAL_GPU_OR_CPU)
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_compiled_layers_have_the_gradients_of_others(device: str) -> None:
     """On a CPU they are traced alone: compiling takes minutes there."""

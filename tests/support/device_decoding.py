@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from trainer_worlds import Source
 import heedful.decoding.backends.torch as torch_backend
 from heedful.analysis.attention_maps import attention_maps
 from heedful.analysis.head_importance import head_importance
-from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE, GraphDecoder
 from heedful.decoding.backends.torch import TorchBackend, TorchTokens
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
@@ -32,6 +30,7 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import attention_implementation
+from heedful.ops.graphs import GRAPHS_VARIABLE, Compute
 from heedful.runs.loading import load_translator
 from heedful.settings.options import Languages, Precision, Runtime
 from heedful.storage.bundle import Bundle
@@ -172,6 +171,13 @@ _precision_case("bf16")
 _precision_case("fp16")
 
 
+class NoGraphs:
+    """Computes instead of recording."""
+
+    def record(self, compute: Compute) -> Compute:
+        return compute
+
+
 @case("decoding: CUDA graphs")
 def _graphs(device: str, folder: Path) -> Result:
     """On a GPU that is not there, their static tensors alone."""
@@ -179,9 +185,7 @@ def _graphs(device: str, folder: Path) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(GRAPHS_VARIABLE, "on")
         if isinstance(torch.empty(0).to(device), FakeGpuTensor):
-            patch.setattr(
-                torch_backend, "GraphDecoder", partial(GraphDecoder, record=lambda compute: compute)
-            )
+            patch.setattr(torch_backend, "GraphPool", NoGraphs)
         translator = Translator(bundle_on(device), engine="torch")
         return {
             name: _hypotheses(translator.translations(SOURCES, options=SearchOptions(**options)))

@@ -27,7 +27,6 @@ a CPU. There are no streams and no NCCL, and memory never runs out. Pinned memor
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import pytest
@@ -377,27 +376,6 @@ def _patch_torch(patch: pytest.MonkeyPatch) -> None:
     # Optimisers ask the present stream whether it captures a graph; a torch built for CUDA would ask a GPU.
     patch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)
     patch.setattr(torch, "autocast", _autocast)
-    patch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
-
-
-def varlen_attn(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cu_seq_q: torch.Tensor,
-    cu_seq_k: torch.Tensor, max_q: int, max_k: int, *, window_size: tuple[int, int],
-) -> torch.Tensor:  # fmt: skip
-    """Do what torch documents of its function, which has no kernel for a CPU, sentence by sentence."""
-    if not cu_seq_q.device == cu_seq_k.device == query.device == GPU or cu_seq_q.dtype != torch.int32:
-        raise DeviceError("the bounds of the sentences must be int32 and on the GPU")
-    causal = {(-1, -1): False, (-1, 0): True}[window_size]
-    heads = []
-    bounds = zip(cu_seq_q.tolist(), cu_seq_k.tolist(), strict=True)
-    for (q_start, k_start), (q_end, k_end) in pairwise(bounds):
-        if q_end - q_start > max_q or k_end - k_start > max_k:
-            raise DeviceError("a sentence is longer than the longest")
-        rows = query[q_start:q_end], key[k_start:k_end], value[k_start:k_end]
-        q, k, v = (each.transpose(0, 1)[None].float() for each in rows)
-        of_sentence = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        heads.append(of_sentence[0].transpose(0, 1).to(query.dtype))
-    return torch.cat(heads)
 
 
 @contextmanager

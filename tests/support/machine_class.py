@@ -143,7 +143,11 @@ def fix_class() -> None:
 
     No library that chooses by the CPU may be imported before: each reads its variable once.
     """
-    assert not {"torch", "numpy", "ctranslate2"} & set(sys.modules)
+    if early := {"torch", "numpy", "ctranslate2"} & set(sys.modules):
+        pytest.exit(
+            f"a plugin of pytest imported {', '.join(sorted(early))} before the tests could hold it to a "
+            "class of machine; run `PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -p xdist -p pytest_timeout`"
+        )
     os.environ.setdefault(BF16_VARIABLE, "off")
     os.environ.setdefault(THREADS_VARIABLE, "1")
     if not os.environ[THREADS_VARIABLE]:  # this machine's own class; OpenMP takes no empty value

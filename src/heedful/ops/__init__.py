@@ -1,13 +1,11 @@
 """Operations that are applied to a model from outside, independent of `model/`.
 
-`use_fused_ops` replaces modules by faster ones, `packed_states` (packing.py) leaves padding out,
-`record_attention` (attention.py) records attention maps, and `add_adapters` (lora.py) adds low-rank adapters.
-What is not heedful's own is left alone (changes.py).
+`use_fused_ops` replaces modules by faster ones, `record_attention` (attention.py) records attention maps,
+and `add_adapters` (lora.py) adds low-rank adapters. What is not heedful's own is left alone (changes.py).
 """
 
 from heedful.ops.attention import record_attention
 from heedful.ops.fused import use_fused_ops
 from heedful.ops.lora import add_adapters
-from heedful.ops.packing import packed_states
 
-__all__ = ["add_adapters", "packed_states", "record_attention", "use_fused_ops"]
+__all__ = ["add_adapters", "record_attention", "use_fused_ops"]

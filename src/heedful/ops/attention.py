@@ -5,13 +5,14 @@ The formulas are in `model/attention.py`.
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.hooks import RemovableHandle
 
 from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttention, causal_mask
@@ -25,6 +26,15 @@ from heedful.settings.arguments import checked
 # "eager" computes the weights, then their product with the values; "sdpa" is torch's
 # scaled_dot_product_attention, which does not return weights.
 AttentionImplementation = Literal["eager", "sdpa"]
+
+
+def sdpa_for_sentences() -> AbstractContextManager[None]:
+    """Return a context in which SDPA has the kernel that is fastest for sentences on a GPU.
+
+    cuDNN's and FlashAttention's take two to three times as long up to 64 tokens, because they compute blocks
+    of 64 or 128, and cuDNN's plans each new shape (docs/results/gpu.md).
+    """
+    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 class FusedAttention(ScaledDotProductAttention):

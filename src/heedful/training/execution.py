@@ -98,10 +98,13 @@ def _time_matmul(dtype: torch.dtype) -> float:
 
 
 def autocast(precision: TrainingPrecision, device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which forward passes multiply matrices in that precision."""
+    """Return a context in which forward passes multiply matrices in that precision.
+
+    On a GPU the casts of weights are not kept: there is no second use, and a CUDA graph cannot keep them.
+    """
     if precision == "float32":
         return nullcontext()
-    return torch.autocast(device.type, dtype=torch_dtype(precision))
+    return torch.autocast(device.type, dtype=torch_dtype(precision), cache_enabled=device.type != "cuda")
 
 
 @contextmanager

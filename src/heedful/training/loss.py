@@ -70,7 +70,7 @@ def fused_linear_cross_entropy(
     predictions of the two passes, both cross-entropies plus α ½ (KL(p‖q) + KL(q‖p)).
 
     Args:
-        states: (N, D), the decoder's states of the real target tokens.
+        states: (N, D), the decoder's states of the target tokens; zeros for padding, which only a GPU gets.
         output: the pre-softmax matrix (3.4).
         targets: (N,) ids.
         smoothing: ε.
@@ -111,6 +111,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         shift = None if bias is None else bias.to(narrow)
         chunk_rows = _CHUNK_ROWS if device == "cpu" else _CHUNK_ROWS_ON_GPU
         num_rows, uniform = states.shape[0], smoothing / (weight.shape[0] - 1)
+        is_real = (targets != pad_id)[:, None]
+        num_real = num_rows if device == "cpu" else is_real.sum()
         grad_states = torch.empty_like(rows)
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
         grad_weight: Tensor | None = None
@@ -127,17 +129,19 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                     product = grad_logits.T @ rows[chunk]
                     grad_weight = product.to(wide) if grad_weight is None else add(grad_weight, product)
                 if grad_bias is not None:
+                    if device != "cpu":  # here padding counts, which has states of zeros
+                        grad_logits = grad_logits[: len(targets[chunk])] * is_real[chunk]
                     grad_bias += grad_logits.sum(dim=0, dtype=wide)
             uniform_weights = torch.full_like(weight[:, 0], uniform, dtype=wide)
-            uniform_weights[pad_id] = 0.0
+            uniform_weights[pad_id].zero_()
             state_sum, mean_row = rows.sum(dim=0, dtype=wide), uniform_weights @ matrix.to(wide)
             uniform_logits = state_sum @ mean_row
             if bias is not None:
-                uniform_logits += num_rows * (uniform_weights @ bias.to(wide))
+                uniform_logits += num_real * (uniform_weights @ bias.to(wide))
             if grad_weight is not None:
                 grad_weight = grad_weight.addr_(uniform_weights, state_sum, alpha=-1.0).to(weight.dtype)
             if grad_bias is not None:
-                grad_bias.sub_(uniform_weights, alpha=num_rows)
+                grad_bias -= num_real * uniform_weights
         nll, log_norms, divergence = sums.unbind()
         smoothed = (
             (1.0 - smoothing) * nll + smoothing * log_norms - uniform_logits + 0.5 * r_drop * divergence
@@ -168,23 +172,23 @@ def _chunk_gradient(logits: Tensor, targets: Tensor, settings: _Settings) -> tup
 
     The sums are Σ (Z - z_w), Σ Z and the divergence of R-Drop. R is N plus padding rows, which get zeros.
     """
-    rows, (smoothing, _, r_drop, kernels) = len(targets), settings
+    rows, (smoothing, pad_id, r_drop, kernels) = len(targets), settings
     if kernels and not r_drop and kernels_apply_to(logits):
         targets, of_rows = targets.to(torch.int64).contiguous(), torch.empty(2, rows)
         call_kernel(
             "loss_rows", logits.dtype, logits, targets, *of_rows, rows, logits.shape[1], 1.0 - smoothing
         )
-        logits[rows:] = 0.0
+        logits[rows:].zero_()
         return logits, F.pad(of_rows.sum(dim=1), (0, 1))
     wide = torch.promote_types(logits.dtype, torch.float32)
-    probs = logits.softmax(dim=-1)
-    picked = torch.arange(rows, device=targets.device), targets
-    nll = -probs[picked].to(wide).clamp_min(torch.finfo(wide).tiny).log()
-    log_norms = logits[picked].to(wide) + nll  # Z = z_w - log softmax(z)_w
+    probs, targets = logits.softmax(dim=-1), targets[:, None]
+    nll = -probs[:rows].gather(1, targets).to(wide).clamp_min(torch.finfo(wide).tiny).log()
+    log_norms = logits[:rows].gather(1, targets).to(wide) + nll  # Z = z_w - log softmax(z)_w
     divergence = _add_divergence(logits, probs, 0.5 * r_drop) if r_drop else nll.new_zeros(())
-    probs.index_put_(picked, probs.new_tensor(smoothing - 1.0), accumulate=True)
-    probs[rows:] = 0.0
-    return probs, torch.stack([nll.sum(), log_norms.sum(), divergence])
+    probs[:rows].scatter_(1, targets, probs[:rows].gather(1, targets) + (smoothing - 1.0))
+    probs[rows:].zero_()
+    is_real = targets != pad_id
+    return probs, torch.stack([(nll * is_real).sum(), (log_norms * is_real).sum(), divergence])
 
 
 def _add_divergence(logits: Tensor, probs: Tensor, weight: float) -> Tensor:

@@ -46,33 +46,61 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update all weights that have a gradient."""
         for group in self.param_groups:
-            rate, momentum = group["lr"], group["momentum"]
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = torch.zeros_like(weight.grad)
-                average = state["momentum_buffer"].lerp_(weight.grad, 1.0 - momentum)
-                direction = _orthogonalise_whole(weight.grad.lerp(average, momentum), group["precision"])
-                weight.mul_(1.0 - rate * group["weight_decay"])
-                weight.add_(direction, alpha=-rate * 0.2 * math.sqrt(max(weight.shape)))
+            for weights in _together(group["params"]):
+                self._update(weights, group)
+
+    def _update(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """Update weights of one shape."""
+        rate, momentum = group["lr"], group["momentum"]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        averages = [self.state[weight].get("momentum_buffer") for weight in weights]
+        for number, (weight, average) in enumerate(zip(weights, averages, strict=True)):
+            if average is None:
+                averages[number] = self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        torch._foreach_lerp_(averages, gradients, 1.0 - momentum)
+        updates = torch._foreach_lerp(gradients, averages, momentum)
+        directions = _orthogonalise_each(updates, group["precision"])
+        torch._foreach_mul_(weights, 1.0 - rate * group["weight_decay"])
+        torch._foreach_add_(weights, directions, alpha=-rate * 0.2 * math.sqrt(max(weights[0].shape)))
+
+
+def _together(weights: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Return the weights that have a gradient: on a GPU those of one shape together, otherwise one by one.
+
+    A GPU multiplies the matrices of all layers by one kernel; a CPU does not gain, and needs less memory.
+    """
+    ready = [weight for weight in weights if weight.grad is not None]
+    if not all(weight.is_cuda and type(weight.data) is Tensor for weight in ready):  # a CPU, or sharded
+        return [[weight] for weight in ready]
+    of_shape: dict[torch.Size, list[Tensor]] = {}
+    for weight in ready:
+        of_shape.setdefault(weight.shape, []).append(weight)
+    return list(of_shape.values())
+
+
+def _orthogonalise_each(matrices: Sequence[Tensor], precision: TrainingPrecision) -> list[Tensor]:
+    """Return `orthogonalise` of matrices of one shape, each sharded as the matrix is."""
+    if len(matrices) > 1:
+        return list(orthogonalise(torch.stack(tuple(matrices)), precision).unbind())
+    return [_orthogonalise_whole(matrices[0], precision)]
 
 
 def orthogonalise(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
-    """Return nearly U Vᵀ of a matrix U S Vᵀ: (M, N), of the matrix's type. A zero matrix stays zero.
+    """Return nearly U Vᵀ of a matrix U S Vᵀ: (..., M, N), of the matrix's type. A zero matrix stays zero.
 
     Args:
-        matrix: M; its singular values above 0.003 of its norm come between 0.77 and 1.22 in float32,
-            and at most to 1.25 in bf16, where small ones are less exact.
+        matrix: one matrix, or several; singular values above 0.003 of the matrix's norm come between 0.77 and
+            1.22 in float32, and at most to 1.25 in bf16, where small ones are less exact.
         precision: the precision of the matrix multiplications.
     """
-    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-    x = (x / (_SAFETY * x.norm()).clamp_min(1e-7)).to(torch_dtype(precision))
+    rows, columns = matrix.shape[-2:]
+    x = matrix.mT if rows > columns else matrix
+    norms = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+    x = (x / (_SAFETY * norms).clamp_min(1e-7)).to(torch_dtype(precision))
     # The Gram matrix of a wide one is much smaller; its powers need the digits of float32.
-    is_wide = x.shape[1] >= 2 * x.shape[0] and precision == "float32"
+    is_wide = x.shape[-1] >= 2 * x.shape[-2] and precision == "float32"
     x = (_by_gram_matrix(x) if is_wide else _by_steps(x)).to(matrix.dtype)
-    return x.T if matrix.shape[0] > matrix.shape[1] else x
+    return x.mT if rows > columns else x
 
 
 def _orthogonalise_whole(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
@@ -99,9 +127,10 @@ def num_multiplications(matrix: Tensor, precision: TrainingPrecision) -> int:
 
 def _by_steps(x: Tensor) -> Tensor:
     """Apply the polynomials: x becomes (a + b A + c A²) x, where A = x xᵀ."""
+    add_product = torch.addmm if x.dim() == 2 else torch.baddbmm
     for a, b, c in COEFFICIENTS:
-        gram = _symmetric(x, x.T)
-        x = torch.addmm(x, _symmetric(gram, gram).mul_(c).add_(gram, alpha=b), x, beta=a)
+        gram = _symmetric(x, x.mT)
+        x = add_product(x, _symmetric(gram, gram).mul_(c).add_(gram, alpha=b), x, beta=a)
     return x
 
 
@@ -111,10 +140,10 @@ def _by_gram_matrix(x: Tensor) -> Tensor:
     With Q = a + b A + c A², a step maps x to Q x and A to Q A Q, so x is multiplied by the product of all Qs.
     They are polynomials of one matrix, so their products are symmetric.
     """
-    gram, product = _symmetric(x, x.T), None
+    gram, product = _symmetric(x, x.mT), None
     for number, (a, b, c) in enumerate(COEFFICIENTS, start=1):
         q = _symmetric(gram, gram).mul_(c).add_(gram, alpha=b)
-        q.diagonal().add_(a)
+        q.diagonal(dim1=-2, dim2=-1).add_(a)
         product = q if product is None else _symmetric(q, product)
         if number < len(COEFFICIENTS):
             gram = _symmetric(_symmetric(q, gram), q)
@@ -123,7 +152,9 @@ def _by_gram_matrix(x: Tensor) -> Tensor:
 
 
 def _symmetric(left: Tensor, right: Tensor) -> Tensor:
-    """Return left @ right, (M, N) by (N, M), which must be symmetric: only half is computed."""
+    """Return left @ right, (..., M, N) by (..., N, M), which must be symmetric: a CPU computes half of it."""
+    if left.is_cuda or left.dim() > 2:  # one large multiplication takes less time than several small ones
+        return left @ right
     result = left.new_empty(left.shape[0], left.shape[0])
     _fill_symmetric(result, left, right)
     return result

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from heedful.data.batches import Batch
 from heedful.errors import TrainingError, is_out_of_memory
 from heedful.model.transformer import Transformer
-from heedful.ops.attention import has_plain_self_attention
+from heedful.ops.attention import sdpa_for_sentences
 from heedful.ops.changes import change_of, is_exactly
-from heedful.ops.packing import packed_states
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config, TrainConfig
+from heedful.training.cuda_graphs import GraphedPasses
 from heedful.training.execution import autocast, float32_matmul_precision
 from heedful.training.loss import Loss, divergence, fused_linear_cross_entropy, smoothed_cross_entropy
 
@@ -96,48 +96,31 @@ class LossFunction(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Shortcuts:
-    """Which faster code computes a model's loss; it knows heedful's own modules only.
-
-    Attributes:
-        fuses_loss: the output matrix and the loss are one operation.
-        packs: on a GPU, batches have no padding. Each packed batch has attention modules of its own, for
-            which layers would be compiled again.
-    """
-
-    fuses_loss: bool
-    packs: bool
-
-    @classmethod
-    def of(cls, model: Transformer, settings: TrainConfig) -> "Shortcuts":
-        """Return the shortcuts of a model; look again after it was changed."""
-        on_gpu = next(model.parameters()).is_cuda
-        packs = on_gpu and settings.compile is False and has_plain_self_attention(model)
-        return cls(is_exactly(model.output, nn.Linear) and change_of(model) is None, packs)
+def fuses_loss(model: Transformer) -> bool:
+    """Return whether the output matrix and the loss are one operation; look again after a change."""
+    return is_exactly(model.output, nn.Linear) and change_of(model) is None
 
 
-def batch_loss(
-    model: Transformer, batch: Batch, settings: TrainConfig, shortcuts: Shortcuts | None = None
-) -> Loss:
+def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig, *, fused: bool | None = None) -> Loss:
     """Run the model on a batch and return its loss, summed over the real target tokens.
 
     With R-Drop it runs on two copies of each row with different dropout. The sums are means over both, half
-    the sums in Liang et al., so that they can be compared with training without R-Drop.
+    the sums in Liang et al., so that they can be compared with training without R-Drop. `fused` is what
+    `fuses_loss` returns, if it is known.
     """
-    shortcuts = shortcuts or Shortcuts.of(model, settings)
+    fused = fuses_loss(model) if fused is None else fused
     passes = 2 if settings.r_drop else 1
-    pad_id = model.config.tgt_pad_id
-    is_real = batch.tgt_out != pad_id
-    src, tgt_in, chosen = (each.repeat(passes, 1) for each in (batch.src, batch.tgt_in, is_real))
-    if shortcuts.packs:
-        states = packed_states(model, src, tgt_in, chosen)
+    pad_id, smoothing = model.config.tgt_pad_id, settings.label_smoothing
+    src, tgt_in = (each.repeat(passes, 1) for each in (batch.src, batch.tgt_in))
+    states, is_real = model.decode(tgt_in, model.encode(src)), batch.tgt_out != pad_id
+    if fused and states.is_cuda:  # to select rows, the CPU would wait until the GPU has counted them
+        states = states.masked_fill(~is_real.repeat(passes, 1)[..., None], 0.0).flatten(0, 1)
+        targets = batch.tgt_out.flatten()
     else:
-        states = model.decode(tgt_in, model.encode(src))[chosen]
+        states, targets = states[is_real.repeat(passes, 1)], batch.tgt_out[is_real]
     if passes == 2:  # interleave: rows 2i and 2i+1 are the two passes
-        states = torch.stack(states.chunk(2), dim=1).flatten(0, 1)
-    targets, smoothing = batch.tgt_out[is_real].repeat_interleave(passes), settings.label_smoothing
-    if shortcuts.fuses_loss:
+        states, targets = torch.stack(states.chunk(2), dim=1).flatten(0, 1), targets.repeat_interleave(2)
+    if fused:
         loss = fused_linear_cross_entropy(
             states,
             model.output,
@@ -164,14 +147,17 @@ def train_step(
     learning_rate: float,
     precision: TrainingPrecision,
     forward: ForwardPass | None = None,
+    graphs: GraphedPasses | None = None,
 ) -> StepMetrics:
     """Update the weights once, unless loss or gradient is not finite.
 
     The loss is the mean over all target tokens of all micro-batches: how the tokens are split into
-    micro-batches changes nothing but rounding. For `forward` see `accumulate_gradients`.
+    micro-batches changes nothing but rounding. For `forward` and `graphs` see `accumulate_gradients`.
     """
     try:
-        sums = accumulate_gradients(model, micro_batches, config.train, precision=precision, forward=forward)
+        sums = accumulate_gradients(
+            model, micro_batches, config.train, precision=precision, forward=forward, graphs=graphs
+        )
         metrics = step_metrics(sums, squared_norm(model.parameters()))
         if metrics.is_finite:
             scale = gradient_scale(metrics, config.optimizer.clip_norm)
@@ -189,6 +175,7 @@ def accumulate_gradients(
     precision: TrainingPrecision,
     discard: Callable[[], object] | None = None,
     forward: ForwardPass | None = None,
+    graphs: GraphedPasses | None = None,
 ) -> LossSums:
     """Add the gradients of the loss, summed over real target tokens, to the weights.
 
@@ -203,18 +190,27 @@ def accumulate_gradients(
         precision: the precision of matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
         forward: the forward pass, if the model is wrapped or the loss is not `batch_loss`.
+        graphs: computes the passes on a GPU; the gradients become its own.
     """
     if isinstance(micro_batches, Iterator):
         micro_batches = list(micro_batches)
     batches: Batches = partial(iter, micro_batches)
-    num_halvings = 0
-    discard = discard or model.zero_grad
+    num_halvings, device = 0, next(model.parameters()).device
     forward = forward or (lambda batch, is_last: batch_loss(model, batch, settings))
+
+    def one_pass(batch: Batch, *, is_last: bool) -> Loss:
+        return (
+            graphs(batch) if graphs else add_gradients(batch.to(device), forward, precision, is_last=is_last)
+        )
+
+    discard = graphs.reset if graphs else discard or model.zero_grad
+    if graphs:
+        graphs.reset()
     model.train()
     while True:
         try:
-            sums = _accumulate(batches(), forward, precision, next(model.parameters()).device)
-            return replace(sums, num_halvings=num_halvings)
+            with float32_matmul_precision(precision, device):
+                return replace(_accumulate(batches(), one_pass), num_halvings=num_halvings)
         except OutOfMemoryError as error:
             too_large = error.batch
         num_halvings += 1  # outside the except block, where the activations are freed
@@ -222,25 +218,29 @@ def accumulate_gradients(
         batches = halve_batches(batches, like=too_large, pad_id=model.config.tgt_pad_id)
 
 
-def _accumulate(
-    batches: Iterator[Batch], forward: ForwardPass, precision: TrainingPrecision, device: torch.device
-) -> LossSums:
+def add_gradients(
+    batch: Batch, forward: ForwardPass, precision: TrainingPrecision, *, is_last: bool = True
+) -> Loss:
+    """Add the gradients of a batch to the weights; return its loss, which has no graph."""
+    with autocast(precision, batch.src.device), sdpa_for_sentences():
+        loss = forward(batch, is_last=is_last)
+    torch.autograd.backward(loss.smoothed)
+    return Loss(loss.smoothed.detach(), loss.nll)
+
+
+def _accumulate(batches: Iterator[Batch], one_pass: ForwardPass) -> LossSums:
     """Add the gradients of all batches to the weights; return the sums."""
     smoothed: Tensor | float = 0.0
     nll: Tensor | float = 0.0
     num_tgt_tokens, batch = 0, next(batches, None)
-    with float32_matmul_precision(precision, device):
-        while batch is not None:
-            following = next(batches, None)
-            with reraise_out_of_memory(batch):
-                with autocast(precision, device):
-                    loss = forward(batch.to(device), is_last=following is None)
-                torch.autograd.backward(loss.smoothed)
-                loss = Loss(loss.smoothed.detach(), loss.nll)  # without its graph
-            smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
-            num_tgt_tokens += batch.num_tgt_tokens
-            batch = following
-        return LossSums(float(smoothed), float(nll), num_tgt_tokens)
+    while batch is not None:
+        following = next(batches, None)
+        with reraise_out_of_memory(batch):
+            loss = one_pass(batch, is_last=following is None)
+        smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
+        num_tgt_tokens += batch.num_tgt_tokens
+        batch = following
+    return LossSums(float(smoothed), float(nll), num_tgt_tokens)
 
 
 def squared_norm(weights: Iterable[Tensor]) -> float:
@@ -267,9 +267,9 @@ def apply_gradients(optimizer: torch.optim.Optimizer, *, scale: float, learning_
     """Scale the gradients and take an optimiser step."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-        for weight in group["params"]:
-            if weight.grad is not None:
-                weight.grad.mul_(scale)
+        gradients = [weight.grad for weight in group["params"] if weight.grad is not None]
+        if gradients:
+            torch._foreach_mul_(gradients, scale)  # on a GPU, few kernels for all
     optimizer.step()
 
 

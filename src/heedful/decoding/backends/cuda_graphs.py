@@ -5,7 +5,7 @@ positions or rows. The caches are static: they have capacity for more positions,
 next position is a tensor on the device. The rows of ended sentences stay until few others are left.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -17,37 +17,16 @@ from typing_extensions import override
 from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, Memory, Projection
 from heedful.model.layers import DecoderLayer
 from heedful.model.transformer import Transformer
+from heedful.ops.graphs import Compute, Record
 
-Compute = Callable[[], Tensor]
-GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"  # `on`; by default off, until a GPU has run them
 _POSITIONS = 64  # the first capacity
 _SHRINK = 4  # rows move to smaller tensors if the present ones have this number of times the rows
-
-
-def record_cuda_graph(compute: Compute) -> Compute:
-    """Record a computation on the GPU without running it; return a function that replays it.
-
-    Each replay writes its result into the same tensor.
-    """
-    graph, casts_once = torch.cuda.CUDAGraph(), torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)  # its casts of weights do not live as long as the graph
-    try:
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            result = compute()
-    finally:
-        torch.set_autocast_cache_enabled(casts_once)
-
-    def replay() -> Tensor:
-        graph.replay()
-        return result
-
-    return replay
 
 
 class _Replayed:
     """A computation on static tensors: run once, which allocates workspaces, then recorded and replayed."""
 
-    def __init__(self, compute: Compute, record: Callable[[Compute], Compute]) -> None:
+    def __init__(self, compute: Compute, record: Record) -> None:
         self._compute, self._record = compute, record
         self._is_warm = False
         self._replay: Compute | None = None
@@ -83,15 +62,13 @@ class _StaticKeys(KeyValueCache):
 class GraphDecoder:
     """Decodes like `Transformer.decode_step`, with graphs for each size of the static tensors."""
 
-    def __init__(
-        self, model: Transformer, memory: Memory, *, record: Callable[[Compute], Compute] = record_cuda_graph
-    ) -> None:
+    def __init__(self, model: Transformer, memory: Memory, *, record: Record) -> None:
         """Begin with a row for each source of the memory.
 
         Args:
             model: a model with a decoder that `has_plain_self_attention`.
             memory: the encoder's output.
-            record: records a computation, like `record_cuda_graph`.
+            record: records a computation, `GraphPool.record`.
         """
         self._model, self._record = model, record
         self._cache = model.start_cache(memory)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.decoding.backends.cuda_graphs import GRAPHS_VARIABLE, GraphDecoder
+from heedful.decoding.backends.cuda_graphs import GraphDecoder
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import SPARE, EnsembleStep, NextTokens, StepFunction, best_first, check_numbers
@@ -23,6 +23,7 @@ from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import AttentionRecorder, has_plain_self_attention, record_attention
+from heedful.ops.graphs import GRAPHS_VARIABLE, GraphPool, Record
 from heedful.ops.kernels import torch_dtype
 from heedful.runtime.native import on_or_off
 from heedful.settings.options import Precision
@@ -165,18 +166,18 @@ class RestrictedStep(StepFunction):
 class ModelStep(StepFunction):
     """The step function of a Transformer, over the key/value cache of its decoder."""
 
-    def __init__(self, model: Transformer, src: Tensor, *, graphs: bool = False) -> None:
+    def __init__(self, model: Transformer, src: Tensor, *, record: Record | None = None) -> None:
         """Encode `src` (B, S), padded with the model's source pad id.
 
         Args:
             model: on its device.
             src: on the same device.
-            graphs: whether to replay steps as CUDA graphs, if the model allows it.
+            record: records steps as CUDA graphs, if the model allows it: `GraphPool.record`.
         """
         self._device = src.device
         memory = model.encode(src)
-        if graphs and has_plain_self_attention(model.decoder):
-            decoder = GraphDecoder(model, memory)
+        if record is not None and has_plain_self_attention(model.decoder):
+            decoder = GraphDecoder(model, memory, record=record)
             self._decode, self._reorder = decoder.decode_step, decoder.reorder
         else:
             cache = model.start_cache(memory)
@@ -258,7 +259,8 @@ class TorchBackend(Backend):
         self._models = models
         self._device = next(models[0].parameters()).device
         self.device = self._device.type
-        self._graphs = self.device == "cuda" and on_or_off(GRAPHS_VARIABLE) == "on"
+        uses_graphs = self.device == "cuda" and on_or_off(GRAPHS_VARIABLE) == "on"
+        self._record = GraphPool().record if uses_graphs else None
         self._vocab_size = models[0].config.tgt_vocab_size
 
     @contextmanager
@@ -273,9 +275,9 @@ class TorchBackend(Backend):
         """Return the steps of a search; torch uses all of its threads."""
         del threads
         recorded = self._models if coverage else []
-        graphs = self._graphs and not coverage  # Python records coverage
+        record = None if coverage else self._record  # Python records coverage
         with self._inference(), record_cross_attention(recorded) as attention:
-            steps = [ModelStep(model, self._pad(sources, model), graphs=graphs) for model in self._models]
+            steps = [ModelStep(model, self._pad(sources, model), record=record) for model in self._models]
             step = self._restricted(steps, allowed)
             if coverage:
                 lengths = list(map(len, sources))

@@ -16,8 +16,11 @@ import torch
 from heedful.data.batches import Batch, BatchSource
 from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
+from heedful.ops.graphs import GRAPHS_VARIABLE
+from heedful.runtime.native import on_or_off
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
+from heedful.training.cuda_graphs import GraphedPasses
 from heedful.training.execution import Execution, compile_layers
 from heedful.training.loss import Loss
 from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers
@@ -25,11 +28,12 @@ from heedful.training.step import (
     ForwardPass,
     LossFunction,
     LossSums,
-    Shortcuts,
     StepInterruptedError,
     StepMetrics,
     accumulate_gradients,
+    add_gradients,
     batch_loss,
+    fuses_loss,
     train_step,
 )
 
@@ -119,8 +123,8 @@ class Rank:
         self.source = source
         self.config = config
         self.execution = execution
-        shortcuts = Shortcuts.of(model, config.train)
-        self.loss: LossFunction = loss or partial(batch_loss, settings=config.train, shortcuts=shortcuts)
+        self.loss: LossFunction = loss or partial(batch_loss, settings=config.train, fused=fuses_loss(model))
+        self.has_own_loss = loss is not None
         self.index = index
         self.size = size
         self.is_interrupted = is_interrupted
@@ -206,6 +210,7 @@ class SingleProcess:
         rank.prefetch()
         self._optimizer = optimizer
         self._average = average
+        self._graphs = _graphs_of(rank)
 
     def step(self, plan: StepPlan) -> StepMetrics:
         """Update the weights once, and their moving average."""
@@ -217,6 +222,7 @@ class SingleProcess:
             learning_rate=plan.learning_rate,
             precision=self._rank.execution.precision,
             forward=self._rank.forward,
+            graphs=self._graphs,
         )
         if self._average is not None and metrics.is_finite:
             self._average.update(dict(self._rank.model.named_parameters()), plan.step)
@@ -228,3 +234,12 @@ class SingleProcess:
     def close(self) -> None:
         """Stop making batches."""
         self._rank.close()
+
+
+def _graphs_of(rank: Rank) -> GraphedPasses | None:
+    """Return the CUDA graphs of a rank: for a model and a loss of heedful alone, since others may wait."""
+    on_gpu = rank.execution.device.type == "cuda" and on_or_off(GRAPHS_VARIABLE) == "on"
+    if not on_gpu or rank.has_own_loss or not fuses_loss(rank.model):
+        return None
+    precision = rank.execution.precision
+    return GraphedPasses(rank.model, lambda batch: add_gradients(batch, rank.forward, precision))
