@@ -11,21 +11,21 @@ is 1 if a row failed.
 
     ceilings            the machine; the rates of a bf16 product of 8192^3 and of a copy on the device
     tests               pytest -m gpu, four workers: passed, failed and why, what came nearest to its bound
-    training-VARIANT    base, 25k + 25k tokens, bf16, by Adam and by Muon: ms a step (median of 30), target
+    training-VARIANT    base, 25k + 25k tokens, bf16, by Adam and by Muon: ms a step (median of 40), target
                         tokens/s, operations of a target token with its source token, their share of the
                         product's rate, GB; from torch.profiler in 3 steps, kernel launches of a step, share
-                        of idle time, the ten costliest kernels. VARIANT is compiled, eager, packed or
-                        static (`training_run` in gpu_rows.py)
+                        of idle time, the ten costliest kernels. VARIANT is compiled-graphs, graphs, eager or
+                        compiled (`training_run` in gpu_rows.py)
     decoding-off, -on   base, greedy and beam 4, batches of 1, 64, 256 and 1,024, bf16 and fp16: tokens/s and
                         BLEU, without CUDA graphs and with them
     decoding-marian     transformers' MarianMTModel, the same weights: tokens/s, share of equal outputs
-    training-sizes      the fastest variant but static, by Adam, with batches of 12k, 50k and 100k tokens, and
+    training-sizes      the fastest variant, by Adam, with batches of 12k, 50k and 100k tokens, and
                         the preset small
     resume              a training killed by kill -9 and resumed: whether its weights have the same bits
     recipe              Multi30k, seed 1: BLEU every 200 steps and its time, time to 39.0, BLEU of the test
 
 Sentences to train on are random words with the lengths of image captions, as in `heedful bench train`. Those
-to translate are one to five of the embedded phrase book, on which base is trained for 500 steps.
+to translate are one to five of the embedded phrase book, on which base is trained for 250 steps.
 """
 
 import argparse
@@ -64,15 +64,15 @@ from measuring import table
 ROWS: dict[str, tuple[int, Callable[[Run], None]]] = {
     "ceilings": (60, ceilings),
     "tests": (150, tests),
-    "training-compiled": (120, partial(training, variant="compiled")),
+    "training-graphs": (75, partial(training, variant="graphs")),
+    "training-compiled-graphs": (150, partial(training, variant="compiled-graphs")),
     "training-eager": (75, partial(training, variant="eager")),
-    "training-packed": (75, partial(training, variant="packed")),
-    "training-static": (120, partial(training, variant="static")),
     "decoding-off": (120, partial(decoding, graphs="off")),
     "decoding-on": (75, partial(decoding, graphs="on")),
     "decoding-marian": (75, marian),
     "training-sizes": (75, sizes),
     "resume": (75, resume),
+    "training-compiled": (150, partial(training, variant="compiled")),
     "recipe": (165, recipe),
 }
 RESULTS = "results.jsonl"

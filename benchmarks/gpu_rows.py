@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from itertools import cycle, islice, product
+from itertools import islice, product
 from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 WANTED_BLEU = 39.0
 BATCH_SIZES = (1, 64, 256, 1024)
-_STEPS, _WARM_UP, _PROFILED, _SHAPES = 30, 5, 3, 2
+_STEPS, _WARM_UP, _PROFILED = 40, 90, 3  # each shape comes several times before it is timed
 _EAGER = ("train.compile=false",)  # compiling takes longer than the short trainings here
 _TOY_MODEL = (
     "model.d_model=32",
@@ -165,10 +165,9 @@ def training(run: Run, variant: str) -> None:
 
 def sizes(run: Run) -> None:
     """Time the fastest of the variants above with other batches, and the preset small."""
-    rows = [f"training-{variant}" for variant in ("compiled", "eager", "packed")]
-    timed = [each for each in run.records() if each["row"] in rows and "tokens_per_second" in each]
+    timed = [each for each in run.records() if "tokens_per_second" in each and "variant" in each]
     timed = [each for each in timed if each["what"].startswith("adam")]
-    variant = max(timed, key=lambda each: each["tokens_per_second"])["variant"] if timed else "packed"
+    variant = max(timed, key=lambda each: each["tokens_per_second"])["variant"] if timed else "eager"
     sizes = [("base", 12_000), ("base", 50_000), ("base", 100_000), ("small", 25_000)]
     for preset, tokens in sizes[-run.size(len(sizes), 2) :]:
         with training_run(run, preset, tokens, variant) as prepared:
@@ -179,30 +178,26 @@ def sizes(run: Run) -> None:
 def training_run(run: Run, preset: str, tokens: int, variant: str) -> Iterator["PreparedRun"]:
     """Prepare a training on random words with the lengths of image captions, in bf16.
 
-    eager: padded, nothing compiled. compiled: a graph for all shapes, as train.compile=true has it. static: a
-    graph for each shape, for the same two batches over and over, padded to multiples of 16. packed: without
-    padding, nothing compiled, as train.compile=false has it.
+    compiled: the layers, as train.compile=true has them. graphs: passes are CUDA graphs, nothing is compiled.
+    compiled-graphs: both. eager: neither.
     """
     import torch
 
+    from heedful.ops.graphs import GRAPHS_VARIABLE
     from heedful.runs.training_speed import prepared_for_steps
     from heedful.settings.loading import load_config, parse_override
 
-    compiled = {"eager": '"auto"', "packed": "false"}.get(variant, "true")
+    os.environ[GRAPHS_VARIABLE] = "on" if "graphs" in variant else "off"
+    compiled = "true" if "compiled" in variant else "false"
     options = [f"batch.tokens={run.size(tokens, 256)}", f"train.compile={compiled}"]
     options += [f"tokenizer.vocab_size={run.size(37_000, 300)}", f'train.device="{run.device}"']
     options += ['train.precision="bf16"', "train.processes=1", *(_TOY_MODEL if run.dry else ())]
-    options += ["batch.bucket_width=16"] if variant == "static" else []
     config = load_config(preset=preset, overrides=[parse_override(option) for option in options])
     is_traced_alone = run.dry and compiled == "true"  # compiling takes minutes on a CPU
     stance = torch.compiler.set_stance(force_backend="eager") if is_traced_alone else nullcontext()
     with tempfile.TemporaryDirectory(dir=run.work, ignore_cleanup_errors=True) as folder, stance:
         prepared, _ = prepared_for_steps(config, Path(folder))
-        if variant == "static":
-            for layer in (*prepared.model.encoder.layers, *prepared.model.decoder.layers):
-                layer.compile(dynamic=False)
-        with prepared.execution.eagerly() if variant == "eager" else nullcontext():
-            yield prepared
+        yield prepared
 
 
 def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, profiled: bool) -> None:
@@ -214,8 +209,6 @@ def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, p
 
     config, execution, device = prepared.config, prepared.execution, prepared.execution.device
     plans = step_plans(prepared)
-    if variant == "static":
-        plans = cycle(list(islice(plans, _SHAPES)))
     optimizer = build_optimizer(prepared.model, config.optimizer, precision=execution.precision)
     with closing(
         start_process_group(prepared.model, prepared.source, config, execution, optimizer, None)
@@ -349,7 +342,7 @@ def _translator(
 
 
 def _trained_base(run: Run) -> Path:
-    """Return base, trained on the phrase book for 500 steps by the first row that needs it.
+    """Return base, trained on the phrase book for 250 steps by the first row that needs it.
 
     A line has one to five sentences. Made-up words beside them fill a vocabulary of 37,000 tokens.
     """
@@ -362,7 +355,7 @@ def _trained_base(run: Run) -> Path:
         settings = [f"tokenizer.vocab_size={run.size(37_000, 500)}", f"batch.tokens={run.size(8192, 256)}"]
         settings += ["optimizer.name=muon", "schedule.name=linear", "schedule.warmup_fraction=0.1"]
         settings += ["schedule.peak=2e-3", "schedule.decay_fraction=0.7", "train.precision=bf16"]
-        settings += _steps(run.size(500, 2), checkpoint=1000) + list(_TOY_MODEL if run.dry else ())
+        settings += _steps(run.size(250, 2), checkpoint=1000) + list(_TOY_MODEL if run.dry else ())
         _checked(_train(run, output, files, settings, "--preset", "base", "--overwrite"))
     return output / "best"
 

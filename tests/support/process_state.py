@@ -18,7 +18,7 @@ import pytest
 _SIGNALS = tuple(each for each in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)) if each)
 _SMALLEST = sys.float_info.min  # of the normal numbers: a quarter of it is lost if denormals are flushed
 # Variables that pytest sets for each test, and torch, scikit-learn and Ray when they are imported.
-_OF_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "TRITON_", "KMP_", "RAY_")
+_OF_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "KMP_", "RAY_")
 
 
 def process_state() -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 from fake_gpu import fake_gpu
 from tolerances import FLOAT64, close
 
+from heedful.ops.graphs import GRAPHS_VARIABLE
 from heedful.training.parallel import process_group
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -118,25 +119,27 @@ def test_a_row_ends_with_the_measurement(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_steps_are_timed_and_profiled(tmp_path: Path) -> None:
+def test_steps_are_timed_and_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GRAPHS_VARIABLE, "off")  # which the row sets
     results = tmp_path / "results.jsonl"
     results.write_text('{"row": "ceilings", "tflops": 2.0}\n', encoding="utf-8")
-    gpu.ROWS["training-packed"][1](Run("training-packed", "cpu", True, tmp_path, results, 60.0))
-    found = figures(results, "training-packed")
+    gpu.ROWS["training-eager"][1](Run("training-eager", "cpu", True, tmp_path, results, 60.0))
+    found = figures(results, "training-eager")
     assert found["launches_per_step"] > 0
     assert len(found["costliest_ms"]) == 10
     rate = found["tokens_per_second"] * found["mflop_per_token"]
     assert found["share_of_product"] == close(rate / 2e6, FLOAT64.ELEMENT)
-    assert gpu.tables(gpu.read(results)).count("| packed | adam, base |") == 1
+    assert gpu.tables(gpu.read(results)).count("| eager | adam, base |") == 1
 
 
 def test_steps_are_timed_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_group, "num_workers", lambda source, device: 0)
+    monkeypatch.setenv(GRAPHS_VARIABLE, "off")  # which the row sets
     results = tmp_path / "results.jsonl"
     results.touch()
     with fake_gpu():
-        gpu.ROWS["training-packed"][1](Run("training-packed", "cuda", True, tmp_path, results, 60.0))
-    assert figures(results, "training-packed")["tokens_per_second"] > 0
+        gpu.ROWS["training-eager"][1](Run("training-eager", "cuda", True, tmp_path, results, 60.0))
+    assert figures(results, "training-eager")["tokens_per_second"] > 0
 
 
 @pytest.mark.slow
