@@ -33,10 +33,7 @@ def layouts() -> Iterable[str]:
     yield FILES
     for name, layout in LAYOUTS.items():
         yield f"### {name}"
-        if isinstance(layout, Table):
-            yield _weights(layout)
-        else:
-            yield (inspect.getdoc(layout) or "").partition("\n\nRaises:")[0]
+        yield _weights(layout)
     yield "## Directories of transformers"
     yield DIRECTORIES + f" these keys are ignored: {_listed(WITHOUT_EFFECT - GENERATION_KEYS)}."
     yield f"These must have one value, or be missing: {_fixed(FIXED)}."
@@ -119,9 +116,9 @@ def _family(family: Family) -> Iterable[str]:
     yield f"Layout `{family.layout}`."
     if family.keys.read == KEYS.read:
         yield (
-            "The keys are those of every family from fairseq:"
+            "Every family from fairseq has these keys:"
             if family.layout == "marian"
-            else ("The keys are those of [marian](#marian), but:")
+            else "It has the keys of [marian](#marian), but:"
         )
     if family.keys.read != KEYS.read or family.layout == "marian":
         yield _keys(family.keys)
@@ -132,8 +129,6 @@ def _family(family: Family) -> Iterable[str]:
     if ignored:
         yield f"Ignored: {_listed(ignored)}."
     yield _weights(family.weights)
-    if family.adapt is not None:
-        yield (inspect.getdoc(family.adapt) or "").replace("\n\n", " ")
 
 
 def _keys(keys: Keys) -> str:
@@ -153,9 +148,17 @@ def _keys(keys: Keys) -> str:
 
 def _weights(table: Table) -> str:
     facts = _fixed({f"model.{key}": value for key, value in table.facts.items()})
-    stated = f"Every model has {facts}.\n\n" if facts else ""
     rows = "\n".join(line.rstrip() for line in dedent(table.rows).splitlines() if line.strip())
-    return f"{stated}```text\n{rows}\n```"
+    words = "Embeddings, positions and output are found by words in their names." if table.by_words else ""
+    adapted = "" if table.adapt is None else (inspect.getdoc(table.adapt) or "").replace("\n\n", " ")
+    parts = (
+        table.about,
+        f"Every model has {facts}." if facts else "",
+        f"```text\n{rows}\n```",
+        words,
+        adapted,
+    )
+    return "\n\n".join(filter(None, parts))
 
 
 def _fixed(values: Mapping[str, Any]) -> str:

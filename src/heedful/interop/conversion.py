@@ -126,6 +126,33 @@ def scaled(tensor: Tensor, factor: float) -> Tensor:
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """Decodes rows of a tensor from `first` on, and adds rows of one value behind them."""
+
+    first: int
+    count: int
+    num_added: int
+    fill: float
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        return self.rows(tensor, 0, self.count + self.num_added)
+
+    def rows(self, stored: Tensor, start: int, stop: int) -> Tensor:
+        """Return rows from `start` to before `stop`."""
+        part = stored[self.first + min(start, self.count) : self.first + min(stop, self.count)]
+        if stop <= self.count:
+            return part
+        return torch.cat([part, part.new_full((stop - start - len(part), *part.shape[1:]), self.fill)])
+
+
+def rows_of(tensor: Tensor, first: int, count: int, *, num_added: int = 0, fill: float = 0.0) -> Tensor:
+    """Return rows of a tensor, and added rows of one value behind them, read when they are used."""
+    return DeferredTensor(
+        tensor, _Rows(first, count, num_added, fill), (count + num_added, *tensor.shape[1:])
+    )
+
+
+@dataclass(frozen=True)
 class Imported:
     """An imported model: its configuration, and its weights by the names of a bundle."""
 

@@ -6,9 +6,10 @@ which is also the decoder's start token; positions count from 2, after padding's
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from heedful.interop.conversion import Conversion, Imported, Positions
+from heedful.interop.conversion import Conversion, Positions
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings
@@ -67,18 +68,11 @@ def rows(prefix: str = "model.", *, shared: bool = True, output: str = "lm_head.
 
 
 def tokens(prefix: str = "", *, shared: bool = True, output: str = "lm_head.weight") -> str:
-    """Return the rows of embeddings and output; the arguments are those of `rows`."""
+    """Return the rows of embeddings and output; see `rows` for the arguments."""
     text = (_SHARED if shared else _APART).replace("ANY", _ANY)
     return text.replace("PREFIX", prefix).replace("OUTPUT", output)
 
 
-TABLE = Table(
-    rows("", shared=False, output="decoder.output_projection.weight|decoder.embed_out")
-    + POSITIONS.replace("model.", "")
-    + _OLDER,
-    positions=Positions(learned=True, required=False, unused=PAD_ID + 1),
-    facts={"positions": "fairseq", "decoder_start_id": EOS_ID, "src_pad_id": PAD_ID, "tgt_pad_id": PAD_ID},
-)
 KEYS = Keys(
     read={
         "encoder_attention_heads": "num_heads",
@@ -120,21 +114,6 @@ KEYS = Keys(
 )
 
 
-def read(conversion: Conversion) -> Imported:
-    """Convert the weights, with settings from the arguments or the user.
-
-    Raises:
-        InteropError: an argument is not supported, or a weight is wrong.
-    """
-    arguments = _arguments(conversion.beside)
-    facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
-    norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
-    is_right = arguments.get("encoder_normalize_before", norm == "pre") == (norm == "pre")
-    problem = f"encoder_normalize_before contradicts the weights, which are {norm}-norm"
-    conversion.require(is_right, problem)
-    return TABLE.read(conversion, norm=norm, **facts)
-
-
 def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model's arguments, by their names on the command line.
 
@@ -161,3 +140,24 @@ def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_name(key: object) -> bool:
     return isinstance(key, str) and key.isidentifier()
+
+
+def _with_arguments(table: Table, conversion: Conversion) -> Table:
+    """The arguments of the training give settings; a final norm in the encoder shows pre-norm."""
+    arguments = _arguments(conversion.beside)
+    facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
+    norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
+    is_right = arguments.get("encoder_normalize_before", norm == "pre") == (norm == "pre")
+    problem = f"encoder_normalize_before contradicts the weights, which are {norm}-norm"
+    conversion.require(is_right, problem)
+    return replace(table, facts={**table.facts, "norm": norm, **facts})
+
+
+TABLE = Table(
+    rows("", shared=False, output="decoder.output_projection.weight|decoder.embed_out")
+    + POSITIONS.replace("model.", "")
+    + _OLDER,
+    positions=Positions(learned=True, required=False, unused=PAD_ID + 1),
+    facts={"positions": "fairseq", "decoder_start_id": EOS_ID, "src_pad_id": PAD_ID, "tgt_pad_id": PAD_ID},
+    adapt=_with_arguments,
+)

@@ -45,12 +45,15 @@ from heedful.text.vocabulary_tokenizer import TOKENS
 _SHARED = "share_encoder_decoder_embeddings"
 _POSITIONS = Positions(fixed=True, required=False, formula=concatenated_sinusoids)
 _FACTS = {"norm": "post", "positions": "concatenated"}
-_APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, facts=_FACTS)
 
 
-def _as_shared(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    is_shared = directory.config.get(_SHARED, True) is True
+def _as_shared(table: Table, conversion: Conversion) -> Table:
+    """If source and target share their embedding, a matrix may be missing, because it is another one."""
+    is_shared = conversion.beside.get(_SHARED, True) is True
     return replace(table, rows=rows() + POSITIONS + BIAS) if is_shared else table
+
+
+_APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, facts=_FACTS, adapt=_as_shared)
 
 
 def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
@@ -71,7 +74,6 @@ MARIAN = Family(
     layout="marian",
     model_type="marian",
     weights=_APART,
-    adapt=_as_shared,
     keys=keys(
         # Keys of an older class that today's does not support.
         fixed={

@@ -1,6 +1,6 @@
 """The files of Marian: weights (.npz, .bin), options and vocabularies, and the folder or archive of them.
 
-The formats are those of marian-nmt/marian-dev and browsermt/marian-dev. Reading them executes nothing.
+marian-nmt/marian-dev and browsermt/marian-dev write these formats. Reading them executes nothing.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Read a CTranslate2 directory: settings, vocabularies, tokenizer files, and the bundle made of them.
 
-Nothing is executed, and ctranslate2 is not needed. The numbers are those that CTranslate2 computes with in
-float32, so the log-probabilities are equal.
+Nothing is executed, and ctranslate2 is not needed. CTranslate2 computes with the same numbers in float32, so
+the log-probabilities are equal.
 """
 
 import json

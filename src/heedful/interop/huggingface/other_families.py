@@ -92,8 +92,9 @@ def _merges(directory: PretrainedDirectory, *, first: int) -> list[tuple[str, st
 _OUTPUT = "model.decoder.output_projection.weight"
 
 
-def _as_tied(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    is_tied = directory.config.get("tie_word_embeddings") is True
+def _as_tied(table: Table, conversion: Conversion) -> Table:
+    """If `tie_word_embeddings` is true, a matrix may be missing, because it is another one."""
+    is_tied = conversion.beside.get("tie_word_embeddings") is True
     return replace(table, rows=rows(output=_OUTPUT) + POSITIONS) if is_tied else table
 
 
@@ -106,8 +107,8 @@ FSMT = Family(
             fixed=True, required=False, formula=SINUSOIDS["fairseq"], unused=SINUSOID_OFFSETS["fairseq"]
         ),
         facts={"norm": "post", "positions": "fairseq"},
+        adapt=_as_tied,
     ),
-    adapt=_as_tied,
     keys=keys({}, ("decoder", "langs", "src_vocab_size", "tgt_vocab_size")),
     check=check_positions,
     tokenizer=_fsmt_tokenizers,
@@ -184,7 +185,7 @@ def _small_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     return moses_tokenizer(directory, "vocab.json", "en", rules="parlai", special=_SMALL_TOKENS)
 
 
-def _with_norm(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
+def _with_norm(table: Table, conversion: Conversion) -> Table:
     """Normalise the decoder's embeddings: it does so before it adds positions, and does not scale them.
 
     The normalised vectors, one for each token, become the embedding of the decoder.
@@ -215,8 +216,12 @@ _OF_SMALL = {
 BLENDERBOT_SMALL = Family(
     layout="blenderbot",
     model_type="blenderbot-small",
-    weights=Table(_SMALL_EMBEDDING + _CHAT_ROWS, positions=Positions(learned=True), facts={"norm": "post"}),
-    adapt=_with_norm,
+    weights=Table(
+        _SMALL_EMBEDDING + _CHAT_ROWS,
+        positions=Positions(learned=True),
+        facts={"norm": "post"},
+        adapt=_with_norm,
+    ),
     keys=keys(_CHAT | _OF_SMALL, _WITHOUT_EFFECT),
     tokenizer=_small_tokenizer,
     source_eos=False,

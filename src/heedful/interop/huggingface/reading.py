@@ -113,7 +113,6 @@ class Family:
         layout: the name for `--layout`, which several families may share.
         model_type: the name in config.json.
         weights: the table of the weights.
-        adapt: returns that table as the settings or the tensors require.
         tokenizer: reads the tokenizer, or the tokenizers of source and target.
         config: returns the settings of config.json in one object, if it has them in several.
         keys: the settings in config.json.
@@ -132,7 +131,6 @@ class Family:
     tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair]
     config: Callable[[PretrainedDirectory], Mapping[str, Any]] | None = None
     keys: Keys = KEYS
-    adapt: Callable[[Table, PretrainedDirectory, Conversion], Table] | None = None
     languages: Languages = no_languages
     check: Callable[[PretrainedDirectory], object] | None = None
     source_eos: bool = True
@@ -178,9 +176,9 @@ class Family:
             layout=self.layout,
             origin=directory.path,
             settings={**settings, **ids, **options.settings},
+            beside=directory.config,
         )
-        weights = self.weights if self.adapt is None else self.adapt(self.weights, directory, conversion)
-        model = weights.read(conversion)
+        model = self.weights.read(conversion)
         sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
         if tokenizers is not None:
             sizes = model.config.src_vocab_size, model.config.tgt_vocab_size

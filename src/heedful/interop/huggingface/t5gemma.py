@@ -13,7 +13,7 @@ from typing import Any
 
 from heedful.interop.conversion import STACKS, Conversion, scaled
 from heedful.interop.huggingface.generation import read_special_id
-from heedful.interop.huggingface.pretrained import PIPELINE_FILE, PretrainedDirectory
+from heedful.interop.huggingface.pretrained import CONFIG_FILE, PIPELINE_FILE, PretrainedDirectory
 from heedful.interop.huggingface.reading import (
     ACTIVATIONS,
     FIXED,
@@ -24,7 +24,7 @@ from heedful.interop.huggingface.reading import (
 )
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import AS_IS, Table, Transform
-from heedful.interop.vocabulary import read_settings
+from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.settings.parsing import shown
 from heedful.text import Tokenizer
 
@@ -51,11 +51,12 @@ _FACTS = {
 }  # fmt: skip
 
 
-def _adapt(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
+def _adapt(table: Table, conversion: Conversion) -> Table:
     """Return the table with the factors of queries; tensors for images are dropped."""
     for name in [name for name in conversion.left if name.startswith(_IMAGES) or name.endswith(_IMAGE_END)]:
         del conversion.left[name]
-    scalar = directory.typed().number("query_pre_attn_scalar", least=1e-6)
+    settings = TypedSettings(conversion.beside, conversion.origin / CONFIG_FILE)
+    scalar = settings.number("query_pre_attn_scalar", least=1e-6)
     scalar = 256 if scalar is None else scalar
     factor = math.sqrt(conversion.required("d_k") / scalar)
     transforms = {
@@ -172,8 +173,7 @@ T5GEMMA = Family(
     layout="t5gemma",
     model_type="t5gemma",
     config=_flat,
-    weights=Table(_ROWS, facts=_FACTS),
-    adapt=_adapt,
+    weights=Table(_ROWS, facts=_FACTS, adapt=_adapt),
     tokenizer=_tokenizer,
     languages=_begin_token,
     source_eos=False,
@@ -213,5 +213,5 @@ T5GEMMA = Family(
 T5GEMMA2 = replace(
     T5GEMMA,
     model_type="t5gemma2",
-    weights=Table(_ROWS, facts={**_FACTS, "query_norm": True, "decoder_unit": "merged"}),
+    weights=replace(T5GEMMA.weights, facts={**_FACTS, "query_norm": True, "decoder_unit": "merged"}),
 )
