@@ -1,13 +1,19 @@
-"""Parts of all exports: a refusal, and the README of an exported model."""
+"""Parts of all exports: refusals, a directory for transformers, and the README of an exported model."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import Template
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
 from heedful.settings.model import ModelConfig
+from heedful.settings.parsing import as_json
 from heedful.storage.description import CARD_FILE
 
 _USUAL = {
@@ -30,6 +36,41 @@ def refuse_variants(config: ModelConfig, system: str) -> None:
         raise InteropError(
             f"--to {system}: model.{unusual[0]}={shown} is not supported there; translate with heedful"
         )
+
+
+# Settings that the weights show or that files have elsewhere, and those that change no outputs.
+_IN_WEIGHTS = {
+    "d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers", "tied", "attention_bias",
+    "feed_forward_bias", "output_bias", "decoder_start_id", "src_vocab_size", "tgt_vocab_size", "src_pad_id",
+    "tgt_pad_id",
+}  # fmt: skip
+_WITHOUT_EFFECT = {
+    "dropout", "attention_dropout", "activation_dropout", "word_dropout", "max_positions", "relative_buckets",
+    "relative_max_distance",
+}  # fmt: skip
+
+
+def refuse_lost(config: ModelConfig, back: Mapping[str, Any], system: str) -> None:
+    """Refuse a model that would be another one if it was exported and read back.
+
+    Args:
+        config: the model's settings.
+        back: the settings of the exported model, without the defaults.
+        system: the value of --to.
+
+    Raises:
+        InteropError: a setting is lost; it is named.
+    """
+    size = config.d_model / config.num_heads
+    usual = {"d_k": size, "d_v": size, "num_kv_heads": config.num_heads}
+    for key, field in ModelConfig.model_fields.items():
+        value, found = (usual.get(key) if each is None else each for each in (
+            getattr(config, key), back.get(key, field.default)
+        ))  # fmt: skip
+        if value != found and key not in _WITHOUT_EFFECT and (key in back or key not in _IN_WEIGHTS):
+            raise InteropError(
+                f"--to {system}: model.{key}={as_json(value)} is not supported there; translate with heedful"
+            )
 
 
 def refuse_changed(model: Transformer, system: str) -> None:
@@ -61,3 +102,25 @@ def write_readme(
     listed = "\n".join(f"- {note}" for note in notes)
     text = template.substitute(fields, size=size, notes=listed)
     (directory / CARD_FILE).write_text(text, encoding="utf-8")
+
+
+def write_pretrained(
+    directory: Path,
+    tensors: Mapping[str, Tensor],
+    settings: Mapping[str, Mapping[str, Any]],
+    files: Mapping[str, bytes],
+) -> None:
+    """Write a directory for transformers' `from_pretrained`.
+
+    Args:
+        directory: an empty directory.
+        tensors: the weights; no two of them share memory.
+        settings: the contents of JSON files.
+        files: the bytes of other files.
+    """
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    for name, values in settings.items():
+        text = json.dumps(values, indent=2, sort_keys=True)
+        (directory / name).write_text(f"{text}\n", encoding="utf-8")
+    save_file(dict(tensors), directory / "model.safetensors", metadata={"format": "pt"})

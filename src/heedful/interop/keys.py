@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heedful.interop.vocabulary import TypedSettings
+from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
 
 _MAX_HEADS = 2**16
@@ -62,6 +63,19 @@ class Keys:
             problem = f" and {other}={shown(typed.values.get(other))} differ; they must be equal"
             typed.require(typed.values.get(one) == typed.values.get(other), one, problem)
         return model | self._chosen(typed)
+
+    def export(self, model: ModelConfig) -> dict[str, Any]:
+        """Return the other system's settings of a model: this table, read backwards."""
+        values = model.model_dump() | {"d_k": model.head_key_size, "d_v": model.head_value_size}
+        values["num_kv_heads"] = model.num_kv_heads or model.num_heads
+        settings = {
+            key: values[names if isinstance(names, str) else names[0]] for key, names in self.read.items()
+        }
+        for key, meanings in self.choices.items():
+            for value, ours in meanings.items():
+                if ours.items() <= values.items():
+                    settings.setdefault(key, value)
+        return settings | {f"decoder_{key}": settings[f"encoder_{key}"] for key in self.equal}
 
     def _chosen(self, typed: TypedSettings) -> dict[str, Any]:
         chosen: dict[str, Any] = {}

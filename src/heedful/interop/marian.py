@@ -8,12 +8,11 @@ from string import Template
 from typing import Any, NoReturn
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Positions
-from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
+from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained, write_readme
 from heedful.interop.fairseq import BIAS, POSITIONS, rows
 from heedful.interop.huggingface.generation import inexact_settings, write_search
 from heedful.interop.huggingface.pretrained import (
@@ -23,7 +22,6 @@ from heedful.interop.huggingface.pretrained import (
     PretrainedDirectory,
 )
 from heedful.interop.huggingface.reading import (
-    ACTIVATIONS,
     KEYS,
     Family,
     keys,
@@ -31,12 +29,11 @@ from heedful.interop.huggingface.reading import (
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import read_words
+from heedful.interop.vocabulary import TypedSettings, read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
 from heedful.runtime.durable import new_directory
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
-from heedful.settings.parsing import as_json
 from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.special_tokens import SpecialTokens
@@ -108,7 +105,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         RunError: the output exists.
         InteropError: Marian does not support the model or the tokenizer.
     """
-    refuse_what_marian_lacks(bundle.model.config)
+    _refuse_what_marian_lacks(bundle.model.config)
     refuse_changed(bundle.model, "marian")
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     _refuse_other_framing(bundle, special_tokens)
@@ -121,11 +118,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         TOKENIZER_FILE: _tokenizer_settings(bundle),
     }
     with new_directory(output) as directory:
-        for name, content in files.items():
-            (directory / name).write_bytes(content)
-        for name, values in settings.items():
-            text = json.dumps(values, indent=2, sort_keys=True)
-            (directory / name).write_text(f"{text}\n", encoding="utf-8")
+        write_pretrained(directory, marian_tensors(bundle.model), settings, files)
         write_readme(
             directory,
             _README,
@@ -133,32 +126,13 @@ def export_marian(bundle: Bundle, output: Path) -> None:
             notes=_notes(bundle, special_tokens),
             example="".join(f"{tag} " for tag in bundle.tokenizers.src.tokens(special_tokens.src_prefix)),
         )
-        save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def refuse_what_marian_lacks(config: ModelConfig) -> None:
-    """Check that MarianMT supports a model.
-
-    Raises:
-        InteropError: it does not support a setting.
-    """
-    refuse_variants(config, "marian")
-    size = config.d_model / config.num_heads
-    supported: dict[str, tuple[object, ...]] = {
-        "norm": ("post",),
-        "norm_kind": ("layer",),
-        "positions": ("sinusoidal", "concatenated"),
-        "num_kv_heads": (None, config.num_heads),
-        "d_k": (None, size),
-        "d_v": (None, size),
-        "gated": (False,),
-        "embedding_norm": (False,),
-        "final_norm": (False,),
-        "layer_norm_eps": (1e-5,),
-    }
-    for key, values in supported.items():
-        if (value := getattr(config, key)) not in values:
-            _refuse(f"MarianMT does not support model.{key}={as_json(value)}")
+def _refuse_what_marian_lacks(config: ModelConfig) -> None:
+    if config.positions == "sinusoidal":  # which are reordered
+        config = config.replace(positions="concatenated")
+    back = KEYS.settings(TypedSettings(KEYS.export(config), "the export"))
+    refuse_lost(config, {**_FACTS, **back}, "marian")
 
 
 def _refuse(problem: str) -> NoReturn:
@@ -253,10 +227,7 @@ def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
 
 def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, Any]:
     model = bundle.model.config
-    settings = {theirs: getattr(model, str(ours)) for theirs, ours in KEYS.read.items()}
-    settings |= {f"decoder_{key}": settings[f"encoder_{key}"] for key in KEYS.equal}
-    return settings | {
-        "activation_function": {ours: theirs for theirs, ours in ACTIVATIONS.items()}[model.activation],
+    return KEYS.export(model) | {
         "architectures": ["MarianMTModel"],
         "decoder_start_token_id": special_tokens.start_id,
         "decoder_vocab_size": model.tgt_vocab_size,
@@ -295,7 +266,7 @@ $notes
 
 
 def _notes(bundle: Bundle, special_tokens: SpecialTokens) -> Iterable[str]:
-    yield "The logits are those of the bundle that it was exported from."
+    yield "The logits equal the exported bundle's."
     if bundle.model.config.positions == "sinusoidal":
         yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
     if special_tokens.src_prefix:
