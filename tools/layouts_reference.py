@@ -8,7 +8,6 @@ from typing import Any
 
 from heedful.interop import marian_native, opennmt
 from heedful.interop.ctranslate2 import argos, weights
-from heedful.interop.ctranslate2 import names as ctranslate2
 from heedful.interop.huggingface.generation import GENERATION_KEYS
 from heedful.interop.huggingface.reading import FIXED, KEYS, WITHOUT_EFFECT, Family
 from heedful.interop.keys import Keys
@@ -82,18 +81,9 @@ def _opennmt() -> Iterable[str]:
 
 def _ctranslate2() -> Iterable[str]:
     yield "### ctranslate2"
-    yield _doc(ctranslate2)
-    modules = {
-        f"{{stack}}/{theirs}": (f"{{stack}}.{each}" for each in ours)
-        for theirs, ours in ctranslate2.STACK.items()
-    }
-    modules |= {
-        f"{{stack}}/layer_{{i}}/{theirs}": (f"{{stack}}.layers.{{i}}.{each}" for each in ours)
-        for theirs, ours in ctranslate2.LAYER.items()
-    }
-    width = max(map(len, modules))
-    rows = "\n".join(f"{theirs:{width}}  {' + '.join(ours)}" for theirs, ours in modules.items())
-    yield f"```text\n{rows}\n```"
+    yield _doc(weights)
+    yield "With a gate; without one, there is no `linear_0_noact`, and `linear_0` is `feed_forward.inner`:"
+    yield _weights(weights.GATED)
     yield f"Variables that are refused unless they are missing or {_one_of(weights.FIXED)}."
     yield "### argos"
     yield _doc(argos)

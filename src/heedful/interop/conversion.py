@@ -21,8 +21,9 @@ from heedful.settings.run import Config
 from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
+NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 _MISSING = "the weight {!r} is missing; is it another --layout, or part of a model?"
-_TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
+TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
 
 
 @runtime_checkable
@@ -152,6 +153,25 @@ def rows_of(tensor: Tensor, first: int, count: int, *, num_added: int = 0, fill:
     )
 
 
+def add_tokens(weights: dict[str, Tensor], *, src: int, tgt: int) -> None:
+    """Add rows for tokens that a model lacks, zeros, to its embeddings and its output, which never has them.
+
+    Args:
+        weights: by heedful's names; shared matrices may be missing. It is changed.
+        src: the number of tokens of the source.
+        tgt: the number of tokens of the target.
+    """
+    counts = {TOKENS["encoder"]: src} | dict.fromkeys((TOKENS["decoder"], "output.weight"), tgt)
+    if tgt and "output.weight" in weights:
+        weights.setdefault("output.bias", torch.zeros(len(weights["output.weight"])))
+    for name in counts.keys() & weights.keys():
+        if counts[name]:
+            weights[name] = rows_of(weights[name], 0, len(weights[name]), num_added=counts[name])
+    if tgt:
+        bias = weights["output.bias"]
+        weights["output.bias"] = rows_of(bias, 0, len(bias), num_added=tgt, fill=NEVER)
+
+
 @dataclass(frozen=True)
 class Imported:
     """An imported model: its configuration, and its weights by the names of a bundle."""
@@ -264,7 +284,7 @@ class Conversion:
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> dict[str, Any]:
-        src, tgt = (self._weight(_TOKENS[stack], ndim=2).shape for stack in STACKS)
+        src, tgt = (self._weight(TOKENS[stack], ndim=2).shape for stack in STACKS)
         d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
         sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
         for stack in STACKS:
@@ -278,7 +298,7 @@ class Conversion:
     def _parts(self) -> dict[str, Any]:
         """Return which biases and norms there are, and which matrices are tied: equal ones."""
         names = " ".join(self.moved)
-        src, tgt, output = (self._weight(name, ndim=2) for name in (*_TOKENS.values(), "output.weight"))
+        src, tgt, output = (self._weight(name, ndim=2) for name in (*TOKENS.values(), "output.weight"))
         one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
         ties = {(True, True): "all", (True, False): "embeddings", (False, True): "target"}
         return {
@@ -323,7 +343,7 @@ class Conversion:
             weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
             problem = f"has shape {tuple(tensor.shape)}, but the others need {tuple(shape)}"
             self.require(tensor.shape == shape, f"the weight {self.names.get(ours)!r} {problem}")
-        others = self.moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}
+        others = self.moved.keys() - shapes.keys() - {TOKENS["decoder"], "output.weight"}
         names = sorted(self.names[ours] for ours in others)
         self.require(not names, f"the weight {''.join(names[:1])!r} is not part of a model of these settings")
         return weights

@@ -316,7 +316,6 @@ class _Form:
         order: "C", or "F" for columns first.
         is_turned: whether the weight is the transpose.
         multiplier: of 8-bit numbers, which are divided by it.
-        zero_rows: so many rows of zeros follow.
     """
 
     dtype: str
@@ -324,7 +323,6 @@ class _Form:
     order: Literal["C", "F"] = "C"
     is_turned: bool = False
     multiplier: float | None = None
-    zero_rows: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -335,8 +333,7 @@ class _Form:
         """Return the float32 numbers of stored bytes, which need not be aligned."""
         array = np.frombuffer(stored.numpy(), self.dtype).reshape(self.shape, order=self.order)
         array = array.T if self.is_turned else array
-        numbers = np.zeros((len(array) + self.zero_rows, *array.shape[1:]), np.float32)
-        numbers[: len(array)] = array
+        numbers = array.astype(np.float32)
         if self.multiplier is not None:
             numbers /= np.float32(self.multiplier)
         return torch.from_numpy(numbers)
@@ -345,10 +342,9 @@ class _Form:
         """Return some rows; None if the bytes are in another order."""
         if self.is_turned or self.order == "F" or len(self.shape) != 2:
             return None
-        num_rows, width = self.shape
-        first, last, size = min(start, num_rows), min(stop, num_rows), width * np.dtype(self.dtype).itemsize
-        form = replace(self, shape=(last - first, width), zero_rows=stop - start - (last - first))
-        return form(stored[first * size : last * size])
+        width = self.shape[1]
+        size = width * np.dtype(self.dtype).itemsize
+        return replace(self, shape=(stop - start, width))(stored[start * size : stop * size])
 
 
 def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
@@ -359,13 +355,6 @@ def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
         form = replace(form, is_turned=not form.is_turned)
     shape = form.shape[::-1] if form.is_turned else form.shape
     return DeferredTensor(torch.from_numpy(content), form, shape)
-
-
-def with_zero_row(matrix: Tensor) -> Tensor:
-    """Return a matrix of `read_weights` with one more row, of zeros."""
-    assert isinstance(matrix, DeferredTensor) and isinstance(matrix.decode, _Form)
-    form = replace(matrix.decode, zero_rows=1)
-    return DeferredTensor(matrix.stored, form, (len(matrix) + 1, *matrix.shape[1:]))
 
 
 def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:

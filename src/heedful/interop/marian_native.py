@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.containers import Cursor, require
-from heedful.interop.conversion import Conversion, DeferredTensor, Imported
+from heedful.interop.conversion import TOKENS, Conversion, DeferredTensor, Imported, add_tokens
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import (
     MarianFiles,
@@ -27,10 +26,9 @@ from heedful.interop.marian_files import (
     opened,
     read_vocabulary,
     read_weights,
-    with_zero_row,
 )
-from heedful.interop.tables import Table, Transform
-from heedful.interop.vocabulary import NEVER, TypedSettings, read, read_bytes
+from heedful.interop.tables import Table
+from heedful.interop.vocabulary import TypedSettings, read, read_bytes
 from heedful.settings.parsing import is_whole
 from heedful.settings.run import Config
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
@@ -142,7 +140,6 @@ CELLS = """
 """
 EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
 FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
-_FLAT = Transform(lambda vector: vector.reshape(-1))
 _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
@@ -227,22 +224,17 @@ def _convert(
     text = text.replace("PRE", "_pre" if norm == "pre" else "")
     if letter == "r":  # has no shift
         text = text.replace("{scale,bias}", "scale").replace("{weight,bias}", "weight")
-    layers = {"encoder": range(1, 1 + _number(settings, "enc-depth")), "decoder": _tied_layers(settings)}
-    taken = set()
-    for rule in Table(text, transforms={"flat": _FLAT}).rules:
-        has_layers = "{i}" in rule.ours[0]
-        for i, number in enumerate(layers[rule.ours[0].partition(".")[0]] if has_layers else [0]):
-            each = rule.filled(i=i, n=number)
-            name = each.theirs[0][0]
-            weight = each.transform.forwards(conversion.look(name))
-            assert weight is not None
-            conversion.put(each.ours[0], weight, origin=name)
-            taken.add(name)
+    for n, number in enumerate(_tied_layers(settings), start=1):
+        prefix = f"decoder_l{number}_"
+        names = [name for name in weights if number != n and name.startswith(prefix)]
+        conversion.left |= {f"decoder_l{n}_{name.removeprefix(prefix)}": weights[name] for name in names}
+    Table(text).move(conversion)
     src_pad, tgt_pad = _move_tokens(conversion, options)
-    for name in [*conversion.left]:
-        if name in taken or name.endswith("_QuantMultA"):  # which is for activations in 8 bits
-            del conversion.left[name]
+    for name in [name for name in conversion.left if name.endswith("_QuantMultA")]:
+        del conversion.left[name]  # for activations in 8 bits
     conversion.settings |= {"src_pad_id": src_pad, "tgt_pad_id": tgt_pad, "decoder_start_id": tgt_pad}
+    depths = {f"num_{stack}coder_layers": _number(settings, f"{stack}c-depth") for stack in ("en", "de")}
+    conversion.settings = depths | conversion.settings
     d_ff = _number(settings, "transformer-dim-ffn")
     settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
     return conversion.finish(
@@ -330,23 +322,14 @@ def _move_tokens(conversion: Conversion, options: Mapping[str, Any]) -> tuple[in
     if not (options.get("tied-embeddings") or every):
         older = "decoder_ff_logit_out_W"  # a layer's matrix, which is turned already
         output = older if older in conversion.left else f"{older}t"
-    matrices = {}
-    for name in dict.fromkeys((src, tgt, output)):
-        matrix = conversion.take(name)
-        if matrix.ndim != 2:
-            raise conversion.error(f"the weight {name!r} has shape {tuple(matrix.shape)}, no matrix's")
-        matrices[name] = with_zero_row(matrix)
-    for ours, name in (
-        ("encoder.embedding.tokens", src),
-        ("decoder.embedding.tokens", tgt),
-        ("output", output),
-    ):
-        conversion.put(f"{ours}.weight", matrices[name], origin=name)
-    name = "decoder_ff_logit_out_b"
-    num_rows = len(matrices[output]) - 1
-    bias = conversion.take(name).reshape(-1) if name in conversion.left else torch.zeros(num_rows)
-    conversion.put("output.bias", torch.cat([bias, bias.new_full((1,), NEVER)]), origin=name)
-    return len(matrices[src]) - 1, len(matrices[tgt]) - 1
+    matrices = {name: conversion.take(name) for name in dict.fromkeys((src, tgt, output))}
+    for ours, name in ((TOKENS["encoder"], src), (TOKENS["decoder"], tgt), ("output.weight", output)):
+        conversion.put(ours, matrices[name], origin=name)
+    bias = "decoder_ff_logit_out_b"
+    if bias in conversion.left:
+        conversion.put("output.bias", conversion.take(bias).reshape(-1), origin=bias)
+    add_tokens(conversion.moved, src=1, tgt=1)
+    return len(matrices[src]), len(matrices[tgt])
 
 
 def _read_search(files: MarianFiles) -> dict[str, Any]:

@@ -11,7 +11,8 @@ Two names that end in a dot begin the names of the rows below them that are inde
     final_logits_bias                       output.bias                              nonzero
     decoder.version                         -
 
-- `{stack}` is encoder and decoder, `{i}` the number of a layer, `{last}` the number of the last one.
+- `{stack}` is encoder and decoder, `{i}` the number of a layer, `{n}` the same counted from 1, `{last}` the
+  number of the last one.
 - `{a,b}` makes a row for each item. The first list on the left belongs to the first on the right, and so on.
 - `[a,b]` on the right: one tensor has the rows of several, in equal parts, or queries, keys and values by
   `num_heads` and `num_kv_heads` of the settings. On the left: several tensors are concatenated.
@@ -42,7 +43,7 @@ from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, 
 from heedful.interop.outer_modules import move_outer_modules
 
 _LIST = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_NUMBER = re.compile(r"\{(i|last)\}")
+_NUMBER = re.compile(r"\{(i|n|last)\}")
 _NOTHING = "-"
 _TABLES = {f"{stack}.embedding.positions.weight": stack for stack in STACKS}
 
@@ -165,7 +166,7 @@ class Table:
                 else:
                     conversion.names.setdefault(each.ours[0], each.theirs[0][0])
         if not used:
-            conversion.look(self.rules[0].filled(i=0, last=0).theirs[0][0])  # says that it is missing
+            conversion.look(self.rules[0].filled(i=0, n=1, last=0).theirs[0][0])  # says that it is missing
         move_positions(conversion, tables, self.positions)
         for name in used:
             conversion.left.pop(name, None)
@@ -181,7 +182,7 @@ class Table:
         for rule in self.rules:
             stack = rule.ours[0].partition(".")[0]
             for i in range(num_layers[stack] if "{i}" in rule.ours[0] else 1):
-                each = rule.filled(i=i)
+                each = rule.filled(i=i, n=i + 1)
                 backwards = each.transform.backwards
                 if backwards is not None and all(name in weights for name in each.ours):
                     parts = [backwards(weights[name]) for name in each.ours]
@@ -250,12 +251,12 @@ def _of_layers(rule: Rule, count: Callable[[str], int]) -> Iterator[Rule]:
     if place[0] == "{last}":
         yield rule.filled(last=num_layers - 1)
     else:
-        yield from (rule.filled(i=i) for i in range(num_layers))
+        yield from (rule.filled(i=i, n=i + 1) for i in range(num_layers))
 
 
 def num_parts(names: Iterable[str], prefix: str) -> int:
-    """Return how many numbers follow a prefix in names; in a whole model they are 0, 1, ..."""
-    number = re.compile(rf"{re.escape(prefix)}([0-9]{{1,6}})[./]")
+    """Return how many numbers follow a prefix in names; in a whole model they follow each other."""
+    number = re.compile(rf"{re.escape(prefix)}([0-9]{{1,6}})[./_]")
     return len({match[1] for name in names if (match := number.match(name))})
 
 

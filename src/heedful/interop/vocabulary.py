@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import Imported
+from heedful.interop.conversion import Imported, add_tokens
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT
 from heedful.settings.parsing import Json, decode_text, is_whole, parse_json, read_limited, shown
 from heedful.text import Tokenizer, TokenizerPair
@@ -17,7 +14,6 @@ from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 _T = TypeVar("_T")
 MAX_NUMBER = 2**31 - 1  # of ids and sizes
-NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 
 
 def read(file: Path, parse: Callable[[bytes], _T]) -> _T:
@@ -199,11 +195,7 @@ def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
             "the vocabulary has no token for unknown words such as '<unk>', and a model whose output has "
             "a shared matrix or no bias cannot get one; use ids"
         )
-    grown = {"encoder.embedding.tokens.weight": src_grows} | dict.fromkeys(
-        ("decoder.embedding.tokens.weight", "output.weight", "output.bias"), tgt_grows
-    )
-    for name in [name for name, grows in grown.items() if grows and name in weights]:
-        weights[name] = _with_row(weights[name], NEVER if name == "output.bias" else 0.0)
+    add_tokens(weights, src=int(src_grows), tgt=int(tgt_grows))
     sizes = {"src_vocab_size": tokenizers.src.vocab_size, "tgt_vocab_size": tokenizers.tgt.vocab_size}
     return Imported(config.replace(**sizes), weights)
 
@@ -234,7 +226,3 @@ def _grows(text: str, tokenizer: Tokenizer, size: int) -> bool:
             "rows; give the vocabulary that the model was trained with"
         )
     return grows
-
-
-def _with_row(tensor: Tensor, value: float) -> Tensor:
-    return torch.cat([tensor, torch.full_like(tensor[:1], value)])

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import InteropError, TokenizerError
+from heedful.interop.conversion import TOKENS, add_tokens
 from heedful.interop.ctranslate2.binary import ModelFile
-from heedful.interop.ctranslate2.weights import read_facts, read_weights
+from heedful.interop.ctranslate2.weights import convert
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, read_words, unique_names
 from heedful.settings.parsing import shown
@@ -123,32 +124,33 @@ class CTranslate2Directory:
     def bundle(self, text: TextFiles, options: ImportOptions) -> ImportedBundle:
         """Return the model with its tokenizers. Raises as `read_ctranslate2`."""
         eps = TypedSettings(self.settings, self.path / _CONFIG_FILE).number("layer_norm_epsilon")
-        facts = read_facts(self.model, one_vocabulary=self.is_joint, epsilon=eps)
-        for language, tokens in self.vocabularies.items():
-            num_rows = facts[f"{language}_vocab_size"]
-            if len(tokens) != num_rows:
-                raise self.error(
-                    f"{len(tokens):,} {language} tokens, but {num_rows:,} rows in the embedding; "
-                    "copy the whole directory of one model",
-                    file=MODEL_FILE,
-                )
         start, tokens_with = self._with_added()
         ids = {
             language: self._special_ids(language, tokens_with[language], start) for language in tokens_with
         }
-        facts |= {f"{language}_pad_id": each.pad for language, each in ids.items()}
+        facts = {f"{language}_pad_id": each.pad for language, each in ids.items()}
         facts["decoder_start_id"] = ids["tgt"].bos
+        conversion, others = convert(self.model, {**facts, **options.settings}, epsilon=eps)
+        for language, name in zip(("src", "tgt"), TOKENS.values(), strict=True):
+            num_tokens, num_rows = len(self.vocabularies[language]), len(conversion.moved.get(name, ()))
+            if num_tokens != num_rows:
+                raise self.error(
+                    f"{num_tokens:,} {language} tokens, but {num_rows:,} rows in the embedding; "
+                    "copy the whole directory of one model",
+                    file=MODEL_FILE,
+                )
         added = {key: len(tokens) - len(self.vocabularies[key]) for key, tokens in tokens_with.items()}
-        config, weights = read_weights(self.model, facts, options.settings, added)
+        add_tokens(conversion.moved, **added)
+        model = conversion.finish(**others)
         tokenizers, notes = self._tokenizers(tokens_with, ids, text)
         languages, ends, more = self._template(tokenizers, text, options)
         sections: dict[str, Any] = {
-            "model": config.model_dump(),
+            "model": model.config.model_dump(),
             "decode": {**_SEARCH, **text.search},
             "languages": languages,
             "tokenizer": tokenizer_section(tokenizers, source_eos=ends, joint=self.is_joint),
         }
-        return ImportedBundle(Config(**sections), weights, tokenizers, (*notes, *more))
+        return ImportedBundle(Config(**sections), model.weights, tokenizers, (*notes, *more))
 
     def _settings(self, ignored: Collection[str]) -> dict[str, Any]:
         file = self.path / _CONFIG_FILE
