@@ -16,10 +16,10 @@ from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import as_json
 from heedful.storage.description import CARD_FILE
 
-_USUAL = {
-    "decoder_unit": "attention", "query_norm": False, "attention_cap": None, "output_cap": None,
-    "rotary_base": 10_000.0, "rotary_scale": 1.0, "full_attention_every": 1,
-}  # fmt: skip
+_VARIANTS = (
+    "decoder_unit", "query_norm", "attention_cap", "output_cap", "rotary_base", "rotary_scale",
+    "full_attention_every",
+)  # fmt: skip
 
 
 def refuse_variants(config: ModelConfig, system: str) -> None:
@@ -28,14 +28,8 @@ def refuse_variants(config: ModelConfig, system: str) -> None:
     Raises:
         InteropError: the model has one; it is named.
     """
-    unusual = ["norm"] if config.norm == "both" else []
-    unusual += [key for key, value in _USUAL.items() if getattr(config, key) != value]
-    if unusual:
-        value = getattr(config, unusual[0])
-        shown = f'"{value}"' if isinstance(value, str) else value
-        raise InteropError(
-            f"--to {system}: model.{unusual[0]}={shown} is not supported there; translate with heedful"
-        )
+    back = {key: value for key, value in config.model_dump().items() if key not in _VARIANTS}
+    refuse_lost(config, back | ({"norm": "pre"} if config.norm == "both" else {}), system)
 
 
 # Settings that the weights show or that files have elsewhere, and those that change no outputs.

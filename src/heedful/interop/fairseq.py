@@ -117,15 +117,10 @@ KEYS = Keys(
 def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model's arguments, by their names on the command line.
 
-    Older checkpoints have them in "args"; newer ones under "model" in "cfg", where the arguments of a
-    stack may be nested: `{"encoder": {"attention_heads": 8}}`.
+    In "cfg", the arguments of a stack may be nested: `{"encoder": {"attention_heads": 8}}`.
     """
-    saved = beside.get("args")
-    if saved is None and isinstance(beside.get("cfg"), Mapping):
-        saved = beside["cfg"].get("model")
-    saved = vars(saved) if isinstance(saved, argparse.Namespace) else saved
     arguments: dict[str, Any] = {}
-    for key, value in saved.items() if isinstance(saved, Mapping) else ():
+    for key, value in saved_arguments(beside, "model").items():
         inner = value if isinstance(value, Mapping) else {}
         arguments |= {f"{key}_{name}": each for name, each in inner.items() if _is_name(name)} or (
             {key: value} if _is_name(key) else {}
@@ -136,6 +131,15 @@ def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in arguments.items()
         if value is not None
     }
+
+
+def saved_arguments(beside: Mapping[str, Any], section: str) -> Mapping[Any, Any]:
+    """Return the arguments of a checkpoint: all of older ones, or a section of "cfg"; empty without any."""
+    saved = beside.get("args")
+    if saved is None and isinstance(beside.get("cfg"), Mapping):
+        saved = beside["cfg"].get(section)
+    saved = vars(saved) if isinstance(saved, argparse.Namespace) else saved
+    return saved if isinstance(saved, Mapping) else {}
 
 
 def _is_name(key: object) -> bool:

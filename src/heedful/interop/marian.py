@@ -55,7 +55,6 @@ _APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, fact
 
 def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
     """Load the tokenizers: source.spm and target.spm, with the ids of vocab.json or target_vocab.json."""
-    directory.tokenizer_class("MarianTokenizer")
     separate = directory.tokenizer.get("separate_vocabs") is True
     models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
     lists = [read_words(directory.path / "vocab.json")]
@@ -82,6 +81,7 @@ MARIAN = Family(
         },
         ignored=(_SHARED, "decoder_vocab_size"),
     ),
+    classes=("MarianTokenizer",),
     tokenizer=_tokenizer,
     languages=target_before_source,
 )

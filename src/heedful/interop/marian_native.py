@@ -19,7 +19,7 @@ from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.containers import Cursor, require
 from heedful.interop.conversion import TOKENS, Conversion, DeferredTensor, Imported, add_tokens
-from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
@@ -195,8 +195,7 @@ def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
     search["suppressed_ids"] = _suppressed_ids(files, tokenizers.tgt)
     sections["languages"] = _languages(files, tokenizers.src, options)
     joint = model.config.tied == "all" or tokenizers.joint
-    sections["tokenizer"] = {"kind": tokenizers.src.kind, "joint": joint}
-    sections["tokenizer"]["vocab_size"] = tokenizers.src.vocab_size
+    sections["tokenizer"] = tokenizer_section(tokenizers, joint=joint)
     shortlist = None if files.shortlist is None else _read_shortlist(files.shortlist, sizes, tokenizers)
     return ImportedBundle(Config(**sections), model.weights, tokenizers, notes, shortlist)
 

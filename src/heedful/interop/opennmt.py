@@ -27,8 +27,8 @@ from heedful.interop.conversion import (
     in_float32,
     read_checkpoint,
 )
-from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of, tokenizer_section
-from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names

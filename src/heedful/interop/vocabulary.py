@@ -9,7 +9,7 @@ from heedful.errors import InteropError, TokenizerError
 from heedful.interop.conversion import Imported, add_tokens
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT
 from heedful.settings.parsing import Json, decode_text, is_whole, parse_json, read_limited, shown
-from heedful.text import Tokenizer, TokenizerPair
+from heedful.text import SpecialIds, Tokenizer, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 _T = TypeVar("_T")
@@ -145,14 +145,29 @@ def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
     Raises:
         InteropError: a file cannot be read, or its words are no valid vocabulary.
     """
-    words = [read_words(path) for path in (src, tgt)]
+    return tokenizers_of_words({path: read_words(path) for path in (src, tgt)}, src, tgt)
+
+
+def tokenizers_of_words(
+    words: Mapping[Path, list[str]],
+    src: Path,
+    tgt: Path,
+    *,
+    ids: SpecialIds | None = None,
+    tags: Sequence[str] = (),
+) -> TokenizerPair:
+    """Return word-level tokenizers of the words of two files; the options are as in `tokenizer_from_words`.
+
+    Raises:
+        InteropError: the words are no valid vocabulary.
+    """
     try:
         first, second = (
-            tokenizer_from_words(each, name=str(path)) for each, path in zip(words, (src, tgt), strict=True)
+            tokenizer_from_words(words[path], name=str(path), ids=ids, tags=tags) for path in (src, tgt)
         )
     except TokenizerError as error:
         raise InteropError(str(error)) from error
-    return TokenizerPair(first, first if words[0] == words[1] else second)
+    return TokenizerPair(first, first if words[src] == words[tgt] else second)
 
 
 def read_words(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from heedful.errors import InteropError, TokenizerError
 from heedful.interop.conversion import TOKENS, add_tokens
 from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.weights import convert
-from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, read_words, unique_names
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
@@ -296,12 +296,6 @@ class CTranslate2Directory:
                 "one, and so does this bundle; --set tokenizer.source_eos=false leaves it out.",
             )  # fmt: skip
         return languages, ends, ()
-
-
-def tokenizer_section(tokenizers: TokenizerPair, *, source_eos: bool, joint: bool) -> dict[str, Any]:
-    """Return the section `[tokenizer]` of an imported model."""
-    src = tokenizers.src
-    return {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint, "source_eos": source_eos}
 
 
 def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, text: TextFiles) -> Tokenizer:

@@ -36,6 +36,7 @@ _USUAL_SENTINELS = 100
 # Tokens of a source in the training of the published T5s; of mT5, UMT5 and ByT5.
 _USUAL_SOURCE, _LONG_SOURCE = 512, 1024
 _BYTES = "ByT5Tokenizer"
+_CLASSES = ("T5Tokenizer", "MT5Tokenizer", _BYTES)
 _OTHERS = ("initializer_factor", "n_positions", "scalable_attention", "scale_decoder_outputs")
 _FEED_FORWARD = {
     f"gated-{name}" if gated else name: {"activation": ours, "gated": gated}
@@ -117,13 +118,13 @@ _TABLE = Table(
 )
 
 
-def _class(directory: PretrainedDirectory) -> str | None:
-    return directory.tokenizer_class("T5Tokenizer", "MT5Tokenizer", _BYTES)
+def _has_bytes(directory: PretrainedDirectory) -> bool:
+    return directory.has_tokenizer and directory.tokenizer_class(*_CLASSES) == _BYTES
 
 
 def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load the SentencePiece model and add the sentinels, or a tokenizer.json; ByT5 has no file."""
-    if _class(directory) == _BYTES:
+    if _has_bytes(directory):
         own = ByteTokenizer().tokens(range(ByteTokenizer().vocab_size))
         _, added = with_added_tokens(directory, own)
         return ByteTokenizer([each for each in added if each.content not in own])
@@ -152,9 +153,7 @@ def _added_sentinels(directory: PretrainedDirectory, own: Sequence[str]) -> list
 
 
 def _longest_source(directory: PretrainedDirectory) -> int:
-    is_long = directory.config["model_type"] != "t5" or (
-        directory.has_tokenizer and _class(directory) == _BYTES
-    )
+    is_long = directory.config["model_type"] != "t5" or _has_bytes(directory)
     return directory.typed().whole_number("n_positions") or (_LONG_SOURCE if is_long else _USUAL_SOURCE)
 
 
@@ -201,6 +200,7 @@ T5 = Family(
     model_type="t5",
     weights=_TABLE,
     keys=_KEYS,
+    classes=_CLASSES,
     tokenizer=_tokenizer,
     languages=target_before_source,
     source_tokens=_longest_source,

@@ -34,7 +34,6 @@ from heedful.interop.huggingface.reading import (
     WITHOUT_EFFECT,
     Family,
     no_languages,
-    tokenizer_of_pipeline,
 )
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import AS_IS, Table, Transform
@@ -190,18 +189,13 @@ def _start_id(directory: PretrainedDirectory) -> int:
     return read_special_id(directory, "bos_token_id") if start is None else start
 
 
-def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    directory.tokenizer_class("GemmaTokenizer", "T5GemmaTokenizer")
-    return tokenizer_of_pipeline(directory)
-
-
 _MODEL = ("rotary_base", "rotary_scale", "rotary_window_base", "encoder_window", "decoder_window")
 T5GEMMA = Family(
     layout="t5gemma",
     model_type="t5gemma",
     config=_flat,
     weights=Table(_ROWS, transforms=_TRANSFORMS, facts=_FACTS, adapt=_with_scalar),
-    tokenizer=_tokenizer,
+    classes=("GemmaTokenizer", "T5GemmaTokenizer"),
     languages=_begin_token,
     source_eos=False,
     keys=Keys(
