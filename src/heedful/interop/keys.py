@@ -89,6 +89,16 @@ class Keys:
         return chosen
 
 
+def each_of(names: str, values: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """Return the values that keys may have, the same for all names between spaces."""
+    return dict.fromkeys(names.split(), values)
+
+
+def split(names: str) -> frozenset[str]:
+    """Return the names between spaces."""
+    return frozenset(names.split())
+
+
 def named(key: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return choices that all set one key of `ModelConfig`."""
     return {theirs: {key: ours} for theirs, ours in values.items()}

@@ -20,6 +20,7 @@ from heedful.errors import InteropError
 from heedful.interop.containers import Cursor, require
 from heedful.interop.conversion import TOKENS, Conversion, DeferredTensor, Imported, add_tokens
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
+from heedful.interop.keys import each_of, split
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
@@ -42,78 +43,57 @@ _SPACE = "▁"
 _CONTROL_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(32))
 # Options of a model that must have this value or be absent.
 FIXED = {
+    **each_of("right-left ulr transformer-disable-position-embeddings transformer-no-affine", (False,)),
+    **each_of("transformer-no-bias transformer-no-projection transformer-pool", (False,)),
+    **each_of("transformer-rnn-projection transformer-train-positions", (False,)),
+    **each_of("char-conv-filters-num special-vocab", ([],)),
+    **each_of("factors-dim-emb lemma-dim-emb", (0,)),
     "type": ("transformer",),
     "bert-train-type-embeddings": (True,),  # of another type of model
-    "char-conv-filters-num": ([],),
     "factors-combine": ("sum",),
-    "factors-dim-emb": (0,),
     "input-types": ([], ["sequence", "sequence"]),
     "lemma-dependency": ("",),
-    "lemma-dim-emb": (0,),
-    "right-left": (False,),
-    "special-vocab": ([],),
     "transformer-attention-mask": ("default",),
-    "transformer-disable-position-embeddings": (False,),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
-    "transformer-no-affine": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-projection": (False,),
-    "transformer-pool": (False,),
-    "transformer-rnn-projection": (False,),
-    "transformer-train-positions": (False,),
-    "ulr": (False,),
 }
-WITHOUT_EFFECT = frozenset(
-    (
-        "bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell",
-        "enc-cell-depth", "enc-type", "output-approx-knn", "separator-symbol", "skip",
-        "transformer-aan-activation", "transformer-aan-depth", "transformer-aan-nogate",
-        "transformer-alibi-shift", "transformer-alibi-trainable", "transformer-depth-scaling",
-        "transformer-dim-aan", "transformer-guided-alignment-layer",
-        # Today's Marian has this option and reads it nowhere in a transformer.
-        "transformer-train-position-embeddings", "ulr-dim-emb", "ulr-trainable-transformation", "version",
-    )
-)  # fmt: skip
-_READ = frozenset(
-    (
-        "dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "layer-normalization",
-        "output-omit-bias", "tied-embeddings", "tied-embeddings-all", "tied-embeddings-src",
-        "transformer-decoder-autoreg", "transformer-decoder-dim-ffn", "transformer-dim-ffn",
-        "transformer-ffn-activation", "transformer-heads", "transformer-postprocess",
-        "transformer-postprocess-emb", "transformer-postprocess-top", "transformer-preprocess",
-        "transformer-tied-layers",
-    )
-)  # fmt: skip
-# Options of decoder.yml: those that are read, those that say how and not what is computed.
-_SEARCH_READ = frozenset(
-    ("allow-special", "allow-unk", "beam-size", "models", "normalize", "shortlist", "vocabs")
+# Today's Marian has transformer-train-position-embeddings, and reads it nowhere in a transformer.
+WITHOUT_EFFECT = split(
+    """
+    bert-type-vocab-size dec-cell-base-depth dec-cell-high-depth dim-rnn enc-cell enc-cell-depth enc-type
+    output-approx-knn separator-symbol skip transformer-aan-activation transformer-aan-depth
+    transformer-aan-nogate transformer-alibi-shift transformer-alibi-trainable transformer-depth-scaling
+    transformer-dim-aan transformer-guided-alignment-layer transformer-train-position-embeddings ulr-dim-emb
+    ulr-trainable-transformation version
+    """
 )
+_READ = split(
+    """
+    dec-cell dec-depth dim-emb dim-vocabs enc-depth layer-normalization output-omit-bias tied-embeddings
+    tied-embeddings-all tied-embeddings-src transformer-decoder-autoreg transformer-decoder-dim-ffn
+    transformer-dim-ffn transformer-ffn-activation transformer-heads transformer-postprocess
+    transformer-postprocess-emb transformer-postprocess-top transformer-preprocess transformer-tied-layers
+    """
+)
+# Options of decoder.yml that are read, that must have a value, and that change no outputs.
+_SEARCH_READ = split("allow-special allow-unk beam-size models normalize shortlist vocabs")
 SEARCH_FIXED = {
-    "all-caps-every": (0,),
-    "best-deep": (False,),
-    "english-title-case-every": (0,),
-    "force-decode": (False,),
+    **each_of("best-deep force-decode right-left tsv", (False,)),
+    **each_of("all-caps-every english-title-case-every word-penalty", (0,)),
     "output-approx-knn": ([],),
     "output-sampling": (False, [], ["0"], [0]),
-    "right-left": (False,),
-    "tsv": (False,),
     "weights": ([], [1]),
-    "word-penalty": (0,),
 }
-SEARCH_WITHOUT_EFFECT = frozenset(
-    (
-        "alignment", "authors", "build-info", "check-nan", "cite", "clip-gemm", "config", "cpu-threads",
-        "data-threads", "devices", "dump-config", "fp16", "gemm-precision", "gemm-type",
-        "ignore-model-config", "input", "int16", "interpolate-env-vars", "log", "log-level", "log-time-zone",
-        "max-length", "max-length-break", "max-length-crop", "max-length-factor", "maxi-batch",
-        "maxi-batch-sort",
-        "mini-batch", "mini-batch-words", "model-mmap", "n-best", "no-spm-decode", "no-spm-encode",
-        "num-devices", "optimize", "output", "port", "precision", "quantize-range", "quiet",
-        "quiet-translation", "relative-paths", "seed", "skip-cost", "ssplit-mode", "ssplit-prefix-file",
-        "stat-freq", "tempdir", "tsv-fields", "use-legacy-batching", "version", "word-scores", "workspace",
-    )
-)  # fmt: skip
+SEARCH_WITHOUT_EFFECT = split(
+    """
+    alignment authors build-info check-nan cite clip-gemm config cpu-threads data-threads devices dump-config
+    fp16 gemm-precision gemm-type ignore-model-config input int16 interpolate-env-vars log log-level
+    log-time-zone max-length max-length-break max-length-crop max-length-factor maxi-batch maxi-batch-sort
+    mini-batch mini-batch-words model-mmap n-best no-spm-decode no-spm-encode num-devices optimize output port
+    precision quantize-range quiet quiet-translation relative-paths seed skip-cost ssplit-mode
+    ssplit-prefix-file stat-freq tempdir tsv-fields use-legacy-batching version word-scores workspace
+    """
+)
 _RECURRENT = {"dec-cell": ("ssru",), "layer-normalization": (False,)}  # of a decoder of cells
 # Names of weights of layer {n}, which is {i} here: of all layers, and of their self-attention or cells.
 LAYERS = """

@@ -29,7 +29,7 @@ from heedful.interop.conversion import (
 )
 from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
-from heedful.interop.keys import Keys, named
+from heedful.interop.keys import Keys, each_of, named, split
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names
 from heedful.model.positions import sinusoids
@@ -119,25 +119,15 @@ _OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
 _ROTARY, _ROTARY_BASE = -1, 10_000
 # Options of a model that must have one of these values or be absent.
 OPENNMT_FIXED = {
-    "copy_attn": (False,),
-    "coverage_attn": (False,),
-    "decoder_type": ("transformer",),
-    "encoder_type": ("transformer",),
+    **each_of("copy_attn coverage_attn lora_embedding parallel_residual shared_layer_norm", (False,)),
+    **each_of("n_src_feats num_experts relative_positions_buckets rotary_dim sliding_window", (0,)),
+    **each_of("lora_layers quant_layers", ([],)),
+    **each_of("decoder_type encoder_type", ("transformer",)),
     "generator_function": ("softmax",),
-    "lora_embedding": (False,),
-    "lora_layers": ([],),
     "model_task": ("seq2seq",),
     "model_type": ("text",),
-    "n_src_feats": (0,),
-    "num_experts": (0,),
-    "parallel_residual": (False,),
-    "quant_layers": ([],),
-    "relative_positions_buckets": (0,),
-    "rotary_dim": (0,),
     "rotary_theta": (_ROTARY_BASE,),
     "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-    "shared_layer_norm": (False,),
-    "sliding_window": (0,),
 }
 
 
@@ -352,65 +342,43 @@ class _Source:
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models
 # are not here: they are unknown, and so refused.
 EOLE_FIXED = {
-    "add_estimator": (False,),
+    **each_of("add_estimator coverage_attn embedding_layer_norm ffn_layernorm key_norm", (False,)),
+    **each_of("parallel_residual q_gating query_norm shared_layer_norm value_norm", (False,)),
+    **each_of("final_encoder_layer_norm with_cross_attn", (True,)),
+    **each_of("num_experts num_mtp_heads position_shift relative_positions_buckets sliding_window", (0,)),
+    **each_of("attn_scaling layer_types", ()),
+    **each_of("decoder_type encoder_type", ("transformer",)),
+    **each_of("embedding_type encoder_layer_style", ("standard",)),
     "add_key_bias": (False, True),
     "architecture": ("transformer", "custom"),
-    "attn_scaling": (),
-    "coverage_attn": (False,),
-    "decoder_type": ("transformer",),
-    "embedding_layer_norm": (False,),
-    "embedding_type": ("standard",),
-    "encoder_layer_style": ("standard",),
-    "encoder_type": ("transformer",),
-    "ffn_layernorm": (False,),
-    "final_encoder_layer_norm": (True,),
     "generator_function": ("softmax",),
-    "key_norm": (False,),
-    "layer_types": (),
     "LM_type": ("causal",),
-    "num_experts": (0,),
-    "num_mtp_heads": (0,),
-    "parallel_residual": (False,),
-    "position_shift": (0,),
-    "q_gating": (False,),
-    "query_norm": (False,),
-    "relative_positions_buckets": (0,),
-    "shared_layer_norm": (False,),
-    "sliding_window": (0,),
-    "value_norm": (False,),
-    "with_cross_attn": (True,),
 }
 EOLE_ROTARY_FIXED = {
-    "interleave_local": (0,),
+    **each_of("interleave_local rotary_dim rotary_dim_global tmax_index", (0,)),
+    **each_of("scaling_type xdrope_section", ()),
     "multidimensional_rope": (False,),
     "partial_rotary_factor": (0.0, 0),
-    "rotary_dim": (0,),
-    "rotary_dim_global": (0,),
     "rotary_theta": (_ROTARY_BASE,),
-    "scaling_type": (),
-    "tmax_index": (0,),
-    "xdrope_section": (),
 }
-EOLE_KNOWN = frozenset(
-    (
-        "adapter_bias", "add_ffnbias", "add_final_linear_bias", "add_qkvbias", "alignment_heads",
-        "alignment_layer", "decoder", "dim_per_head", "embeddings", "encoder", "eole_version",
-        "estimator_type", "first_k_dense_replace", "freeze_word_vecs_dec", "freeze_word_vecs_enc",
-        "full_context_alignment", "generator_bias", "head_dim", "heads", "heads_kv", "hidden_size",
-        "huggingface_model", "input_feed", "lambda_align", "lambda_coverage", "layer_norm", "layers",
-        "left_pad", "max_position_embeddings", "mlp_activation_fn", "n_positions", "norm_eps", "normalize",
-        "num_experts_per_tok", "num_shared_experts", "position_encoding", "position_encoding_type",
-        "rope_config", "share_decoder_embeddings", "share_embeddings", "src_word_vec_size",
-        "tgt_word_vec_size", "token_type_vocab_size", "transformer_ff", "word_vec_size",
-    )
-)  # fmt: skip
+EOLE_KNOWN = split(
+    """
+    adapter_bias add_ffnbias add_final_linear_bias add_qkvbias alignment_heads alignment_layer decoder
+    dim_per_head embeddings encoder eole_version estimator_type first_k_dense_replace freeze_word_vecs_dec
+    freeze_word_vecs_enc full_context_alignment generator_bias head_dim heads heads_kv hidden_size
+    huggingface_model input_feed lambda_align lambda_coverage layer_norm layers left_pad
+    max_position_embeddings mlp_activation_fn n_positions norm_eps normalize num_experts_per_tok
+    num_shared_experts position_encoding position_encoding_type rope_config share_decoder_embeddings
+    share_embeddings src_word_vec_size tgt_word_vec_size token_type_vocab_size transformer_ff word_vec_size
+    """
+)
 # Keys of rotary positions that only their scaling reads.
-_EOLE_ROTARY_KNOWN = frozenset(
-    (
-        "alpha", "high_freq_factor", "low_freq_factor", "original_max_position_embeddings",
-        "rotary_interleave", "rotary_theta_local", "scaling_factor",
-    )
-)  # fmt: skip
+_EOLE_ROTARY_KNOWN = split(
+    """
+    alpha high_freq_factor low_freq_factor original_max_position_embeddings rotary_interleave
+    rotary_theta_local scaling_factor
+    """
+)
 _GELU_TANH, _SILU = {"activation": "gelu_tanh", "gated": False}, {"activation": "swish", "gated": False}
 EOLE_KEYS = Keys(
     read={

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Positions, scaled
 from heedful.interop.ctranslate2.binary import ModelFile
+from heedful.interop.keys import each_of, split
 from heedful.interop.tables import Table
 from heedful.model.transformer import SINUSOIDS as FORMULAS
 from heedful.settings.parsing import shown
@@ -56,24 +57,19 @@ _SPECS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}
 _TOLERANCE = 2e-6  # of sinusoids that were computed elsewhere
 # Last parts of names: variables that must have one of these values or be absent, and those that are read or
 # have no effect on outputs.
-FIXED: Mapping[str, tuple[float, ...]] = {
-    "alibi": (0,),
-    "embeddings_merge": (0,),
-    "final_logit_softcapping": (0,),
-    "layer_norm_use_residual": (0,),
-    "multi_query": (0,),
-    "multi_query_attention": (0,),
+FIXED = {
+    **each_of("alibi embeddings_merge final_logit_softcapping layer_norm_use_residual", (0,)),
+    **each_of("multi_query multi_query_attention sliding_window", (0,)),
     "scale_outputs": (0, 1),
-    "sliding_window": (0,),
 }
-KNOWN = frozenset(
-    (
-        "activation", "alibi_use_positive_positions", "alignment_heads", "alignment_layer", "bos_token",
-        "eos_token", "head_dim", "multiply_by_sqrt_depth", "num_heads", "num_heads_kv", "pre_norm",
-        "queries_scale", "scale_alibi", "scale_embeddings", "start_from_zero_embedding", "unk_token",
-        "user_decoder_start_tokens", "with_source_bos", "with_source_eos", "with_target_bos",
-    )
-)  # fmt: skip
+KNOWN = split(
+    """
+    activation alibi_use_positive_positions alignment_heads alignment_layer bos_token eos_token head_dim
+    multiply_by_sqrt_depth num_heads num_heads_kv pre_norm queries_scale scale_alibi scale_embeddings
+    start_from_zero_embedding unk_token user_decoder_start_tokens with_source_bos with_source_eos
+    with_target_bos
+    """
+)
 # Facts that the user may set otherwise.
 _FREE = ("positions", "layer_norm_eps")
 
