@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -24,15 +24,6 @@ STACKS = ("encoder", "decoder")
 NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 _MISSING = "the weight {!r} is missing; is it another --layout, or part of a model?"
 TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
-
-
-@runtime_checkable
-class RowDecoder(Protocol):
-    """A `decode` of `DeferredTensor` that can make some of the rows."""
-
-    def rows(self, stored: Tensor, start: int, stop: int) -> Tensor | None:
-        """Return rows from `start` to before `stop`; None if that needs all of them."""
-        ...
 
 
 def _compute(
@@ -75,7 +66,8 @@ class DeferredTensor(Tensor):
 
         Args:
             stored: what is in the file; it may be deferred itself.
-            decode: makes the float32 numbers; equal ones make the same of equal tensors.
+            decode: makes the float32 numbers; equal ones make the same of equal tensors. A method
+                `rows(stored, start, stop)` makes some of the rows, or returns None if that needs all.
             shape: the shape of the result.
         """
         super().__init__()
@@ -87,14 +79,10 @@ class DeferredTensor(Tensor):
 
     def rows(self, start: int, stop: int) -> Tensor | None:
         """Return some rows; None if they are not made of the same rows of the stored tensor."""
-        if isinstance(self.decode, RowDecoder):
-            return self.decode.rows(self.stored, start, stop)
-        if self.decode is not Tensor.float and not isinstance(self.decode, _Times):
-            return None
-        if isinstance(self.stored, DeferredTensor):
-            part = self.stored.rows(start, stop)
-            return None if part is None else self.decode(part)
-        return self.decode(self.stored[start:stop])
+        if self.decode is Tensor.float or isinstance(self.decode, _Times):
+            return self.decode(self.stored[start:stop])
+        decode: Any = self.decode
+        return decode.rows(self.stored, start, stop) if hasattr(decode, "rows") else None
 
 
 def same_numbers(one: Tensor, other: Tensor) -> bool:

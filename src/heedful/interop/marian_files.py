@@ -333,7 +333,7 @@ class _Form:
         """Return the float32 numbers of stored bytes, which need not be aligned."""
         array = np.frombuffer(stored.numpy(), self.dtype).reshape(self.shape, order=self.order)
         array = array.T if self.is_turned else array
-        numbers = array.astype(np.float32)
+        numbers = array.astype(np.float32, order="C")
         if self.multiplier is not None:
             numbers /= np.float32(self.multiplier)
         return torch.from_numpy(numbers)

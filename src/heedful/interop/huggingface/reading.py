@@ -164,7 +164,6 @@ class Family:
             directory.tokenizer_class(*self.classes)
             found = (self.tokenizer or tokenizer_of_pipeline)(directory)
             tokenizers = found if isinstance(found, TokenizerPair) else TokenizerPair(found, found)
-            check_special_ids(directory, tokenizers.tgt)
             languages = self.languages(directory, tokenizers.src, search)
         elif options.src_lang or options.tgt_lang or directory.prefix is not None:
             directory.refuse(
@@ -188,7 +187,7 @@ class Family:
         sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
         if tokenizers is not None:
             sizes = model.config.src_vocab_size, model.config.tgt_vocab_size
-            _check_sizes(directory, tokenizers, sizes)
+            _check_tokenizers(directory, tokenizers, sizes)
             never = {*search["suppressed_ids"], *self.never_written(tokenizers.tgt, sizes[1])}
             search["suppressed_ids"] = tuple(sorted(never))
             sections["languages"] = {**languages, **_task_languages(directory, options.task)}
@@ -200,15 +199,6 @@ class Family:
             SpecialTokens.of(config, tokenizers)
         notes = tuple(_task_notes(directory, options.task))
         return ImportedBundle(config, model.weights, tokenizers, notes)
-
-
-def _check_sizes(directory: PretrainedDirectory, tokenizers: TokenizerPair, sizes: tuple[int, int]) -> None:
-    for tokenizer, size in zip((tokenizers.src, tokenizers.tgt), sizes, strict=True):
-        if tokenizer.vocab_size > size:
-            directory.refuse(
-                f"a tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
-                "copy the whole directory of one model"
-            )
 
 
 def _task_languages(directory: PretrainedDirectory, task: str | None) -> dict[str, str]:
@@ -303,13 +293,21 @@ def tokenizer_of_pipeline(
     )
 
 
-def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer if the model has other ids for padding and end."""
-    for key, ours in (("pad_token_id", tokenizer.pad_id), ("eos_token_id", tokenizer.eos_id)):
-        theirs = read_special_id(directory, key)
-        if theirs != ours:
+def _check_tokenizers(
+    directory: PretrainedDirectory, tokenizers: TokenizerPair, sizes: tuple[int, int]
+) -> None:
+    """Refuse tokenizers if the model has fewer ids, or other ones for padding and end."""
+    tgt = tokenizers.tgt
+    for key, ours in (("pad_token_id", tgt.pad_id), ("eos_token_id", tgt.eos_id)):
+        if (theirs := read_special_id(directory, key)) != ours:
             directory.refuse(
                 f"{key}={theirs}, but the tokenizer files say {ours}; copy the whole directory of one model"
+            )
+    for tokenizer, size in zip((tokenizers.src, tgt), sizes, strict=True):
+        if tokenizer.vocab_size > size:
+            directory.refuse(
+                f"a tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
+                "copy the whole directory of one model"
             )
 
 

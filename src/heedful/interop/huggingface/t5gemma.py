@@ -375,19 +375,15 @@ def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
         name: each.detach().float().contiguous()
         for name, each in model.named_parameters(remove_duplicate=False)
     }
-    if config.tied in SHARED_OUTPUT:
-        del weights["output.weight"]
-    elif config.tied == "embeddings":  # which are two matrices there
-        name = "decoder.embedding.tokens.weight"
-        weights[name] = weights[name].clone()
-    if family is T5GEMMA2:
-        del weights["decoder.embedding.tokens.weight"]
-    elif config.tied == "all":
-        name = "decoder.embedding.tokens.weight"
-        weights[name] = weights[name].clone()
     depths = {stack: getattr(config, f"num_{stack}_layers") for stack in STACKS}
     tensors = family.weights.export(weights, depths)
-    return tensors | (_image_tensors(config.d_model) if family is T5GEMMA2 else {})
+    if config.tied in SHARED_OUTPUT:
+        del tensors["lm_head.out_proj.weight"]
+    decoder = "model.decoder.embed_tokens.weight"
+    if family is T5GEMMA2:
+        del tensors[decoder]
+        return tensors | _image_tensors(config.d_model)
+    return tensors | {decoder: tensors[decoder].clone()}  # two matrices there, even if they are one here
 
 
 def _image_tensors(d_model: int) -> dict[str, Tensor]:
