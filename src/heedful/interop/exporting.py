@@ -12,6 +12,7 @@ from torch import Tensor
 from heedful.errors import InteropError
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
+from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import as_json
 from heedful.storage.description import CARD_FILE
@@ -98,23 +99,56 @@ def write_readme(
     (directory / CARD_FILE).write_text(text, encoding="utf-8")
 
 
+_README = Template("""---
+library_name: transformers
+pipeline_tag: translation
+---
+# $title $size
+
+Exported from heedful for transformers.
+
+```python
+from transformers import $kind, $tokenizer
+
+tokenizer = $tokenizer.from_pretrained("path/to/this/directory")
+model = $kind.from_pretrained("path/to/this/directory"$options)
+batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+
+$notes
+""")
+
+
 def write_pretrained(
-    directory: Path,
+    output: Path,
+    model: Transformer,
+    *,
     tensors: Mapping[str, Tensor],
     settings: Mapping[str, Mapping[str, Any]],
     files: Mapping[str, bytes],
+    notes: Iterable[str],
+    **readme: str,
 ) -> None:
-    """Write a directory for transformers' `from_pretrained`.
+    """Write a directory for transformers' `from_pretrained`, whole or not at all.
 
     Args:
-        directory: an empty directory.
+        output: the directory to create.
+        model: what is exported.
         tensors: the weights; no two of them share memory.
         settings: the contents of JSON files.
         files: the bytes of other files.
+        notes: sentences for the README.
+        **readme: its title, kind, tokenizer, options and example: names of classes, and Python.
+
+    Raises:
+        RunError: the output exists.
     """
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
-    for name, values in settings.items():
-        text = json.dumps(values, indent=2, sort_keys=True)
-        (directory / name).write_text(f"{text}\n", encoding="utf-8")
-    save_file(dict(tensors), directory / "model.safetensors", metadata={"format": "pt"})
+    with new_directory(output) as directory:
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        for name, values in settings.items():
+            text = json.dumps(values, indent=2, sort_keys=True)
+            (directory / name).write_text(f"{text}\n", encoding="utf-8")
+        write_readme(directory, _README, model.config, notes=notes, **readme)
+        save_file(dict(tensors), directory / "model.safetensors", metadata={"format": "pt"})

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from string import Template
 from typing import Any, NoReturn
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Positions
-from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained, write_readme
+from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
 from heedful.interop.fairseq import BIAS, POSITIONS, rows
 from heedful.interop.huggingface.generation import inexact_settings, write_search
 from heedful.interop.huggingface.pretrained import (
@@ -32,7 +31,6 @@ from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings, read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
-from heedful.runtime.durable import new_directory
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
@@ -117,15 +115,20 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         ),
         TOKENIZER_FILE: _tokenizer_settings(bundle),
     }
-    with new_directory(output) as directory:
-        write_pretrained(directory, marian_tensors(bundle.model), settings, files)
-        write_readme(
-            directory,
-            _README,
-            bundle.model.config,
-            notes=_notes(bundle, special_tokens),
-            example="".join(f"{tag} " for tag in bundle.tokenizers.src.tokens(special_tokens.src_prefix)),
-        )
+    tags = bundle.tokenizers.src.tokens(special_tokens.src_prefix)
+    write_pretrained(
+        output,
+        bundle.model,
+        tensors=marian_tensors(bundle.model),
+        settings=settings,
+        files=files,
+        notes=_notes(bundle, special_tokens),
+        title="MarianMT",
+        kind="MarianMTModel",
+        tokenizer="MarianTokenizer",
+        options="",
+        example="".join(f"{tag} " for tag in tags),
+    )
 
 
 def _refuse_what_marian_lacks(config: ModelConfig) -> None:
@@ -242,27 +245,6 @@ def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, An
         "tie_word_embeddings": model.tied in SHARED_OUTPUT,
         "vocab_size": model.src_vocab_size,
     }
-
-
-_README = Template("""---
-library_name: transformers
-pipeline_tag: translation
----
-# MarianMT $size
-
-Exported from heedful for transformers.
-
-```python
-from transformers import MarianMTModel, MarianTokenizer
-
-tokenizer = MarianTokenizer.from_pretrained("path/to/this/directory")
-model = MarianMTModel.from_pretrained("path/to/this/directory")
-batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
-print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-```
-
-$notes
-""")
 
 
 def _notes(bundle: Bundle, special_tokens: SpecialTokens) -> Iterable[str]:

@@ -450,11 +450,6 @@ def _eole_settings(model: Mapping[str, Any], config: TypedSettings) -> TypedSett
             is_there, key, ": it has no encoder or no decoder; only models with both are supported"
         )
     parts = {key: sections.settings(key) for key in ("embeddings", "encoder", "decoder")}
-    merged = {key: value for key, value in model.items() if key not in parts}
-    for part, values in parts.items():
-        for key, value in values.items():
-            other = merged.get(key, value)
-            is_equal = key in ("layers", "encoder_type", "decoder_type") or other == value
-            sections.require(is_equal, part, f": {key} is {shown(other)} elsewhere; they must be equal")
-            merged[key] = value
+    own = {key: value for key, value in model.items() if key not in parts}
+    merged = sections.merged({"model": own} | parts, apart=("layers", "encoder_type", "decoder_type"))
     return TypedSettings(merged, config.file)

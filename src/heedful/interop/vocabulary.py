@@ -129,6 +129,19 @@ class TypedSettings:
                     + ("" if ignored is None else remedy)
                 )
 
+    def merged(
+        self, parts: Mapping[str, Mapping[str, Any]], *, apart: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Return the settings of several objects in one; InteropError if one differs that is not `apart`."""
+        merged: dict[str, Any] = {}
+        for part, values in parts.items():
+            for key, value in values.items():
+                other = merged.get(key, value)
+                problem = f": {key} is {shown(other)} elsewhere, {shown(value)} here; they must be equal"
+                self.require(key in apart or other == value, part, problem)
+                merged[key] = value
+        return merged
+
     def require(self, is_right: bool, key: str, problem: str) -> None:  # noqa: FBT001
         """Raise the exception of `error` unless a condition holds."""
         if not is_right:

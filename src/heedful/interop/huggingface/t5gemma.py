@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, scaled
-from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained, write_readme
+from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
 from heedful.interop.huggingface.generation import inexact_settings, read_special_id, write_search
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
@@ -39,7 +38,6 @@ from heedful.interop.keys import Keys, named
 from heedful.interop.tables import AS_IS, Table, Transform
 from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.model.transformer import Transformer
-from heedful.runtime.durable import new_directory
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
 from heedful.settings.parsing import parse_json, shown
 from heedful.storage.bundle import Bundle
@@ -88,6 +86,11 @@ def _with_scalar(table: Table, conversion: Conversion) -> Table:
     return replace(table, transforms=transforms)
 
 
+_OF_ONE_STACK = (
+    "num_hidden_layers", "is_decoder", "model_type", "use_cache", "cross_attention_hidden_size",
+)  # fmt: skip
+
+
 def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
     """Return the settings of both stacks in one object; they must be equal, but for the number of layers."""
     config = dict(directory.config)
@@ -95,19 +98,15 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
     encoder = stacks[0]
     if isinstance(encoder, Mapping) and isinstance(encoder.get("text_config"), Mapping):
         stacks[0] = encoder["text_config"]
-    flat: dict[str, Any] = {}
+    parts = {}
     for stack, values in zip(STACKS, stacks, strict=True):
         if not isinstance(values, Mapping):
             directory.refuse(f"{stack}={shown(values)} are not settings; copy the whole directory")
-        for key, value in values.items():
-            name = f"{stack}_layers" if key == "num_hidden_layers" else key
-            if key == "layer_types" and value is not None:
-                value = _full_attention_every(directory, value, values.get("num_hidden_layers"))
-            if key in ("is_decoder", "model_type", "use_cache", "cross_attention_hidden_size"):
-                continue
-            if flat.setdefault(name, value) != value:
-                problem = f"{key} is {shown(flat[name])} in the encoder and {shown(value)} in the decoder"
-                directory.refuse(f"{problem}; they must be equal")
+        parts[stack] = {key: value for key, value in values.items() if key not in _OF_ONE_STACK}
+        depth = parts[stack][f"{stack}_layers"] = values.get("num_hidden_layers")
+        if (kinds := values.get("layer_types")) is not None:
+            parts[stack]["layer_types"] = _full_attention_every(directory, kinds, depth)
+    flat = directory.typed().merged(parts)
     rotary, windows = _rotary(directory, flat), _windows(directory, flat)
     return flat | config | rotary | windows
 
@@ -243,25 +242,6 @@ _VISION = {
     "model_type": "siglip_vision_model", "hidden_size": 1, "intermediate_size": 1, "num_hidden_layers": 0,
     "num_attention_heads": 1, "image_size": 1, "patch_size": 1, "vision_use_head": False,
 }  # fmt: skip
-_README = Template("""---
-library_name: transformers
-pipeline_tag: translation
----
-# $kind $size
-
-Exported from heedful for transformers.
-
-```python
-from transformers import AutoTokenizer, $kind
-
-tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
-model = $kind.from_pretrained("path/to/this/directory", attn_implementation="eager")
-batch = tokenizer(["..."], return_tensors="pt", padding=True)
-print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-```
-
-$notes
-""")
 
 
 def export_t5gemma(bundle: Bundle, output: Path) -> None:
@@ -295,11 +275,19 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
         GENERATION_FILE: search,
         TOKENIZER_FILE: {**names, "tokenizer_class": "PreTrainedTokenizerFast"},
     }
-    notes = ("The logits are the same as the bundle's.", *inexact_settings(bundle.config.decode))
-    with new_directory(output) as directory:
-        files = {PIPELINE_FILE: tgt.to_files()[PIPELINE]}
-        write_pretrained(directory, _tensors(bundle.model, family), settings, files)
-        write_readme(directory, _README, bundle.model.config, notes=notes, kind=kind)
+    write_pretrained(
+        output,
+        bundle.model,
+        tensors=_tensors(bundle.model, family),
+        settings=settings,
+        files={PIPELINE_FILE: tgt.to_files()[PIPELINE]},
+        notes=("The logits equal the exported bundle's.", *inexact_settings(bundle.config.decode)),
+        title="T5Gemma 2" if family is T5GEMMA2 else "T5Gemma",
+        kind=kind,
+        tokenizer="AutoTokenizer",
+        options=', attn_implementation="eager"',
+        example="",
+    )
 
 
 def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
