@@ -33,7 +33,7 @@ def refuse_variants(config: ModelConfig, system: str) -> None:
     refuse_lost(config, back | ({"norm": "pre"} if config.norm == "both" else {}), system)
 
 
-# Settings that the weights show or that files have elsewhere, and those that change no outputs.
+# Settings that the weights show or that files have elsewhere, and settings that change no outputs.
 _IN_WEIGHTS = {
     "d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers", "tied", "attention_bias",
     "feed_forward_bias", "output_bias", "decoder_start_id", "src_vocab_size", "tgt_vocab_size", "src_pad_id",

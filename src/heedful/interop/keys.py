@@ -18,7 +18,7 @@ class Keys:
     Attributes:
         read: by their key, the key or keys of `ModelConfig` that take its value.
         choices: the keys and values of `ModelConfig` that a value of a key means; None stands for a missing
-            key. Other values are refused, and values that contradict those of an earlier key.
+            key. Other values are refused, and values that contradict an earlier key.
         equal: keys that both stacks have, `encoder_KEY` and `decoder_KEY`, and that must be equal.
         fixed: keys that must have this value or be missing.
         ignored: keys that do not change the outputs.
@@ -46,7 +46,7 @@ class Keys:
             ignored: as in `TypedSettings.check`; None: unknown keys are not checked.
 
         Raises:
-            InteropError: a key is unknown, or has another value than those that are supported.
+            InteropError: a key is unknown, or has a value that is not supported.
         """
         fixed = {key: (only,) for key, only in self.fixed.items()}
         typed.check(fixed, None if ignored is None else self.known, ignored=ignored)

@@ -85,7 +85,7 @@ MARIAN = Family(
 )
 
 _MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
-# Last parts of names: matrices whose columns, and matrices whose rows, are the residual stream.
+# Last parts of names: matrices that read the residual stream by columns, and that write it by rows.
 _READERS = ("query", "key", "value", "inner", "tokens")
 _WRITERS = ("output", "outer")
 

@@ -115,11 +115,11 @@ def _place(path: PurePosixPath) -> str:
 
 
 def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> MarianFiles:
-    """Return the files of a model: those that decoder.yml names, else those that their names tell.
+    """Return the files of a model, by decoder.yml, or without one by their names.
 
     Args:
         source: a folder, or a file of weights beside the others.
-        vocabularies: of source and target, in place of those of decoder.yml.
+        vocabularies: of source and target; None: decoder.yml's.
 
     Raises:
         InteropError: a file is missing, or there are several models.
@@ -207,7 +207,7 @@ def _splitters(folder: Path, vocabularies: Sequence[Path]) -> tuple[Path, Path] 
 
 
 def _beside(folder: Path, name: str) -> Path:
-    """Return the file of a name: Marian's paths are those of the machine that it was trained on."""
+    """Return the file of a name: Marian's paths are of the machine that it was trained on."""
     file = folder / PureWindowsPath(name).name
     if not file.is_file():
         raise InteropError(f"{file}: no such file; decoder.yml names it")
@@ -285,7 +285,7 @@ def _by_id(ids: list[tuple[str, Any]]) -> list[str]:
 
 
 def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the weights by Marian's names, those of layers as (out, in), and the options of the model.
+    """Return the weights by Marian's names, matrices of layers as (out, in), and the options of the model.
 
     Raises:
         InteropError: it is not a model of Marian, or of numbers that cannot be read here.
@@ -378,7 +378,7 @@ def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
 
 
 def _form(name: str, stream: IO[bytes], size: int) -> _Form:
-    """Read the header of an array of so many bytes."""
+    """Read the header of an array of `size` bytes."""
     is_known = np.lib.format.read_magic(stream) == (1, 0)
     require(is_known, f"the weight {shown(name)} is of a newer format")
     with warnings.catch_warnings(action="error"):

@@ -349,7 +349,7 @@ def _languages(files: MarianFiles, src: Tokenizer, options: ImportOptions) -> di
 
 
 def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPair:
-    """Return the tokenizers of both vocabularies, whose embeddings have so many rows."""
+    """Return the tokenizers of both vocabularies; `sizes` are the rows of their embeddings."""
     assert files.vocabularies is not None
     paths = [*zip(files.vocabularies, files.splitters or (None, None), strict=True)]
     src, tgt = (_tokenizer(*path, size) for path, size in zip(paths, sizes, strict=True))
@@ -357,7 +357,7 @@ def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPai
 
 
 def _tokenizer(vocabulary: Path, splitter: Path | None, num_rows: int) -> Tokenizer:
-    """Return a tokenizer: SentencePiece's own ids, those of a list of its tokens, or words between spaces."""
+    """Return a tokenizer: SentencePiece's own ids, ids by a list of its tokens, or words between spaces."""
     name = str(vocabulary)
     model = None
     if vocabulary.suffix == ".spm" or splitter is not None:

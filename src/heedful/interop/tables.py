@@ -25,7 +25,7 @@ Two names that end in a dot begin the names of the rows below them that are inde
 `scale_embeddings`. Without one, the model gets the paper's value.
 
 A row without its tensors is skipped; `Conversion.finish` says which weights are missing or left over. If two
-rows have the same name on the right, the first one whose tensors are in the file is used.
+rows have the same name on the right, the first one with all tensors in the file is used.
 """
 
 import re

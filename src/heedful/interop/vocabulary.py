@@ -115,7 +115,7 @@ class TypedSettings:
             ignored: unknown keys that the user ignores; None: none can be.
 
         Raises:
-            InteropError: a key is unknown, or has another value than those that are supported.
+            InteropError: a key is unknown, or has a value that is not supported.
         """
         for key, value in self.values.items():
             is_plain = isinstance(value, bool | int | float | str | list | dict)

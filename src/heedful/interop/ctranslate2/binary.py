@@ -3,7 +3,7 @@
     u32 version; from 2 on: string spec, u32 revision; u32 number of variables
     a variable: string name, u8 rank, u32 sizes; u8 type, u32 bytes (before 4: u8 item size, u32 items);
     then the numbers
-    from 3 on: u32 number of aliases, each of two strings
+    from 3 on: u32 number of aliases; an alias: two strings
 
 A string is a u16 length, which counts the NUL at its end, and its bytes. All numbers are little-endian.
 """

@@ -69,7 +69,7 @@ class TextFiles:
         codes: byte-pair codes after Moses' rules, in place of models.
         moses: the languages of these rules, of source and target.
         underscores: whether decoding turns underscores into spaces, as Argos does.
-        search: settings of `DecodeConfig` other than those of CTranslate2.
+        search: settings of `DecodeConfig` that differ from CTranslate2's.
         languages: settings of `LanguageConfig`.
     """
 
@@ -194,9 +194,9 @@ class CTranslate2Directory:
         return tokens if unknown in tokens else [*tokens, unknown]
 
     def _with_added(self) -> tuple[str, dict[str, list[str]]]:
-        """Return the decoder's start token, and the tokens with those that a bundle needs besides.
+        """Return the decoder's start token, and the tokens with what a bundle needs besides.
 
-        These are padding, and a start token whose embedding is zeros.
+        It needs padding and, if the model starts from zeros, a start token with an embedding of zeros.
         """
         start = self.settings.get("decoder_start_token")
         if not isinstance(start, str):

@@ -55,8 +55,8 @@ _FIRST_LAYER = "encoder/layer_0/ffn"
 # The kinds of models, and the number of heads where the file does not say it.
 _SPECS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}
 _TOLERANCE = 2e-6  # of sinusoids that were computed elsewhere
-# Last parts of names: variables that must have one of these values or be absent, and those that are read or
-# have no effect on outputs.
+# Last parts of names: variables that must have one of these values or be absent, and variables that are read
+# or have no effect on outputs.
 FIXED = {
     **each_of("alibi embeddings_merge final_logit_softcapping layer_norm_use_residual", (0,)),
     **each_of("multi_query multi_query_attention sliding_window", (0,)),

@@ -26,7 +26,7 @@ _FIXED = {
     "peft_type": ("LORA",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base too
 }
-# Keys that say how the adapter was trained or found, and those that are read.
+# Keys that are read, and keys that say how the adapter was trained or found.
 _KNOWN = split(
     """
     alpha_pattern auto_mapping base_model_name_or_path bias corda_config ensure_weight_tying eva_config

@@ -84,7 +84,7 @@ def push(
     """Verify a bundle, and upload its files, and no others, to a model repository in one commit.
 
     Args:
-        run: a bundle, or a run, whose best bundle it is.
+        run: a bundle, or a run: its best bundle is uploaded.
         repo: "user/model", or "model" for one's own; it is created if it does not exist.
         private: whether only its owner may read it; an existing public repository is refused.
         revision: a branch, created if it does not exist; None for the main branch.

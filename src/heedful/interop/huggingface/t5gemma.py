@@ -296,6 +296,8 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
     Raises:
         InteropError: the model has a setting that the family lacks.
     """
+    if model.d_model % model.num_heads:
+        raise InteropError(f"--to t5gemma: model.num_heads={model.num_heads} must divide model.d_model there")
     flat = family.keys.export(model)
     every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
     base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
