@@ -179,7 +179,8 @@ MERGED = {"decoder_unit": "merged", "query_norm": True, "rotary_window_base": 1e
         ({"norm": "pre"}, "norm"), ({"norm_kind": "layer"}, "norm_kind"), ({"gated": False}, "gated"),
         ({"encoder_window": (4, 3)}, "encoder_window"), ({"scale_embeddings": False}, "scale_embeddings"),
         ({"rotary_window_base": 2.0}, "rotary_window_base"), ({"output_bias": True}, "output_bias"),
-        ({"d_v": 4}, "d_v"), ({"num_heads": 5, "num_kv_heads": 5}, "num_heads"), (MERGED, "encoder_window"), (MERGED | {"encoder_window": (1, 2)}, "tied"),
+        ({"d_v": 4}, "d_v"), ({"num_heads": 5, "num_kv_heads": 5}, "num_heads"),
+        (MERGED, "encoder_window"), (MERGED | {"encoder_window": (1, 2)}, "tied"),
     ],
 )  # fmt: skip
 def test_what_t5gemma_lacks_is_refused_by_name(

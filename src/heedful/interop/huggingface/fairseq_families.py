@@ -188,7 +188,7 @@ def _m2m100_languages(
 
 
 def check_positions(directory: PretrainedDirectory) -> None:
-    """Refuse models with sinusoids that do not count from 2: they count from the padding id, without padding."""
+    """Refuse models with sinusoids that do not count from 2: they count from the padding id on."""
     pad_id, start_id = (read_special_id(directory, f"{key}_token_id") for key in ("pad", "decoder_start"))
     if pad_id != PAD_ID or start_id == pad_id:
         directory.refuse(
