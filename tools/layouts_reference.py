@@ -52,7 +52,7 @@ def _marian() -> Iterable[str]:
         "`{n}` is the number of a layer there, `{i}` here; NORM is `ln` or `rms`, PRE is `_pre` if a layer "
         "normalises first, CELL is `ffn_NORM` otherwise."
     )
-    parts = marian_native.LAYERS, marian_native.ATTENTION, marian_native.CELLS
+    parts = marian_native.LAYERS, marian_native.ATTENTION, marian_native.CELLS, marian_native.EMBEDDINGS
     norms = marian_native.EMBEDDING_NORM, marian_native.FINAL_NORM
     yield _weights(Table("\n".join((*parts, *norms))))
     for text, fixed, ignored in (

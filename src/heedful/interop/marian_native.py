@@ -118,6 +118,12 @@ CELLS = """
         bf                               self_attention.forget.bias                     flat
         CELL_{scale,bias}PRE             self_attention_norm.{weight,bias}              flat
 """
+EMBEDDINGS = """
+    encoder_Wemb|Wemb                    encoder.embedding.tokens.weight
+    decoder_Wemb|Wemb                    decoder.embedding.tokens.weight
+    decoder_ff_logit_out_W|decoder_ff_logit_out_Wt|decoder_Wemb|Wemb  output.weight
+    decoder_ff_logit_out_b               output.bias                                    flat
+"""
 EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
 FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
 _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
@@ -198,7 +204,7 @@ def _convert(
     norm, letter, outer = _norms(settings, conversion)
     self_attention = ATTENTION.replace("{stack}", "encoder") + CELLS if is_recurrent else ATTENTION
     kind = "rms" if letter == "r" else "ln"
-    text = "\n".join([LAYERS, self_attention, *outer])
+    text = "\n".join([LAYERS, self_attention, EMBEDDINGS, *outer])
     text = text.replace("CELL", "NORM" if norm == "pre" else "ffn_NORM").replace("NORM", kind)
     text = text.replace("PRE", "_pre" if norm == "pre" else "")
     if letter == "r":  # has no shift
@@ -208,9 +214,15 @@ def _convert(
         names = [name for name in weights if number != n and name.startswith(prefix)]
         conversion.left |= {f"decoder_l{n}_{name.removeprefix(prefix)}": weights[name] for name in names}
     Table(text).move(conversion)
-    src_pad, tgt_pad = _move_tokens(conversion, options)
+    is_tied = bool(options.get("tied-embeddings") or options.get("tied-embeddings-all"))
+    is_right = is_tied == conversion.names["output.weight"].endswith("Wemb")
+    settings.require(is_right, "tied-embeddings", " contradicts the weights")
+    add_tokens(conversion.moved, src=1, tgt=1)
     for name in [name for name in conversion.left if name.endswith("_QuantMultA")]:
         del conversion.left[name]  # for activations in 8 bits
+    src_pad, tgt_pad = (
+        len(conversion.moved[name]) - 1 if name in conversion.moved else 0 for name in TOKENS.values()
+    )
     conversion.settings |= {"src_pad_id": src_pad, "tgt_pad_id": tgt_pad, "decoder_start_id": tgt_pad}
     depths = {f"num_{stack}coder_layers": _number(settings, f"{stack}c-depth") for stack in ("en", "de")}
     conversion.settings = depths | conversion.settings
@@ -289,26 +301,6 @@ def _version(settings: TypedSettings) -> tuple[int, ...]:
     """Return the version of Marian that trained the model, `v1.12.3 abcdef 2023-03-01`; (0,) if unknown."""
     numbers = str(settings.values.get("version")).removeprefix("v").split(" ")[0].split(".")[:3]
     return tuple(int(each) if each.isdecimal() and len(each) < 9 else 0 for each in numbers)
-
-
-def _move_tokens(conversion: Conversion, options: Mapping[str, Any]) -> tuple[int, int]:
-    """Move embeddings and output, each with the row of `<pad>`; return its ids in source and target."""
-    every = options.get("tied-embeddings-all")
-    src, tgt = (
-        ("Wemb", "Wemb") if options.get("tied-embeddings-src") or every else ("encoder_Wemb", "decoder_Wemb")
-    )
-    output = tgt
-    if not (options.get("tied-embeddings") or every):
-        older = "decoder_ff_logit_out_W"  # a layer's matrix, which is turned already
-        output = older if older in conversion.left else f"{older}t"
-    matrices = {name: conversion.take(name) for name in dict.fromkeys((src, tgt, output))}
-    for ours, name in ((TOKENS["encoder"], src), (TOKENS["decoder"], tgt), ("output.weight", output)):
-        conversion.put(ours, matrices[name], origin=name)
-    bias = "decoder_ff_logit_out_b"
-    if bias in conversion.left:
-        conversion.put("output.bias", conversion.take(bias).reshape(-1), origin=bias)
-    add_tokens(conversion.moved, src=1, tgt=1)
-    return len(matrices[src]), len(matrices[tgt])
 
 
 def _read_search(files: MarianFiles) -> dict[str, Any]:

@@ -103,7 +103,9 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             directory.refuse(f"{stack}={shown(values)} are not settings; copy the whole directory")
         parts[stack] = {key: value for key, value in values.items() if key not in _OF_ONE_STACK}
-        depth = parts[stack][f"{stack}_layers"] = values.get("num_hidden_layers")
+        depth = values.get("num_hidden_layers")
+        if "num_hidden_layers" in values:
+            parts[stack][f"{stack}_layers"] = depth
         if (kinds := values.get("layer_types")) is not None:
             parts[stack]["layer_types"] = _full_attention_every(directory, kinds, depth)
     flat = directory.typed().merged(parts)
