@@ -123,6 +123,7 @@ EMBEDDINGS = """
     decoder_Wemb|Wemb                    decoder.embedding.tokens.weight
     decoder_ff_logit_out_W|decoder_ff_logit_out_Wt|decoder_Wemb|Wemb  output.weight
     decoder_ff_logit_out_b               output.bias                                    flat
+    *_QuantMultA                         -
 """
 EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
 FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
@@ -218,8 +219,6 @@ def _convert(
     is_right = is_tied == conversion.names["output.weight"].endswith("Wemb")
     settings.require(is_right, "tied-embeddings", " contradicts the weights")
     add_tokens(conversion.moved, src=1, tgt=1)
-    for name in [name for name in conversion.left if name.endswith("_QuantMultA")]:
-        del conversion.left[name]  # for activations in 8 bits
     src_pad, tgt_pad = (
         len(conversion.moved[name]) - 1 if name in conversion.moved else 0 for name in TOKENS.values()
     )

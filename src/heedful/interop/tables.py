@@ -17,7 +17,7 @@ Two names that end in a dot begin the names of the rows below them that are inde
 - `[a,b]` on the right: one tensor has the rows of several, in equal parts, or queries, keys and values by
   `num_heads` and `num_kv_heads` of the settings. On the left: several tensors are concatenated.
 - `a|b` on the left: `b` is used if the file does not have `a`, for example because a matrix is shared.
-- `-` on the right: the tensor on the left, by its full name, is ignored.
+- `-` on the right: the tensor on the left, by its full name or a pattern with `*`, is ignored.
 - The third column names one of `transforms`, or `flat` (reshape to a vector), or `nonzero` (leave out a bias
   that is all zeros). A list in it belongs to the last list of the row. Rows have no comments.
 
@@ -28,6 +28,7 @@ A row without its tensors is skipped; `Conversion.finish` says which weights are
 rows have the same name on the right, the first one with all tensors in the file is used.
 """
 
+import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,8 +156,8 @@ class Table:
             for each in _of_layers(rule, count):
                 there: Sequence[str] = next((those for those in each.theirs if names >= {*those}), ())
                 stack = _TABLES.get(each.ours[0])
-                if there and each.ours[0] == _NOTHING:
-                    used.update(there)
+                if each.ours[0] == _NOTHING:
+                    used.update(fnmatch.filter(names, each.theirs[0][0]))
                 elif stack is not None:
                     if there or self.positions.required:
                         tables.setdefault(stack, (there or each.theirs[0])[0])

@@ -58,9 +58,10 @@ _ROWS = """
     model.{stack}.norm                      {stack}.final_norm  plus_one
     model.{stack}.embed_tokens|ANY          {stack}.embedding.tokens
     ANY                                     output
+    model.encoder.vision_tower.*            -
+    model.encoder.multi_modal_projector.*   -
+    *.eoi_embedding                         -
     """.replace("ANY", "lm_head.out_proj|model.decoder.embed_tokens|model.encoder.embed_tokens")
-_IMAGES = ("model.encoder.vision_tower.", "model.encoder.multi_modal_projector.")
-_IMAGE_END = ".eoi_embedding"
 _PLUS_ONE = Transform(lambda weight: weight + 1, lambda weight: weight - 1)
 _TRANSFORMS = {"plus_one": _PLUS_ONE, "query": AS_IS, "query_norm": _PLUS_ONE}  # where the scalar is d_k
 _FACTS = {
@@ -70,9 +71,7 @@ _FACTS = {
 
 
 def _with_scalar(table: Table, conversion: Conversion) -> Table:
-    """Return the table with the factors of queries; tensors for images are dropped."""
-    for name in [name for name in conversion.left if name.startswith(_IMAGES) or name.endswith(_IMAGE_END)]:
-        del conversion.left[name]
+    """Return the table with the factors of queries."""
     settings = TypedSettings(conversion.beside, conversion.origin / CONFIG_FILE)
     scalar = settings.number("query_pre_attn_scalar", least=1e-6)
     factor = math.sqrt(conversion.required("d_k") / (256 if scalar is None else scalar))
