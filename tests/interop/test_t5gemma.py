@@ -72,6 +72,21 @@ def test_only_linear_positions_are_divided(kind: str, scale: float, saved: Path,
     assert found.config.model.rotary_scale == scale
 
 
+def test_the_shallower_stack_may_have_windows_alone(saved: Path, tmp_path: Path) -> None:
+    directory = changed(saved, tmp_path / "model")
+    config = json.loads((directory / "config.json").read_text())
+    config["encoder"]["layer_types"] = ["sliding_attention", "sliding_attention", "full_attention"]
+    config["decoder"]["layer_types"] = ["sliding_attention", "sliding_attention"]
+    (directory / "config.json").write_text(json.dumps(config))
+    ours = as_bundle(directory)
+    assert ours.config.model.full_attention_every == 3
+    for every, same in ((3, 3), (4, 4), (7, 4)):  # none of the three layers sees all
+        model = ours.config.model.replace(full_attention_every=every)
+        bundle = Bundle(ours.config.replace(model=model.model_dump()), ours.tokenizers, Transformer(model))
+        export_t5gemma(bundle, tmp_path / f"{every}")
+        assert as_bundle(tmp_path / f"{every}").config.model == model.replace(full_attention_every=same)
+
+
 def test_merges_without_their_prefix_are_refused(saved: Path, tmp_path: Path) -> None:
     directory = changed(saved, tmp_path / "model")
     pipeline = json.loads((directory / "tokenizer.json").read_text())

@@ -7,7 +7,7 @@ source and target. Its parts for images are left out; exports have the smallest 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ def _with_scalar(table: Table, conversion: Conversion) -> Table:
 
 
 _OF_ONE_STACK = (
-    "num_hidden_layers", "is_decoder", "model_type", "use_cache", "cross_attention_hidden_size",
+    "num_hidden_layers", "layer_types", "is_decoder", "model_type", "use_cache",
+    "cross_attention_hidden_size",
 )  # fmt: skip
 
 
@@ -102,12 +103,11 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             directory.refuse(f"{stack}={shown(values)} are not settings; copy the whole directory")
         parts[stack] = {key: value for key, value in values.items() if key not in _OF_ONE_STACK}
-        depth = values.get("num_hidden_layers")
         if "num_hidden_layers" in values:
-            parts[stack][f"{stack}_layers"] = depth
-        if (kinds := values.get("layer_types")) is not None:
-            parts[stack]["layer_types"] = _full_attention_every(directory, kinds, depth)
+            parts[stack][f"{stack}_layers"] = values["num_hidden_layers"]
     flat = directory.typed().merged(parts)
+    if any(values.get("layer_types") is not None for values in stacks):
+        flat["layer_types"] = _full_attention_every(directory, stacks)
     rotary, windows = _rotary(directory, flat), _windows(directory, flat)
     return flat | config | rotary | windows
 
@@ -150,17 +150,22 @@ def _windows(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, 
     return {"full_attention_every": every, "encoder_window": sides, "decoder_window": window - 1}
 
 
-def _full_attention_every(directory: PretrainedDirectory, kinds: object, depth: object) -> int:
-    """Return n if every n-th layer, and no other, sees all."""
-    if isinstance(kinds, list) and len(kinds) == depth:
-        for n in range(1, len(kinds) + 2):
-            wanted = ["sliding_attention" if (i + 1) % n else "full_attention" for i in range(len(kinds))]
-            if kinds == wanted:
+def _full_attention_every(directory: PretrainedDirectory, stacks: Sequence[Mapping[str, Any]]) -> int:
+    """Return n if every n-th layer of both stacks, and no other, sees all."""
+    kinds: list[Any] = [stack.get("layer_types") for stack in stacks]
+    depths = [stack.get("num_hidden_layers") for stack in stacks]
+    if all(isinstance(each, list) and len(each) == depth for each, depth in zip(kinds, depths, strict=True)):
+        for n in range(1, max(map(len, kinds)) + 2):
+            if kinds == [_layer_types(n, len(each)) for each in kinds]:
                 return n
     directory.refuse(
-        f"layer_types={shown(kinds)}: must have full_attention for every n-th of {shown(depth)} layers, and "
+        f"layer_types={shown(kinds)}: must have full_attention for every n-th of {shown(depths)} layers, and "
         "sliding_attention for the others"
     )
+
+
+def _layer_types(every: int, depth: int) -> list[str]:
+    return ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(depth)]
 
 
 def _begin_token(
@@ -299,6 +304,8 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
     """
     if model.d_model % model.num_heads:
         raise InteropError(f"--to t5gemma: model.num_heads={model.num_heads} must divide model.d_model there")
+    deepest = max(model.num_encoder_layers, model.num_decoder_layers)
+    model = model.replace(full_attention_every=min(model.full_attention_every, deepest + 1))
     flat = family.keys.export(model)
     every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
     base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
@@ -313,9 +320,7 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
     stacks: dict[str, Any] = {
         stack: flat | {
             "num_hidden_layers": depth,
-            "layer_types": [
-                "sliding_attention" if (i + 1) % every else "full_attention" for i in range(depth)
-            ],
+            "layer_types": _layer_types(every, depth),
             "query_pre_attn_scalar": model.head_key_size,
             "rope_parameters": rope,
             "sliding_window": 4096 if window is None else window + 1,
