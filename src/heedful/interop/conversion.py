@@ -387,7 +387,9 @@ def move_positions(conversion: Conversion, tables: Mapping[str, str], positions:
         name: _flat(conversion.take(name))[positions.unused :] for name in dict.fromkeys(tables.values())
     }
     use_formula = positions.fixed and conversion.settings.get("positions") == "sinusoidal"
-    if not positions.learned and (use_formula or all(_equal(each, positions) for each in by_name.values())):
+    if not positions.learned and (
+        use_formula or all(is_formula(each, positions) for each in by_name.values())
+    ):
         return
     names = " and ".join(map(repr, by_name))
     is_one_size = len({table.shape[1] for table in by_name.values()}) <= 1
@@ -406,7 +408,8 @@ def _flat(table: Tensor) -> Tensor:
     return table.reshape(-1, table.shape[-1])
 
 
-def _equal(table: Tensor, positions: Positions) -> bool:
+def is_formula(table: Tensor, positions: Positions) -> bool:
+    """Return whether a table (L, D) has the sinusoids of `positions`."""
     length, d_model = table.shape
     if d_model % 2:
         return False

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Positions, scaled
+from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Positions, is_formula, scaled
 from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.keys import each_of, split
 from heedful.interop.tables import Table
@@ -54,7 +54,6 @@ PLAIN = replace(
 _FIRST_LAYER = "encoder/layer_0/ffn"
 # The kinds of models, and the number of heads where the file does not say it.
 _SPECS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}
-_TOLERANCE = 2e-6  # of sinusoids that were computed elsewhere
 # Last parts of names: variables that must have one of these values or be absent, and variables that are read
 # or have no effect on outputs.
 FIXED = {
@@ -206,9 +205,8 @@ def _positions(model: ModelFile, d_model: int) -> str:
     problem = f"{' and '.join(names)} differ in size; they must be equal"
     model.require(shapes[0] == shapes[1], problem)
     stored = [torch.from_numpy(model.rows(name, slice(None))) for name in names]
-    length, width = shapes[0]
-    for kind, formula in FORMULAS.items() if width == d_model and d_model % 2 == 0 else ():
-        if all(bool(((each - formula(length, d_model)).abs() <= _TOLERANCE).all()) for each in stored):
+    for kind, formula in FORMULAS.items():
+        if shapes[0][1] == d_model and all(is_formula(each, Positions(formula=formula)) for each in stored):
             return kind
     return "learned"
 
