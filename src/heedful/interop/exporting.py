@@ -45,13 +45,16 @@ _WITHOUT_EFFECT = {
 }  # fmt: skip
 
 
-def refuse_lost(config: ModelConfig, back: Mapping[str, Any], system: str) -> None:
+def refuse_lost(
+    config: ModelConfig, back: Mapping[str, Any], system: str, remedy: str = "translate with heedful"
+) -> None:
     """Refuse a model that would be another one if it was exported and read back.
 
     Args:
         config: the model's settings.
         back: the settings of the exported model, without the defaults.
         system: the value of --to.
+        remedy: the end of the message.
 
     Raises:
         InteropError: a setting is lost; it is named.
@@ -63,9 +66,8 @@ def refuse_lost(config: ModelConfig, back: Mapping[str, Any], system: str) -> No
             getattr(config, key), back.get(key, field.default)
         ))  # fmt: skip
         if value != found and key not in _WITHOUT_EFFECT and (key in back or key not in _IN_WEIGHTS):
-            raise InteropError(
-                f"--to {system}: model.{key}={as_json(value)} is not supported there; translate with heedful"
-            )
+            problem = f"model.{key}={as_json(value)} is not supported there"
+            raise InteropError(f"--to {system}: {problem}; {remedy}")
 
 
 def refuse_changed(model: Transformer, system: str) -> None:

@@ -74,7 +74,7 @@ class Keys:
         for key, meanings in self.choices.items():
             for value, ours in meanings.items():
                 if ours.items() <= values.items():
-                    settings.setdefault(key, value)
+                    settings[key] = value  # the last of several names for one thing
         return settings | {f"decoder_{key}": settings[f"encoder_{key}"] for key in self.equal}
 
     def _chosen(self, typed: TypedSettings) -> dict[str, Any]:

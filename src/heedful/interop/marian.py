@@ -84,6 +84,7 @@ MARIAN = Family(
     languages=target_before_source,
 )
 
+_REMEDY = "use --to ctranslate2 or onnx"
 _MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
 # Last parts of names: matrices that read the residual stream by columns, and that write it by rows.
 _READERS = ("query", "key", "value", "inner", "tokens")
@@ -135,11 +136,11 @@ def _refuse_what_marian_lacks(config: ModelConfig) -> None:
     if config.positions == "sinusoidal":  # which are reordered
         config = config.replace(positions="concatenated")
     back = KEYS.settings(TypedSettings(KEYS.export(config), "the export"))
-    refuse_lost(config, {**_FACTS, **back}, "marian")
+    refuse_lost(config, {**_FACTS, **back}, "marian", _REMEDY)
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise InteropError(f"--to marian: {problem}; use --to ctranslate2 or onnx")
+    raise InteropError(f"--to marian: {problem}; {_REMEDY}")
 
 
 def marian_tensors(model: Transformer) -> dict[str, Tensor]:
