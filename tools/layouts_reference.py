@@ -8,7 +8,6 @@ from typing import Any
 
 from heedful.interop import marian_native, opennmt
 from heedful.interop.ctranslate2 import argos, weights
-from heedful.interop.ctranslate2 import names as ctranslate2
 from heedful.interop.huggingface.generation import GENERATION_KEYS
 from heedful.interop.huggingface.reading import FIXED, KEYS, WITHOUT_EFFECT, Family
 from heedful.interop.keys import Keys
@@ -33,10 +32,7 @@ def layouts() -> Iterable[str]:
     yield FILES
     for name, layout in LAYOUTS.items():
         yield f"### {name}"
-        if isinstance(layout, Table):
-            yield _weights(layout)
-        else:
-            yield (inspect.getdoc(layout) or "").partition("\n\nRaises:")[0]
+        yield _weights(layout)
     yield "## Directories of transformers"
     yield DIRECTORIES + f" these keys are ignored: {_listed(WITHOUT_EFFECT - GENERATION_KEYS)}."
     yield f"These must have one value, or be missing: {_fixed(FIXED)}."
@@ -56,7 +52,7 @@ def _marian() -> Iterable[str]:
         "`{n}` is the number of a layer there, `{i}` here; NORM is `ln` or `rms`, PRE is `_pre` if a layer "
         "normalises first, CELL is `ffn_NORM` otherwise."
     )
-    parts = marian_native.LAYERS, marian_native.ATTENTION, marian_native.CELLS
+    parts = marian_native.LAYERS, marian_native.ATTENTION, marian_native.CELLS, marian_native.EMBEDDINGS
     norms = marian_native.EMBEDDING_NORM, marian_native.FINAL_NORM
     yield _weights(Table("\n".join((*parts, *norms))))
     for text, fixed, ignored in (
@@ -85,18 +81,9 @@ def _opennmt() -> Iterable[str]:
 
 def _ctranslate2() -> Iterable[str]:
     yield "### ctranslate2"
-    yield _doc(ctranslate2)
-    modules = {
-        f"{{stack}}/{theirs}": (f"{{stack}}.{each}" for each in ours)
-        for theirs, ours in ctranslate2.STACK.items()
-    }
-    modules |= {
-        f"{{stack}}/layer_{{i}}/{theirs}": (f"{{stack}}.layers.{{i}}.{each}" for each in ours)
-        for theirs, ours in ctranslate2.LAYER.items()
-    }
-    width = max(map(len, modules))
-    rows = "\n".join(f"{theirs:{width}}  {' + '.join(ours)}" for theirs, ours in modules.items())
-    yield f"```text\n{rows}\n```"
+    yield _doc(weights)
+    yield "With a gate; without one, there is no `linear_0_noact`, and `linear_0` is `feed_forward.inner`:"
+    yield _weights(weights.GATED)
     yield f"Variables that are refused unless they are missing or {_one_of(weights.FIXED)}."
     yield "### argos"
     yield _doc(argos)
@@ -119,9 +106,9 @@ def _family(family: Family) -> Iterable[str]:
     yield f"Layout `{family.layout}`."
     if family.keys.read == KEYS.read:
         yield (
-            "The keys are those of every family from fairseq:"
+            "Every family from fairseq has these keys:"
             if family.layout == "marian"
-            else ("The keys are those of [marian](#marian), but:")
+            else "It has the keys of [marian](#marian), but:"
         )
     if family.keys.read != KEYS.read or family.layout == "marian":
         yield _keys(family.keys)
@@ -132,8 +119,6 @@ def _family(family: Family) -> Iterable[str]:
     if ignored:
         yield f"Ignored: {_listed(ignored)}."
     yield _weights(family.weights)
-    if family.adapt is not None:
-        yield (inspect.getdoc(family.adapt) or "").replace("\n\n", " ")
 
 
 def _keys(keys: Keys) -> str:
@@ -153,9 +138,17 @@ def _keys(keys: Keys) -> str:
 
 def _weights(table: Table) -> str:
     facts = _fixed({f"model.{key}": value for key, value in table.facts.items()})
-    stated = f"Every model has {facts}.\n\n" if facts else ""
     rows = "\n".join(line.rstrip() for line in dedent(table.rows).splitlines() if line.strip())
-    return f"{stated}```text\n{rows}\n```"
+    words = "Embeddings, positions and output are found by words in their names." if table.by_words else ""
+    adapted = "" if table.adapt is None else (inspect.getdoc(table.adapt) or "").replace("\n\n", " ")
+    parts = (
+        table.about,
+        f"Every model has {facts}." if facts else "",
+        f"```text\n{rows}\n```",
+        words,
+        adapted,
+    )
+    return "\n\n".join(filter(None, parts))
 
 
 def _fixed(values: Mapping[str, Any]) -> str:

@@ -14,11 +14,12 @@ from heedful.text import Tokenizer
 
 def tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load the SentencePiece model, its list of tokens, and the language tags."""
-    directory.tokenizer_class("SMALL100Tokenizer")
     tags = [f"__{code}__" for code in M2M100_LANGUAGES["m2m100"].split()]
     tokens = [*read_words(directory.path / "vocab.json"), *tags]
     model = directory.read_bytes("sentencepiece.bpe.model")
     return vocabulary_tokenizer(directory, model, tokens, special=tags)
 
 
-SMALL100 = replace(M2M100, tokenizer=tokenizer, languages=target_before_source)
+SMALL100 = replace(
+    M2M100, classes=("SMALL100Tokenizer",), tokenizer=tokenizer, languages=target_before_source
+)

@@ -383,8 +383,8 @@ def zero_scale(variables: Variables) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (unknown_variable, "relative_position_keys' is not supported, and would change the outputs"),
-        (missing_variable, "the variable 'decoder/layer_1/ffn/linear_1/weight' is missing"),
+        (unknown_variable, "encoder/layer_0/self_attention/relative_position_keys'"),
+        (missing_variable, "'decoder/layer_1/ffn/linear_1/weight' is missing"),
         (smaller_variable, r"has shape \(4, 4\), but the others need \(32, 64\)"),
         (other_heads, "encoder/num_heads=4 and decoder/num_heads=8 differ; they must be equal"),
         (capped_logits, "decoder/final_logit_softcapping=30 is not supported"),

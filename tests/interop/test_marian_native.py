@@ -261,7 +261,7 @@ def test_without_vocabularies_there_are_ids(tmp_path: Path) -> None:
         ({"type": "s2s"}, "type='s2s'"),
         ({"lemma_dim_emb": "8"}, "lemma-dim-emb=8"),
         ({"flux_capacitor": "true"}, "'flux-capacitor' is unknown"),
-        ({"enc_depth": "3"}, "encoder_l2_"),
+        ({"enc_depth": "3"}, "num_encoder_layers=3"),
     ],
 )
 def test_what_is_not_exact_is_refused_by_name(options: dict[str, str], part: str, tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def test_the_first_name_in_the_file_counts_and_a_tensor_may_be_used_twice() -> N
     assert values(moved(table, "shared.weight", "head.weight"))["output.weight"] == 2.0
     assert not moved(table, "shared.weight", "old.weight").left
     assert [*moved(table, "shared.weight", "new.weight").left] == ["new.weight"]
+    every = Table("shared  tokens\n x.*  -\n")
+    assert [*moved(every, "shared.weight", "x.a", "x.b.c", "y.x.a").left] == ["y.x.a"]
 
 
 def test_the_last_layer_may_have_a_row_of_its_own() -> None:

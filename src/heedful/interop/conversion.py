@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -21,17 +21,9 @@ from heedful.settings.run import Config
 from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
+NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 _MISSING = "the weight {!r} is missing; is it another --layout, or part of a model?"
-_TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
-
-
-@runtime_checkable
-class RowDecoder(Protocol):
-    """A `decode` of `DeferredTensor` that can make some of the rows."""
-
-    def rows(self, stored: Tensor, start: int, stop: int) -> Tensor | None:
-        """Return rows from `start` to before `stop`; None if that needs all of them."""
-        ...
+TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
 
 
 def _compute(
@@ -74,7 +66,8 @@ class DeferredTensor(Tensor):
 
         Args:
             stored: what is in the file; it may be deferred itself.
-            decode: makes the float32 numbers; equal ones make the same of equal tensors.
+            decode: makes the float32 numbers; equal ones make the same of equal tensors. A method
+                `rows(stored, start, stop)` makes some of the rows, or returns None if that needs all.
             shape: the shape of the result.
         """
         super().__init__()
@@ -86,14 +79,10 @@ class DeferredTensor(Tensor):
 
     def rows(self, start: int, stop: int) -> Tensor | None:
         """Return some rows; None if they are not made of the same rows of the stored tensor."""
-        if isinstance(self.decode, RowDecoder):
-            return self.decode.rows(self.stored, start, stop)
-        if self.decode is not Tensor.float and not isinstance(self.decode, _Times):
-            return None
-        if isinstance(self.stored, DeferredTensor):
-            part = self.stored.rows(start, stop)
-            return None if part is None else self.decode(part)
-        return self.decode(self.stored[start:stop])
+        if self.decode is Tensor.float or isinstance(self.decode, _Times):
+            return self.decode(self.stored[start:stop])
+        decode: Any = self.decode
+        return decode.rows(self.stored, start, stop) if hasattr(decode, "rows") else None
 
 
 def same_numbers(one: Tensor, other: Tensor) -> bool:
@@ -123,6 +112,52 @@ class _Times:
 def scaled(tensor: Tensor, factor: float) -> Tensor:
     """Return a tensor times a number, computed when it is used."""
     return DeferredTensor(tensor, _Times(factor), tensor.shape)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Decodes rows of a tensor from `first` on, and adds rows of one value behind them."""
+
+    first: int
+    count: int
+    num_added: int
+    fill: float
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        return self.rows(tensor, 0, self.count + self.num_added)
+
+    def rows(self, stored: Tensor, start: int, stop: int) -> Tensor:
+        """Return rows from `start` to before `stop`."""
+        part = stored[self.first + min(start, self.count) : self.first + min(stop, self.count)]
+        if stop <= self.count:
+            return part
+        return torch.cat([part, part.new_full((stop - start - len(part), *part.shape[1:]), self.fill)])
+
+
+def rows_of(tensor: Tensor, first: int, count: int, *, num_added: int = 0, fill: float = 0.0) -> Tensor:
+    """Return rows of a tensor, and added rows of one value behind them, read when they are used."""
+    return DeferredTensor(
+        tensor, _Rows(first, count, num_added, fill), (count + num_added, *tensor.shape[1:])
+    )
+
+
+def add_tokens(weights: dict[str, Tensor], *, src: int, tgt: int) -> None:
+    """Add rows for tokens that a model lacks, zeros, to its embeddings and its output, which never has them.
+
+    Args:
+        weights: by heedful's names; shared matrices may be missing. It is changed.
+        src: the number of tokens of the source.
+        tgt: the number of tokens of the target.
+    """
+    counts = {TOKENS["encoder"]: src} | dict.fromkeys((TOKENS["decoder"], "output.weight"), tgt)
+    if tgt and "output.weight" in weights:
+        weights.setdefault("output.bias", torch.zeros(len(weights["output.weight"])))
+    for name in counts.keys() & weights.keys():
+        if counts[name]:
+            weights[name] = rows_of(weights[name], 0, len(weights[name]), num_added=counts[name])
+    if tgt:
+        bias = weights["output.bias"]
+        weights["output.bias"] = rows_of(bias, 0, len(bias), num_added=tgt, fill=NEVER)
 
 
 @dataclass(frozen=True)
@@ -237,7 +272,7 @@ class Conversion:
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> dict[str, Any]:
-        src, tgt = (self._weight(_TOKENS[stack], ndim=2).shape for stack in STACKS)
+        src, tgt = (self._weight(TOKENS[stack], ndim=2).shape for stack in STACKS)
         d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
         sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
         for stack in STACKS:
@@ -251,7 +286,7 @@ class Conversion:
     def _parts(self) -> dict[str, Any]:
         """Return which biases and norms there are, and which matrices are tied: equal ones."""
         names = " ".join(self.moved)
-        src, tgt, output = (self._weight(name, ndim=2) for name in (*_TOKENS.values(), "output.weight"))
+        src, tgt, output = (self._weight(name, ndim=2) for name in (*TOKENS.values(), "output.weight"))
         one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
         ties = {(True, True): "all", (True, False): "embeddings", (False, True): "target"}
         return {
@@ -296,7 +331,7 @@ class Conversion:
             weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
             problem = f"has shape {tuple(tensor.shape)}, but the others need {tuple(shape)}"
             self.require(tensor.shape == shape, f"the weight {self.names.get(ours)!r} {problem}")
-        others = self.moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}
+        others = self.moved.keys() - shapes.keys() - {TOKENS["decoder"], "output.weight"}
         names = sorted(self.names[ours] for ours in others)
         self.require(not names, f"the weight {''.join(names[:1])!r} is not part of a model of these settings")
         return weights
@@ -352,7 +387,9 @@ def move_positions(conversion: Conversion, tables: Mapping[str, str], positions:
         name: _flat(conversion.take(name))[positions.unused :] for name in dict.fromkeys(tables.values())
     }
     use_formula = positions.fixed and conversion.settings.get("positions") == "sinusoidal"
-    if not positions.learned and (use_formula or all(_equal(each, positions) for each in by_name.values())):
+    if not positions.learned and (
+        use_formula or all(is_formula(each, positions) for each in by_name.values())
+    ):
         return
     names = " and ".join(map(repr, by_name))
     is_one_size = len({table.shape[1] for table in by_name.values()}) <= 1
@@ -371,7 +408,8 @@ def _flat(table: Tensor) -> Tensor:
     return table.reshape(-1, table.shape[-1])
 
 
-def _equal(table: Tensor, positions: Positions) -> bool:
+def is_formula(table: Tensor, positions: Positions) -> bool:
+    """Return whether a table (L, D) has the sinusoids of `positions`."""
     length, d_model = table.shape
     if d_model % 2:
         return False

@@ -1,19 +1,26 @@
-"""Parts of all exports: a refusal, and the README of an exported model."""
+"""Parts of all exports: refusals, a directory for transformers, and the README of an exported model."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import Template
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
+from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
+from heedful.settings.parsing import as_json
 from heedful.storage.description import CARD_FILE
 
-_USUAL = {
-    "decoder_unit": "attention", "query_norm": False, "attention_cap": None, "output_cap": None,
-    "rotary_base": 10_000.0, "rotary_scale": 1.0, "full_attention_every": 1,
-}  # fmt: skip
+_VARIANTS = (
+    "decoder_unit", "query_norm", "attention_cap", "output_cap", "rotary_base", "rotary_scale",
+    "full_attention_every",
+)  # fmt: skip
 
 
 def refuse_variants(config: ModelConfig, system: str) -> None:
@@ -22,14 +29,45 @@ def refuse_variants(config: ModelConfig, system: str) -> None:
     Raises:
         InteropError: the model has one; it is named.
     """
-    unusual = ["norm"] if config.norm == "both" else []
-    unusual += [key for key, value in _USUAL.items() if getattr(config, key) != value]
-    if unusual:
-        value = getattr(config, unusual[0])
-        shown = f'"{value}"' if isinstance(value, str) else value
-        raise InteropError(
-            f"--to {system}: model.{unusual[0]}={shown} is not supported there; translate with heedful"
-        )
+    back = {key: value for key, value in config.model_dump().items() if key not in _VARIANTS}
+    refuse_lost(config, back | ({"norm": "pre"} if config.norm == "both" else {}), system)
+
+
+# Settings that the weights show or that files have elsewhere, and settings that change no outputs.
+_IN_WEIGHTS = {
+    "d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers", "tied", "attention_bias",
+    "feed_forward_bias", "output_bias", "decoder_start_id", "src_vocab_size", "tgt_vocab_size", "src_pad_id",
+    "tgt_pad_id",
+}  # fmt: skip
+_WITHOUT_EFFECT = {
+    "dropout", "attention_dropout", "activation_dropout", "word_dropout", "max_positions", "relative_buckets",
+    "relative_max_distance",
+}  # fmt: skip
+
+
+def refuse_lost(
+    config: ModelConfig, back: Mapping[str, Any], system: str, remedy: str = "translate with heedful"
+) -> None:
+    """Refuse a model that would be another one if it was exported and read back.
+
+    Args:
+        config: the model's settings.
+        back: the settings of the exported model, without the defaults.
+        system: the value of --to.
+        remedy: the end of the message.
+
+    Raises:
+        InteropError: a setting is lost; it is named.
+    """
+    size = config.d_model / config.num_heads
+    usual = {"d_k": size, "d_v": size, "num_kv_heads": config.num_heads}
+    for key, field in ModelConfig.model_fields.items():
+        value, found = (usual.get(key) if each is None else each for each in (
+            getattr(config, key), back.get(key, field.default)
+        ))  # fmt: skip
+        if value != found and key not in _WITHOUT_EFFECT and (key in back or key not in _IN_WEIGHTS):
+            problem = f"model.{key}={as_json(value)} is not supported there"
+            raise InteropError(f"--to {system}: {problem}; {remedy}")
 
 
 def refuse_changed(model: Transformer, system: str) -> None:
@@ -61,3 +99,58 @@ def write_readme(
     listed = "\n".join(f"- {note}" for note in notes)
     text = template.substitute(fields, size=size, notes=listed)
     (directory / CARD_FILE).write_text(text, encoding="utf-8")
+
+
+_README = Template("""---
+library_name: transformers
+pipeline_tag: translation
+---
+# $title $size
+
+Exported from heedful for transformers.
+
+```python
+from transformers import $kind, $tokenizer
+
+tokenizer = $tokenizer.from_pretrained("path/to/this/directory")
+model = $kind.from_pretrained("path/to/this/directory"$options)
+batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+
+$notes
+""")
+
+
+def write_pretrained(
+    output: Path,
+    model: Transformer,
+    *,
+    tensors: Mapping[str, Tensor],
+    settings: Mapping[str, Mapping[str, Any]],
+    files: Mapping[str, bytes],
+    notes: Iterable[str],
+    **readme: str,
+) -> None:
+    """Write a directory for transformers' `from_pretrained`, whole or not at all.
+
+    Args:
+        output: the directory to create.
+        model: what is exported.
+        tensors: the weights; no two of them share memory.
+        settings: the contents of JSON files.
+        files: the bytes of other files.
+        notes: sentences for the README.
+        **readme: its title, kind, tokenizer, options and example: names of classes, and Python.
+
+    Raises:
+        RunError: the output exists.
+    """
+    with new_directory(output) as directory:
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        for name, values in settings.items():
+            text = json.dumps(values, indent=2, sort_keys=True)
+            (directory / name).write_text(f"{text}\n", encoding="utf-8")
+        write_readme(directory, _README, model.config, notes=notes, **readme)
+        save_file(dict(tensors), directory / "model.safetensors", metadata={"format": "pt"})

@@ -6,9 +6,10 @@ which is also the decoder's start token; positions count from 2, after padding's
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from heedful.interop.conversion import Conversion, Imported, Positions
+from heedful.interop.conversion import Conversion, Positions
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings
@@ -67,18 +68,11 @@ def rows(prefix: str = "model.", *, shared: bool = True, output: str = "lm_head.
 
 
 def tokens(prefix: str = "", *, shared: bool = True, output: str = "lm_head.weight") -> str:
-    """Return the rows of embeddings and output; the arguments are those of `rows`."""
+    """Return the rows of embeddings and output; see `rows` for the arguments."""
     text = (_SHARED if shared else _APART).replace("ANY", _ANY)
     return text.replace("PREFIX", prefix).replace("OUTPUT", output)
 
 
-TABLE = Table(
-    rows("", shared=False, output="decoder.output_projection.weight|decoder.embed_out")
-    + POSITIONS.replace("model.", "")
-    + _OLDER,
-    positions=Positions(learned=True, required=False, unused=PAD_ID + 1),
-    facts={"positions": "fairseq", "decoder_start_id": EOS_ID, "src_pad_id": PAD_ID, "tgt_pad_id": PAD_ID},
-)
 KEYS = Keys(
     read={
         "encoder_attention_heads": "num_heads",
@@ -102,51 +96,25 @@ KEYS = Keys(
     },
     equal=("attention_heads", "normalize_before", "learned_pos"),
     fixed={
-        "adaptive_input": False,
-        "adaptive_softmax_cutoff": None,
-        "cross_self_attention": False,
-        "no_cross_attention": False,
-        "no_decoder_final_norm": False,
+        **dict.fromkeys(("adaptive_input", "cross_self_attention", "use_alibi"), False),
+        **dict.fromkeys((f"scale_{part}" for part in ("attn", "fc", "heads", "resids")), False),
+        **dict.fromkeys(("no_cross_attention", "no_decoder_final_norm"), False),
         "no_token_positional_embeddings": False,
+        "adaptive_softmax_cutoff": None,
         "base_layers": 0,
         "moe_freq": 0,
-        "scale_attn": False,
-        "scale_fc": False,
-        "scale_heads": False,
-        "scale_resids": False,
-        "use_alibi": False,
     },
     defaults={"activation_fn": "relu", "no_scale_embedding": False},
 )
 
 
-def read(conversion: Conversion) -> Imported:
-    """Convert the weights, with settings from the arguments or the user.
-
-    Raises:
-        InteropError: an argument is not supported, or a weight is wrong.
-    """
-    arguments = _arguments(conversion.beside)
-    facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
-    norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
-    is_right = arguments.get("encoder_normalize_before", norm == "pre") == (norm == "pre")
-    problem = f"encoder_normalize_before contradicts the weights, which are {norm}-norm"
-    conversion.require(is_right, problem)
-    return TABLE.read(conversion, norm=norm, **facts)
-
-
 def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model's arguments, by their names on the command line.
 
-    Older checkpoints have them in "args"; newer ones under "model" in "cfg", where the arguments of a
-    stack may be nested: `{"encoder": {"attention_heads": 8}}`.
+    In "cfg", the arguments of a stack may be nested: `{"encoder": {"attention_heads": 8}}`.
     """
-    saved = beside.get("args")
-    if saved is None and isinstance(beside.get("cfg"), Mapping):
-        saved = beside["cfg"].get("model")
-    saved = vars(saved) if isinstance(saved, argparse.Namespace) else saved
     arguments: dict[str, Any] = {}
-    for key, value in saved.items() if isinstance(saved, Mapping) else ():
+    for key, value in saved_arguments(beside, "model").items():
         inner = value if isinstance(value, Mapping) else {}
         arguments |= {f"{key}_{name}": each for name, each in inner.items() if _is_name(name)} or (
             {key: value} if _is_name(key) else {}
@@ -159,5 +127,35 @@ def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def saved_arguments(beside: Mapping[str, Any], section: str) -> Mapping[Any, Any]:
+    """Return the arguments of a checkpoint: all of older ones, or a section of "cfg"; empty without any."""
+    saved = beside.get("args")
+    if saved is None and isinstance(beside.get("cfg"), Mapping):
+        saved = beside["cfg"].get(section)
+    saved = vars(saved) if isinstance(saved, argparse.Namespace) else saved
+    return saved if isinstance(saved, Mapping) else {}
+
+
 def _is_name(key: object) -> bool:
     return isinstance(key, str) and key.isidentifier()
+
+
+def _with_arguments(table: Table, conversion: Conversion) -> Table:
+    """The arguments of the training give settings; a final norm in the encoder shows pre-norm."""
+    arguments = _arguments(conversion.beside)
+    facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
+    norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
+    is_right = arguments.get("encoder_normalize_before", norm == "pre") == (norm == "pre")
+    problem = f"encoder_normalize_before contradicts the weights, which are {norm}-norm"
+    conversion.require(is_right, problem)
+    return replace(table, facts={**table.facts, "norm": norm, **facts})
+
+
+TABLE = Table(
+    rows("", shared=False, output="decoder.output_projection.weight|decoder.embed_out")
+    + POSITIONS.replace("model.", "")
+    + _OLDER,
+    positions=Positions(learned=True, required=False, unused=PAD_ID + 1),
+    facts={"positions": "fairseq", "decoder_start_id": EOS_ID, "src_pad_id": PAD_ID, "tgt_pad_id": PAD_ID},
+    adapt=_with_arguments,
+)

@@ -5,7 +5,6 @@ translation append tokens of languages, which stand in no file: before a source 
 the output, or in place of the end token of the source and of the decoder's start token.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count as count_from_zero
@@ -13,14 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from heedful.errors import InteropError, TokenizerError
+from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS
-from heedful.interop.fairseq import EOS_ID, PAD_ID
-from heedful.interop.vocabulary import TypedSettings, read_token_lines
+from heedful.interop.fairseq import EOS_ID, PAD_ID, saved_arguments
+from heedful.interop.vocabulary import TypedSettings, read_token_lines, tokenizers_of_words
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair
-from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _SPECIAL = SpecialIds(bos=0, pad=PAD_ID, eos=EOS_ID, unk=3)
@@ -54,7 +52,8 @@ class Languages:
         Raises:
             InteropError: the file cannot be read, or an argument has a form that is unknown.
         """
-        task = _task(beside)
+        saved = saved_arguments(beside, "task")
+        task = {"task": saved.get("_name"), **saved}
         if lang_dict is not None:
             languages = [line.strip() for line in read_token_lines(lang_dict) if line.strip()]
         elif task.get("langs"):
@@ -130,16 +129,6 @@ def _replaces_end(task: Mapping[str, Any]) -> bool:
     return bool(task.get("lang_tok_replacing_bos_eos")) or task.get("task") == "multilingual_translation"
 
 
-def _task(beside: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the task: all of older checkpoints, or those under "task" in "cfg"."""
-    saved = beside.get("args")
-    if saved is None and isinstance(beside.get("cfg"), Mapping):
-        saved = beside["cfg"].get("task")
-    values = vars(saved) if isinstance(saved, argparse.Namespace) else saved
-    values = dict(values) if isinstance(values, Mapping) else {}
-    return {"task": values.get("_name"), **values}
-
-
 def _listed(value: object) -> list[str]:
     """Return a list of texts, or those between commas."""
     values = value.split(",") if isinstance(value, str) else value or []
@@ -161,13 +150,7 @@ def read_dictionaries(
         src: read_dictionary(src, config.src_vocab_size, tags=tags),
         tgt: read_dictionary(tgt, config.tgt_vocab_size, tags=tags),
     }
-    try:
-        tokenizers = [
-            tokenizer_from_words(words[path], name=str(path), ids=_SPECIAL, tags=tags) for path in (src, tgt)
-        ]
-    except TokenizerError as error:
-        raise InteropError(str(error)) from error
-    return TokenizerPair(tokenizers[0], tokenizers[words[src] != words[tgt]])
+    return tokenizers_of_words(words, src, tgt, ids=_SPECIAL, tags=tags)
 
 
 def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heedful.interop.vocabulary import TypedSettings
+from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
 
 _MAX_HEADS = 2**16
@@ -17,7 +18,7 @@ class Keys:
     Attributes:
         read: by their key, the key or keys of `ModelConfig` that take its value.
         choices: the keys and values of `ModelConfig` that a value of a key means; None stands for a missing
-            key. Other values are refused, and values that contradict those of an earlier key.
+            key. Other values are refused, and values that contradict an earlier key.
         equal: keys that both stacks have, `encoder_KEY` and `decoder_KEY`, and that must be equal.
         fixed: keys that must have this value or be missing.
         ignored: keys that do not change the outputs.
@@ -45,7 +46,7 @@ class Keys:
             ignored: as in `TypedSettings.check`; None: unknown keys are not checked.
 
         Raises:
-            InteropError: a key is unknown, or has another value than those that are supported.
+            InteropError: a key is unknown, or has a value that is not supported.
         """
         fixed = {key: (only,) for key, only in self.fixed.items()}
         typed.check(fixed, None if ignored is None else self.known, ignored=ignored)
@@ -63,6 +64,19 @@ class Keys:
             typed.require(typed.values.get(one) == typed.values.get(other), one, problem)
         return model | self._chosen(typed)
 
+    def export(self, model: ModelConfig) -> dict[str, Any]:
+        """Return the other system's settings of a model: this table, read backwards."""
+        values = model.model_dump() | {"d_k": model.head_key_size, "d_v": model.head_value_size}
+        values["num_kv_heads"] = model.num_kv_heads or model.num_heads
+        settings = {
+            key: values[names if isinstance(names, str) else names[0]] for key, names in self.read.items()
+        }
+        for key, meanings in self.choices.items():
+            for value, ours in meanings.items():
+                if ours.items() <= values.items():
+                    settings[key] = value  # the last of several names for one thing
+        return settings | {f"decoder_{key}": settings[f"encoder_{key}"] for key in self.equal}
+
     def _chosen(self, typed: TypedSettings) -> dict[str, Any]:
         chosen: dict[str, Any] = {}
         for key, meanings in self.choices.items():
@@ -73,6 +87,16 @@ class Keys:
                 is_same = chosen.setdefault(name, meaning) == meaning
                 typed.require(is_same, key, f" contradicts another key: model.{name} is {chosen[name]}")
         return chosen
+
+
+def each_of(names: str, values: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """Return the values that keys may have, the same for all names between spaces."""
+    return dict.fromkeys(names.split(), values)
+
+
+def split(names: str) -> frozenset[str]:
+    """Return the names between spaces."""
+    return frozenset(names.split())
 
 
 def named(key: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,6 @@ from heedful.interop import (
     fairseq_dictionaries,
     marian_native,
     opennmt,
-    torch_transformer,
     worked_examples,
 )
 from heedful.interop.conversion import Checkpoint, Conversion, Imported, read_checkpoint
@@ -44,16 +43,16 @@ from heedful.settings.run import Config
 from heedful.storage.bundle import save_weights
 from heedful.storage.description import FORMAT_VERSION, file_sha256
 
-LAYOUTS: dict[str, Table | Callable[[Conversion], Imported]] = {
-    "abhishek-thread": worked_examples.abhishek_thread,
+LAYOUTS: dict[str, Table] = {
+    "abhishek-thread": worked_examples.ABHISHEK_THREAD,
     "nptel-lecture": worked_examples.NPTEL_LECTURE,
-    "kaggle-notebook": worked_examples.kaggle_notebook,
-    "adeveloperdiary": worked_examples.adeveloperdiary,
-    "jadore": worked_examples.jadore,
+    "kaggle-notebook": worked_examples.KAGGLE_NOTEBOOK,
+    "adeveloperdiary": worked_examples.ADEVELOPERDIARY,
+    "jadore": worked_examples.JADORE,
     "jadore-prj": worked_examples.JADORE_PRJ,
-    "torch": torch_transformer.read,
+    "torch": worked_examples.TORCH,
     "annotated": worked_examples.ANNOTATED,
-    fairseq.LAYOUT: fairseq.read,
+    fairseq.LAYOUT: fairseq.TABLE,
 }
 # Directories of transformers, by "model_type" of config.json.
 FAMILIES: dict[str, Family] = {

@@ -4,16 +4,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from string import Template
 from typing import Any, NoReturn
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Positions
-from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
+from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
 from heedful.interop.fairseq import BIAS, POSITIONS, rows
 from heedful.interop.huggingface.generation import inexact_settings, write_search
 from heedful.interop.huggingface.pretrained import (
@@ -23,7 +21,6 @@ from heedful.interop.huggingface.pretrained import (
     PretrainedDirectory,
 )
 from heedful.interop.huggingface.reading import (
-    ACTIVATIONS,
     KEYS,
     Family,
     keys,
@@ -31,12 +28,10 @@ from heedful.interop.huggingface.reading import (
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import read_words
+from heedful.interop.vocabulary import TypedSettings, read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
-from heedful.runtime.durable import new_directory
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
-from heedful.settings.parsing import as_json
 from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.special_tokens import SpecialTokens
@@ -45,17 +40,19 @@ from heedful.text.vocabulary_tokenizer import TOKENS
 _SHARED = "share_encoder_decoder_embeddings"
 _POSITIONS = Positions(fixed=True, required=False, formula=concatenated_sinusoids)
 _FACTS = {"norm": "post", "positions": "concatenated"}
-_APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, facts=_FACTS)
 
 
-def _as_shared(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    is_shared = directory.config.get(_SHARED, True) is True
+def _as_shared(table: Table, conversion: Conversion) -> Table:
+    """If source and target share their embedding, a matrix may be missing, because it is another one."""
+    is_shared = conversion.beside.get(_SHARED, True) is True
     return replace(table, rows=rows() + POSITIONS + BIAS) if is_shared else table
+
+
+_APART = Table(rows(shared=False) + POSITIONS + BIAS, positions=_POSITIONS, facts=_FACTS, adapt=_as_shared)
 
 
 def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
     """Load the tokenizers: source.spm and target.spm, with the ids of vocab.json or target_vocab.json."""
-    directory.tokenizer_class("MarianTokenizer")
     separate = directory.tokenizer.get("separate_vocabs") is True
     models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
     lists = [read_words(directory.path / "vocab.json")]
@@ -71,7 +68,6 @@ MARIAN = Family(
     layout="marian",
     model_type="marian",
     weights=_APART,
-    adapt=_as_shared,
     keys=keys(
         # Keys of an older class that today's does not support.
         fixed={
@@ -83,12 +79,14 @@ MARIAN = Family(
         },
         ignored=(_SHARED, "decoder_vocab_size"),
     ),
+    classes=("MarianTokenizer",),
     tokenizer=_tokenizer,
     languages=target_before_source,
 )
 
+_REMEDY = "use --to ctranslate2 or onnx"
 _MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
-# Last parts of names: matrices whose columns, and matrices whose rows, are the residual stream.
+# Last parts of names: matrices that read the residual stream by columns, and that write it by rows.
 _READERS = ("query", "key", "value", "inner", "tokens")
 _WRITERS = ("output", "outer")
 
@@ -106,7 +104,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         RunError: the output exists.
         InteropError: Marian does not support the model or the tokenizer.
     """
-    refuse_what_marian_lacks(bundle.model.config)
+    _refuse_what_marian_lacks(bundle.model.config)
     refuse_changed(bundle.model, "marian")
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     _refuse_other_framing(bundle, special_tokens)
@@ -118,49 +116,31 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         ),
         TOKENIZER_FILE: _tokenizer_settings(bundle),
     }
-    with new_directory(output) as directory:
-        for name, content in files.items():
-            (directory / name).write_bytes(content)
-        for name, values in settings.items():
-            text = json.dumps(values, indent=2, sort_keys=True)
-            (directory / name).write_text(f"{text}\n", encoding="utf-8")
-        write_readme(
-            directory,
-            _README,
-            bundle.model.config,
-            notes=_notes(bundle, special_tokens),
-            example="".join(f"{tag} " for tag in bundle.tokenizers.src.tokens(special_tokens.src_prefix)),
-        )
-        save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
+    tags = bundle.tokenizers.src.tokens(special_tokens.src_prefix)
+    write_pretrained(
+        output,
+        bundle.model,
+        tensors=marian_tensors(bundle.model),
+        settings=settings,
+        files=files,
+        notes=_notes(bundle, special_tokens),
+        title="MarianMT",
+        kind="MarianMTModel",
+        tokenizer="MarianTokenizer",
+        options="",
+        example="".join(f"{tag} " for tag in tags),
+    )
 
 
-def refuse_what_marian_lacks(config: ModelConfig) -> None:
-    """Check that MarianMT supports a model.
-
-    Raises:
-        InteropError: it does not support a setting.
-    """
-    refuse_variants(config, "marian")
-    size = config.d_model / config.num_heads
-    supported: dict[str, tuple[object, ...]] = {
-        "norm": ("post",),
-        "norm_kind": ("layer",),
-        "positions": ("sinusoidal", "concatenated"),
-        "num_kv_heads": (None, config.num_heads),
-        "d_k": (None, size),
-        "d_v": (None, size),
-        "gated": (False,),
-        "embedding_norm": (False,),
-        "final_norm": (False,),
-        "layer_norm_eps": (1e-5,),
-    }
-    for key, values in supported.items():
-        if (value := getattr(config, key)) not in values:
-            _refuse(f"MarianMT does not support model.{key}={as_json(value)}")
+def _refuse_what_marian_lacks(config: ModelConfig) -> None:
+    if config.positions == "sinusoidal":  # which are reordered
+        config = config.replace(positions="concatenated")
+    back = KEYS.settings(TypedSettings(KEYS.export(config), "the export"))
+    refuse_lost(config, {**_FACTS, **back}, "marian", _REMEDY)
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise InteropError(f"--to marian: {problem}; use --to ctranslate2 or onnx")
+    raise InteropError(f"--to marian: {problem}; {_REMEDY}")
 
 
 def marian_tensors(model: Transformer) -> dict[str, Tensor]:
@@ -251,10 +231,7 @@ def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
 
 def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, Any]:
     model = bundle.model.config
-    settings = {theirs: getattr(model, str(ours)) for theirs, ours in KEYS.read.items()}
-    settings |= {f"decoder_{key}": settings[f"encoder_{key}"] for key in KEYS.equal}
-    return settings | {
-        "activation_function": {ours: theirs for theirs, ours in ACTIVATIONS.items()}[model.activation],
+    return KEYS.export(model) | {
         "architectures": ["MarianMTModel"],
         "decoder_start_token_id": special_tokens.start_id,
         "decoder_vocab_size": model.tgt_vocab_size,
@@ -271,29 +248,8 @@ def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, An
     }
 
 
-_README = Template("""---
-library_name: transformers
-pipeline_tag: translation
----
-# MarianMT $size
-
-Exported from heedful for transformers.
-
-```python
-from transformers import MarianMTModel, MarianTokenizer
-
-tokenizer = MarianTokenizer.from_pretrained("path/to/this/directory")
-model = MarianMTModel.from_pretrained("path/to/this/directory")
-batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
-print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-```
-
-$notes
-""")
-
-
 def _notes(bundle: Bundle, special_tokens: SpecialTokens) -> Iterable[str]:
-    yield "The logits are those of the bundle that it was exported from."
+    yield "The logits equal the exported bundle's."
     if bundle.model.config.positions == "sinusoidal":
         yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
     if special_tokens.src_prefix:

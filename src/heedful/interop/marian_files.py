@@ -1,6 +1,6 @@
 """The files of Marian: weights (.npz, .bin), options and vocabularies, and the folder or archive of them.
 
-The formats are those of marian-nmt/marian-dev and browsermt/marian-dev. Reading them executes nothing.
+marian-nmt/marian-dev and browsermt/marian-dev write these formats. Reading them executes nothing.
 """
 
 import math
@@ -115,11 +115,11 @@ def _place(path: PurePosixPath) -> str:
 
 
 def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> MarianFiles:
-    """Return the files of a model: those that decoder.yml names, else those that their names tell.
+    """Return the files of a model, by decoder.yml, or without one by their names.
 
     Args:
         source: a folder, or a file of weights beside the others.
-        vocabularies: of source and target, in place of those of decoder.yml.
+        vocabularies: of source and target; None: decoder.yml's.
 
     Raises:
         InteropError: a file is missing, or there are several models.
@@ -207,7 +207,7 @@ def _splitters(folder: Path, vocabularies: Sequence[Path]) -> tuple[Path, Path] 
 
 
 def _beside(folder: Path, name: str) -> Path:
-    """Return the file of a name: Marian's paths are those of the machine that it was trained on."""
+    """Return the file of a name: Marian's paths are of the machine that it was trained on."""
     file = folder / PureWindowsPath(name).name
     if not file.is_file():
         raise InteropError(f"{file}: no such file; decoder.yml names it")
@@ -285,7 +285,7 @@ def _by_id(ids: list[tuple[str, Any]]) -> list[str]:
 
 
 def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the weights by Marian's names, those of layers as (out, in), and the options of the model.
+    """Return the weights by Marian's names, matrices of layers as (out, in), and the options of the model.
 
     Raises:
         InteropError: it is not a model of Marian, or of numbers that cannot be read here.
@@ -316,7 +316,6 @@ class _Form:
         order: "C", or "F" for columns first.
         is_turned: whether the weight is the transpose.
         multiplier: of 8-bit numbers, which are divided by it.
-        zero_rows: so many rows of zeros follow.
     """
 
     dtype: str
@@ -324,7 +323,6 @@ class _Form:
     order: Literal["C", "F"] = "C"
     is_turned: bool = False
     multiplier: float | None = None
-    zero_rows: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -335,8 +333,7 @@ class _Form:
         """Return the float32 numbers of stored bytes, which need not be aligned."""
         array = np.frombuffer(stored.numpy(), self.dtype).reshape(self.shape, order=self.order)
         array = array.T if self.is_turned else array
-        numbers = np.zeros((len(array) + self.zero_rows, *array.shape[1:]), np.float32)
-        numbers[: len(array)] = array
+        numbers = array.astype(np.float32, order="C")
         if self.multiplier is not None:
             numbers /= np.float32(self.multiplier)
         return torch.from_numpy(numbers)
@@ -345,10 +342,9 @@ class _Form:
         """Return some rows; None if the bytes are in another order."""
         if self.is_turned or self.order == "F" or len(self.shape) != 2:
             return None
-        num_rows, width = self.shape
-        first, last, size = min(start, num_rows), min(stop, num_rows), width * np.dtype(self.dtype).itemsize
-        form = replace(self, shape=(last - first, width), zero_rows=stop - start - (last - first))
-        return form(stored[first * size : last * size])
+        width = self.shape[1]
+        size = width * np.dtype(self.dtype).itemsize
+        return replace(self, shape=(stop - start, width))(stored[start * size : stop * size])
 
 
 def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
@@ -359,13 +355,6 @@ def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
         form = replace(form, is_turned=not form.is_turned)
     shape = form.shape[::-1] if form.is_turned else form.shape
     return DeferredTensor(torch.from_numpy(content), form, shape)
-
-
-def with_zero_row(matrix: Tensor) -> Tensor:
-    """Return a matrix of `read_weights` with one more row, of zeros."""
-    assert isinstance(matrix, DeferredTensor) and isinstance(matrix.decode, _Form)
-    form = replace(matrix.decode, zero_rows=1)
-    return DeferredTensor(matrix.stored, form, (len(matrix) + 1, *matrix.shape[1:]))
 
 
 def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
@@ -389,7 +378,7 @@ def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
 
 
 def _form(name: str, stream: IO[bytes], size: int) -> _Form:
-    """Read the header of an array of so many bytes."""
+    """Read the header of an array of `size` bytes."""
     is_known = np.lib.format.read_magic(stream) == (1, 0)
     require(is_known, f"the weight {shown(name)} is of a newer format")
     with warnings.catch_warnings(action="error"):

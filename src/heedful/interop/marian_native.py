@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,18 +18,18 @@ from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.containers import Cursor, require
-from heedful.interop.conversion import Conversion, DeferredTensor, Imported
-from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.conversion import TOKENS, Conversion, DeferredTensor, Imported, add_tokens
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
+from heedful.interop.keys import each_of, split
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
     opened,
     read_vocabulary,
     read_weights,
-    with_zero_row,
 )
-from heedful.interop.tables import Table, Transform
-from heedful.interop.vocabulary import NEVER, TypedSettings, read, read_bytes
+from heedful.interop.tables import Table
+from heedful.interop.vocabulary import TypedSettings, read, read_bytes
 from heedful.settings.parsing import is_whole
 from heedful.settings.run import Config
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
@@ -44,78 +43,57 @@ _SPACE = "▁"
 _CONTROL_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(32))
 # Options of a model that must have this value or be absent.
 FIXED = {
+    **each_of("right-left ulr transformer-disable-position-embeddings transformer-no-affine", (False,)),
+    **each_of("transformer-no-bias transformer-no-projection transformer-pool", (False,)),
+    **each_of("transformer-rnn-projection transformer-train-positions", (False,)),
+    **each_of("char-conv-filters-num special-vocab", ([],)),
+    **each_of("factors-dim-emb lemma-dim-emb", (0,)),
     "type": ("transformer",),
     "bert-train-type-embeddings": (True,),  # of another type of model
-    "char-conv-filters-num": ([],),
     "factors-combine": ("sum",),
-    "factors-dim-emb": (0,),
     "input-types": ([], ["sequence", "sequence"]),
     "lemma-dependency": ("",),
-    "lemma-dim-emb": (0,),
-    "right-left": (False,),
-    "special-vocab": ([],),
     "transformer-attention-mask": ("default",),
-    "transformer-disable-position-embeddings": (False,),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
-    "transformer-no-affine": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-projection": (False,),
-    "transformer-pool": (False,),
-    "transformer-rnn-projection": (False,),
-    "transformer-train-positions": (False,),
-    "ulr": (False,),
 }
-WITHOUT_EFFECT = frozenset(
-    (
-        "bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell",
-        "enc-cell-depth", "enc-type", "output-approx-knn", "separator-symbol", "skip",
-        "transformer-aan-activation", "transformer-aan-depth", "transformer-aan-nogate",
-        "transformer-alibi-shift", "transformer-alibi-trainable", "transformer-depth-scaling",
-        "transformer-dim-aan", "transformer-guided-alignment-layer",
-        # Today's Marian has this option and reads it nowhere in a transformer.
-        "transformer-train-position-embeddings", "ulr-dim-emb", "ulr-trainable-transformation", "version",
-    )
-)  # fmt: skip
-_READ = frozenset(
-    (
-        "dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "layer-normalization",
-        "output-omit-bias", "tied-embeddings", "tied-embeddings-all", "tied-embeddings-src",
-        "transformer-decoder-autoreg", "transformer-decoder-dim-ffn", "transformer-dim-ffn",
-        "transformer-ffn-activation", "transformer-heads", "transformer-postprocess",
-        "transformer-postprocess-emb", "transformer-postprocess-top", "transformer-preprocess",
-        "transformer-tied-layers",
-    )
-)  # fmt: skip
-# Options of decoder.yml: those that are read, those that say how and not what is computed.
-_SEARCH_READ = frozenset(
-    ("allow-special", "allow-unk", "beam-size", "models", "normalize", "shortlist", "vocabs")
+# Today's Marian has transformer-train-position-embeddings, and reads it nowhere in a transformer.
+WITHOUT_EFFECT = split(
+    """
+    bert-type-vocab-size dec-cell-base-depth dec-cell-high-depth dim-rnn enc-cell enc-cell-depth enc-type
+    output-approx-knn separator-symbol skip transformer-aan-activation transformer-aan-depth
+    transformer-aan-nogate transformer-alibi-shift transformer-alibi-trainable transformer-depth-scaling
+    transformer-dim-aan transformer-guided-alignment-layer transformer-train-position-embeddings ulr-dim-emb
+    ulr-trainable-transformation version
+    """
 )
+_READ = split(
+    """
+    dec-cell dec-depth dim-emb dim-vocabs enc-depth layer-normalization output-omit-bias tied-embeddings
+    tied-embeddings-all tied-embeddings-src transformer-decoder-autoreg transformer-decoder-dim-ffn
+    transformer-dim-ffn transformer-ffn-activation transformer-heads transformer-postprocess
+    transformer-postprocess-emb transformer-postprocess-top transformer-preprocess transformer-tied-layers
+    """
+)
+# Options of decoder.yml that are read, that must have a value, and that change no outputs.
+_SEARCH_READ = split("allow-special allow-unk beam-size models normalize shortlist vocabs")
 SEARCH_FIXED = {
-    "all-caps-every": (0,),
-    "best-deep": (False,),
-    "english-title-case-every": (0,),
-    "force-decode": (False,),
+    **each_of("best-deep force-decode right-left tsv", (False,)),
+    **each_of("all-caps-every english-title-case-every word-penalty", (0,)),
     "output-approx-knn": ([],),
     "output-sampling": (False, [], ["0"], [0]),
-    "right-left": (False,),
-    "tsv": (False,),
     "weights": ([], [1]),
-    "word-penalty": (0,),
 }
-SEARCH_WITHOUT_EFFECT = frozenset(
-    (
-        "alignment", "authors", "build-info", "check-nan", "cite", "clip-gemm", "config", "cpu-threads",
-        "data-threads", "devices", "dump-config", "fp16", "gemm-precision", "gemm-type",
-        "ignore-model-config", "input", "int16", "interpolate-env-vars", "log", "log-level", "log-time-zone",
-        "max-length", "max-length-break", "max-length-crop", "max-length-factor", "maxi-batch",
-        "maxi-batch-sort",
-        "mini-batch", "mini-batch-words", "model-mmap", "n-best", "no-spm-decode", "no-spm-encode",
-        "num-devices", "optimize", "output", "port", "precision", "quantize-range", "quiet",
-        "quiet-translation", "relative-paths", "seed", "skip-cost", "ssplit-mode", "ssplit-prefix-file",
-        "stat-freq", "tempdir", "tsv-fields", "use-legacy-batching", "version", "word-scores", "workspace",
-    )
-)  # fmt: skip
+SEARCH_WITHOUT_EFFECT = split(
+    """
+    alignment authors build-info check-nan cite clip-gemm config cpu-threads data-threads devices dump-config
+    fp16 gemm-precision gemm-type ignore-model-config input int16 interpolate-env-vars log log-level
+    log-time-zone max-length max-length-break max-length-crop max-length-factor maxi-batch maxi-batch-sort
+    mini-batch mini-batch-words model-mmap n-best no-spm-decode no-spm-encode num-devices optimize output port
+    precision quantize-range quiet quiet-translation relative-paths seed skip-cost ssplit-mode
+    ssplit-prefix-file stat-freq tempdir tsv-fields use-legacy-batching version word-scores workspace
+    """
+)
 _RECURRENT = {"dec-cell": ("ssru",), "layer-normalization": (False,)}  # of a decoder of cells
 # Names of weights of layer {n}, which is {i} here: of all layers, and of their self-attention or cells.
 LAYERS = """
@@ -140,9 +118,15 @@ CELLS = """
         bf                               self_attention.forget.bias                     flat
         CELL_{scale,bias}PRE             self_attention_norm.{weight,bias}              flat
 """
+EMBEDDINGS = """
+    encoder_Wemb|Wemb                    encoder.embedding.tokens.weight
+    decoder_Wemb|Wemb                    decoder.embedding.tokens.weight
+    decoder_ff_logit_out_W|decoder_ff_logit_out_Wt|decoder_Wemb|Wemb  output.weight
+    decoder_ff_logit_out_b               output.bias                                    flat
+    *_QuantMultA                         -
+"""
 EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
 FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
-_FLAT = Transform(lambda vector: vector.reshape(-1))
 _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
@@ -198,8 +182,7 @@ def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
     search["suppressed_ids"] = _suppressed_ids(files, tokenizers.tgt)
     sections["languages"] = _languages(files, tokenizers.src, options)
     joint = model.config.tied == "all" or tokenizers.joint
-    sections["tokenizer"] = {"kind": tokenizers.src.kind, "joint": joint}
-    sections["tokenizer"]["vocab_size"] = tokenizers.src.vocab_size
+    sections["tokenizer"] = tokenizer_section(tokenizers, joint=joint)
     shortlist = None if files.shortlist is None else _read_shortlist(files.shortlist, sizes, tokenizers)
     return ImportedBundle(Config(**sections), model.weights, tokenizers, notes, shortlist)
 
@@ -222,27 +205,26 @@ def _convert(
     norm, letter, outer = _norms(settings, conversion)
     self_attention = ATTENTION.replace("{stack}", "encoder") + CELLS if is_recurrent else ATTENTION
     kind = "rms" if letter == "r" else "ln"
-    text = "\n".join([LAYERS, self_attention, *outer])
+    text = "\n".join([LAYERS, self_attention, EMBEDDINGS, *outer])
     text = text.replace("CELL", "NORM" if norm == "pre" else "ffn_NORM").replace("NORM", kind)
     text = text.replace("PRE", "_pre" if norm == "pre" else "")
     if letter == "r":  # has no shift
         text = text.replace("{scale,bias}", "scale").replace("{weight,bias}", "weight")
-    layers = {"encoder": range(1, 1 + _number(settings, "enc-depth")), "decoder": _tied_layers(settings)}
-    taken = set()
-    for rule in Table(text, transforms={"flat": _FLAT}).rules:
-        has_layers = "{i}" in rule.ours[0]
-        for i, number in enumerate(layers[rule.ours[0].partition(".")[0]] if has_layers else [0]):
-            each = rule.filled(i=i, n=number)
-            name = each.theirs[0][0]
-            weight = each.transform.forwards(conversion.look(name))
-            assert weight is not None
-            conversion.put(each.ours[0], weight, origin=name)
-            taken.add(name)
-    src_pad, tgt_pad = _move_tokens(conversion, options)
-    for name in [*conversion.left]:
-        if name in taken or name.endswith("_QuantMultA"):  # which is for activations in 8 bits
-            del conversion.left[name]
+    for n, number in enumerate(_tied_layers(settings), start=1):
+        prefix = f"decoder_l{number}_"
+        names = [name for name in weights if number != n and name.startswith(prefix)]
+        conversion.left |= {f"decoder_l{n}_{name.removeprefix(prefix)}": weights[name] for name in names}
+    Table(text).move(conversion)
+    is_tied = bool(options.get("tied-embeddings") or options.get("tied-embeddings-all"))
+    is_right = is_tied == conversion.names["output.weight"].endswith("Wemb")
+    settings.require(is_right, "tied-embeddings", " contradicts the weights")
+    add_tokens(conversion.moved, src=1, tgt=1)
+    src_pad, tgt_pad = (
+        len(conversion.moved[name]) - 1 if name in conversion.moved else 0 for name in TOKENS.values()
+    )
     conversion.settings |= {"src_pad_id": src_pad, "tgt_pad_id": tgt_pad, "decoder_start_id": tgt_pad}
+    depths = {f"num_{stack}coder_layers": _number(settings, f"{stack}c-depth") for stack in ("en", "de")}
+    conversion.settings = depths | conversion.settings
     d_ff = _number(settings, "transformer-dim-ffn")
     settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
     return conversion.finish(
@@ -320,35 +302,6 @@ def _version(settings: TypedSettings) -> tuple[int, ...]:
     return tuple(int(each) if each.isdecimal() and len(each) < 9 else 0 for each in numbers)
 
 
-def _move_tokens(conversion: Conversion, options: Mapping[str, Any]) -> tuple[int, int]:
-    """Move embeddings and output, each with the row of `<pad>`; return its ids in source and target."""
-    every = options.get("tied-embeddings-all")
-    src, tgt = (
-        ("Wemb", "Wemb") if options.get("tied-embeddings-src") or every else ("encoder_Wemb", "decoder_Wemb")
-    )
-    output = tgt
-    if not (options.get("tied-embeddings") or every):
-        older = "decoder_ff_logit_out_W"  # a layer's matrix, which is turned already
-        output = older if older in conversion.left else f"{older}t"
-    matrices = {}
-    for name in dict.fromkeys((src, tgt, output)):
-        matrix = conversion.take(name)
-        if matrix.ndim != 2:
-            raise conversion.error(f"the weight {name!r} has shape {tuple(matrix.shape)}, no matrix's")
-        matrices[name] = with_zero_row(matrix)
-    for ours, name in (
-        ("encoder.embedding.tokens", src),
-        ("decoder.embedding.tokens", tgt),
-        ("output", output),
-    ):
-        conversion.put(f"{ours}.weight", matrices[name], origin=name)
-    name = "decoder_ff_logit_out_b"
-    num_rows = len(matrices[output]) - 1
-    bias = conversion.take(name).reshape(-1) if name in conversion.left else torch.zeros(num_rows)
-    conversion.put("output.bias", torch.cat([bias, bias.new_full((1,), NEVER)]), origin=name)
-    return len(matrices[src]) - 1, len(matrices[tgt]) - 1
-
-
 def _read_search(files: MarianFiles) -> dict[str, Any]:
     """Return the settings of `DecodeConfig`: beam, and scores that are divided by a power of the length."""
     options = files.options
@@ -387,7 +340,7 @@ def _languages(files: MarianFiles, src: Tokenizer, options: ImportOptions) -> di
 
 
 def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPair:
-    """Return the tokenizers of both vocabularies, whose embeddings have so many rows."""
+    """Return the tokenizers of both vocabularies; `sizes` are the rows of their embeddings."""
     assert files.vocabularies is not None
     paths = [*zip(files.vocabularies, files.splitters or (None, None), strict=True)]
     src, tgt = (_tokenizer(*path, size) for path, size in zip(paths, sizes, strict=True))
@@ -395,7 +348,7 @@ def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPai
 
 
 def _tokenizer(vocabulary: Path, splitter: Path | None, num_rows: int) -> Tokenizer:
-    """Return a tokenizer: SentencePiece's own ids, those of a list of its tokens, or words between spaces."""
+    """Return a tokenizer: SentencePiece's own ids, ids by a list of its tokens, or words between spaces."""
     name = str(vocabulary)
     model = None
     if vocabulary.suffix == ".spm" or splitter is not None:

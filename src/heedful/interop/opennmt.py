@@ -27,9 +27,9 @@ from heedful.interop.conversion import (
     in_float32,
     read_checkpoint,
 )
-from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of, tokenizer_section
-from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
-from heedful.interop.keys import Keys, named
+from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
+from heedful.interop.keys import Keys, each_of, named, split
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names
 from heedful.model.positions import sinusoids
@@ -119,25 +119,15 @@ _OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
 _ROTARY, _ROTARY_BASE = -1, 10_000
 # Options of a model that must have one of these values or be absent.
 OPENNMT_FIXED = {
-    "copy_attn": (False,),
-    "coverage_attn": (False,),
-    "decoder_type": ("transformer",),
-    "encoder_type": ("transformer",),
+    **each_of("copy_attn coverage_attn lora_embedding parallel_residual shared_layer_norm", (False,)),
+    **each_of("n_src_feats num_experts relative_positions_buckets rotary_dim sliding_window", (0,)),
+    **each_of("lora_layers quant_layers", ([],)),
+    **each_of("decoder_type encoder_type", ("transformer",)),
     "generator_function": ("softmax",),
-    "lora_embedding": (False,),
-    "lora_layers": ([],),
     "model_task": ("seq2seq",),
     "model_type": ("text",),
-    "n_src_feats": (0,),
-    "num_experts": (0,),
-    "parallel_residual": (False,),
-    "quant_layers": ([],),
-    "relative_positions_buckets": (0,),
-    "rotary_dim": (0,),
     "rotary_theta": (_ROTARY_BASE,),
     "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-    "shared_layer_norm": (False,),
-    "sliding_window": (0,),
 }
 
 
@@ -166,7 +156,6 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     """
     is_opennmt(path)  # refuses older ones by name
     checkpoint = read_checkpoint(path)
-    source = _Source(path, LAYOUT, options)
     arguments, vocabulary = (checkpoint.beside.get(key) for key in ("opt", "vocab"))
     if not isinstance(arguments, argparse.Namespace) or not isinstance(vocabulary, Mapping):
         raise InteropError(
@@ -174,7 +163,7 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
         )
     settings = TypedSettings(vars(arguments), path)
     settings.check(OPENNMT_FIXED)
-    vocabularies = source.vocabularies(TypedSettings(vocabulary, path))
+    vocabularies = _vocabularies(TypedSettings(vocabulary, path), options)
     tensors = dict(checkpoint.tensors)
     generator = checkpoint.beside.get("generator")
     for name, tensor in generator.items() if isinstance(generator, Mapping) else ():
@@ -190,10 +179,10 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     facts = _facts(OPENNMT, settings, values)
     if not absolute:
         facts |= {"positions": "rotary", "scale_embeddings": False}
-    imported = source.convert(tensors, OPENNMT_WEIGHTS, facts, vocabularies)
-    if values.get("rotary_interleave", True) is True:
-        imported = _in_halves(imported)
-    return source.bundle(imported, vocabularies, _subword_models(values.get("transforms"), values))
+    conversion = Conversion(tensors, layout=LAYOUT, origin=path, settings=options.settings)
+    in_pairs = values.get("rotary_interleave", True) is True
+    models = _subword_models(values.get("transforms"), values)
+    return _bundle(conversion, OPENNMT_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=models)
 
 
 def _facts(keys: Keys, settings: TypedSettings, training: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,175 +231,137 @@ class _Vocabulary:
     ids: SpecialIds
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The imported path, for messages and the steps that both systems share.
+def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[_Vocabulary]:
+    """Return the vocabularies of source and target; the begin token of the target starts the decoder."""
+    if options.src_lang or options.tgt_lang:
+        problem = "there is no choice of languages; leave out --src-lang and --tgt-lang"
+        raise InteropError(f"{saved.file}: {problem}")
+    saved.require(not saved.values.get("src_feats"), "src_feats", ": features of tokens are not supported")
+    specials = saved.values.get("specials")
+    specials = specials if isinstance(specials, Mapping) else {}
+    names = {
+        kind: token if isinstance(token := specials.get(f"{kind}_token"), str) else usual
+        for kind, usual in _SPECIAL.items()
+    }
+    start = saved.text("decoder_start_token") or names["bos"]
+    results = []
+    for language, bos in (("src", None), ("tgt", start)):
+        tokens: Any = saved.values.get(language)
+        is_list = isinstance(tokens, list) and all(isinstance(each, str) for each in tokens)
+        saved.require(is_list, language, " is not a list of tokens")
+        known = {token: i for i, token in reversed([*enumerate(tokens)])}
+        for token in (bos or names["eos"], *(names[kind] for kind in ("pad", "unk", "eos"))):
+            saved.require(token in known, language, f" has no token {shown(token)}")
+        special = names | ({} if bos is None else {"bos": bos})
+        ids = {kind: known.get(token, known[names["eos"]]) for kind, token in special.items()}
+        results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
+    return results
 
-    Attributes:
-        path: the checkpoint or directory.
-        layout: the system.
-        options: the user's.
+
+def _bundle(
+    conversion: Conversion,
+    rows: str,
+    facts: Mapping[str, Any],
+    vocabularies: list[_Vocabulary],
+    *,
+    in_pairs: bool,
+    subwords: Iterable[Path],
+) -> ImportedBundle:
+    """Convert the weights; return the model with its tokenizers.
+
+    Args:
+        conversion: the tensors and the user's settings.
+        rows: the names of the weights.
+        facts: settings of the model.
+        vocabularies: of source and target.
+        in_pairs: whether rotary positions turn neighbours.
+        subwords: the names of SentencePiece models beside the weights; without them, texts are tokens with
+            spaces between them.
     """
-
-    path: Path
-    layout: str
-    options: ImportOptions
-
-    def require(self, is_right: bool, problem: str) -> None:  # noqa: FBT001
-        """Raise an exception that names the file and the layout unless a condition holds."""
-        if not is_right:
-            raise InteropError(f"{self.path}: as layout {self.layout!r}, {problem}")
-
-    def vocabularies(self, saved: TypedSettings) -> list[_Vocabulary]:
-        """Return the vocabularies of source and target; the begin token of the target starts the decoder."""
-        chosen = self.options.src_lang or self.options.tgt_lang
-        self.require(not chosen, "there is no choice of languages; leave out --src-lang and --tgt-lang")
-        self.require(not saved.values.get("src_feats"), "features of source tokens are not supported")
-        specials = saved.values.get("specials")
-        specials = specials if isinstance(specials, Mapping) else {}
-        names = {
-            kind: token if isinstance(token := specials.get(f"{kind}_token"), str) else usual
-            for kind, usual in _SPECIAL.items()
-        }
-        start = saved.text("decoder_start_token") or names["bos"]
-        results = []
-        for language, bos in (("src", None), ("tgt", start)):
-            tokens: Any = saved.values.get(language)
-            is_list = isinstance(tokens, list) and all(isinstance(each, str) for each in tokens)
-            self.require(is_list, f"the vocabulary {language} is not a list of tokens")
-            known = {token: i for i, token in reversed([*enumerate(tokens)])}
-            needed = [bos or names["eos"], *(names[kind] for kind in ("pad", "unk", "eos"))]
-            for token in needed:
-                self.require(token in known, f"the vocabulary {language} has no token {shown(token)}")
-            special = names | ({} if bos is None else {"bos": bos})
-            ids = {kind: known.get(token, known[names["eos"]]) for kind, token in special.items()}
-            results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
-        return results
-
-    def convert(
-        self,
-        tensors: Mapping[str, Tensor],
-        rows: str,
-        facts: Mapping[str, Any],
-        vocabularies: list[_Vocabulary],
-    ) -> Imported:
-        """Return the model of these tensors with the ids of both vocabularies."""
-        src, tgt = (each.ids for each in vocabularies)
-        ids = {"src_pad_id": src.pad, "tgt_pad_id": tgt.pad, "decoder_start_id": tgt.bos}
-        sizes = {key: facts[key] for key in ("d_k", "d_v") if key in facts}
-        conversion = Conversion(
-            tensors,
-            layout=self.layout,
-            origin=self.path,
-            settings={**sizes, **ids, **self.options.settings},
-        )
-        kind = facts["positions"]
-        positions = Positions(
-            learned=kind == "learned",
-            fixed=kind in SINUSOIDS,
-            required=kind == "learned",
-            formula=SINUSOIDS.get(kind, sinusoids),
-            rounding=ANGLE_ROUNDING,
-        )
-        theirs, ours = MATRICES[rows][bool(facts["gated"])]
-        if kind == "rotary":
-            rows = "\n".join(row for row in rows.splitlines() if not row.endswith("positions.weight"))
-        table = Table(rows.replace("MATRICES", theirs).replace("OURS", ours), positions=positions)
-        return table.read(conversion, norm="pre", **facts)
-
-    def bundle(
-        self, imported: Imported, vocabularies: list[_Vocabulary], subwords: Iterable[Path]
-    ) -> ImportedBundle:
-        """Return the model with its tokenizers: SentencePiece models of these names beside it, or spaces."""
-        config = imported.config
-        sizes = config.src_vocab_size, config.tgt_vocab_size
-        for vocabulary, size in zip(vocabularies, sizes, strict=True):
-            number = len(vocabulary.tokens)
-            self.require(number == size, f"{number:,} tokens, but {size:,} rows in the embedding")
-        folder = self.path if self.path.is_dir() else self.path.parent
-        files = [folder / name.name for name in subwords]
-        models: list[bytes | None] = [None, None]
-        notes: tuple[str, ...] = ()
-        if len(files) == len(STACKS) and all(file.is_file() for file in files):
-            models = [read_bytes(file) for file in files]
-        else:
-            notes = ("Texts are tokens with spaces between them, as OpenNMT-py and Eole take them.",)
-        src, tgt = (
-            tokenizer_of(model, each.tokens, each.ids, TextFiles())
-            for model, each in zip(models, vocabularies, strict=True)
-        )
-        is_joint = vocabularies[0] == vocabularies[1] and models[0] == models[1]
-        tokenizers = TokenizerPair(src, src if is_joint else tgt)
-        sections: dict[str, Any] = {
-            "model": config.model_dump(),
-            "decode": _SEARCH,
-            "tokenizer": tokenizer_section(tokenizers, source_eos=False, joint=is_joint),
-        }
-        return ImportedBundle(Config(**sections), imported.weights, tokenizers, notes)
+    src, tgt = (each.ids for each in vocabularies)
+    ids = {"src_pad_id": src.pad, "tgt_pad_id": tgt.pad, "decoder_start_id": tgt.bos}
+    sizes = {key: facts[key] for key in ("d_k", "d_v") if key in facts}
+    conversion.settings = {**sizes, **ids, **conversion.settings}
+    kind = facts["positions"]
+    positions = Positions(
+        learned=kind == "learned",
+        fixed=kind in SINUSOIDS,
+        required=kind == "learned",
+        formula=SINUSOIDS.get(kind, sinusoids),
+        rounding=ANGLE_ROUNDING,
+    )
+    theirs, ours = MATRICES[rows][bool(facts["gated"])]
+    if kind == "rotary":
+        rows = "\n".join(row for row in rows.splitlines() if not row.endswith("positions.weight"))
+    table = Table(rows.replace("MATRICES", theirs).replace("OURS", ours), positions=positions)
+    imported = table.read(conversion, norm="pre", **facts)
+    imported = _in_halves(imported) if in_pairs else imported
+    config, path = imported.config, conversion.origin
+    for vocabulary, size in zip(vocabularies, (config.src_vocab_size, config.tgt_vocab_size), strict=True):
+        number = len(vocabulary.tokens)
+        conversion.require(number == size, f"{number:,} tokens, but {size:,} rows in the embedding")
+    folder = path if path.is_dir() else path.parent
+    files = [folder / name.name for name in subwords]
+    models: list[bytes | None] = [None, None]
+    notes: tuple[str, ...] = ()
+    if len(files) == len(STACKS) and all(file.is_file() for file in files):
+        models = [read_bytes(file) for file in files]
+    else:
+        notes = ("Texts are tokens with spaces between them, as OpenNMT-py and Eole take them.",)
+    one, other = (
+        tokenizer_of(model, each.tokens, each.ids, TextFiles())
+        for model, each in zip(models, vocabularies, strict=True)
+    )
+    is_joint = vocabularies[0] == vocabularies[1] and models[0] == models[1]
+    tokenizers = TokenizerPair(one, one if is_joint else other)
+    sections: dict[str, Any] = {
+        "model": config.model_dump(),
+        "decode": _SEARCH,
+        "tokenizer": tokenizer_section(tokenizers, source_eos=False, joint=is_joint),
+    }
+    return ImportedBundle(Config(**sections), imported.weights, tokenizers, notes)
 
 
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models
 # are not here: they are unknown, and so refused.
 EOLE_FIXED = {
-    "add_estimator": (False,),
+    **each_of("add_estimator coverage_attn embedding_layer_norm ffn_layernorm key_norm", (False,)),
+    **each_of("parallel_residual q_gating query_norm shared_layer_norm value_norm", (False,)),
+    **each_of("final_encoder_layer_norm with_cross_attn", (True,)),
+    **each_of("num_experts num_mtp_heads position_shift relative_positions_buckets sliding_window", (0,)),
+    **each_of("attn_scaling layer_types", ()),
+    **each_of("decoder_type encoder_type", ("transformer",)),
+    **each_of("embedding_type encoder_layer_style", ("standard",)),
     "add_key_bias": (False, True),
     "architecture": ("transformer", "custom"),
-    "attn_scaling": (),
-    "coverage_attn": (False,),
-    "decoder_type": ("transformer",),
-    "embedding_layer_norm": (False,),
-    "embedding_type": ("standard",),
-    "encoder_layer_style": ("standard",),
-    "encoder_type": ("transformer",),
-    "ffn_layernorm": (False,),
-    "final_encoder_layer_norm": (True,),
     "generator_function": ("softmax",),
-    "key_norm": (False,),
-    "layer_types": (),
     "LM_type": ("causal",),
-    "num_experts": (0,),
-    "num_mtp_heads": (0,),
-    "parallel_residual": (False,),
-    "position_shift": (0,),
-    "q_gating": (False,),
-    "query_norm": (False,),
-    "relative_positions_buckets": (0,),
-    "shared_layer_norm": (False,),
-    "sliding_window": (0,),
-    "value_norm": (False,),
-    "with_cross_attn": (True,),
 }
 EOLE_ROTARY_FIXED = {
-    "interleave_local": (0,),
+    **each_of("interleave_local rotary_dim rotary_dim_global tmax_index", (0,)),
+    **each_of("scaling_type xdrope_section", ()),
     "multidimensional_rope": (False,),
     "partial_rotary_factor": (0.0, 0),
-    "rotary_dim": (0,),
-    "rotary_dim_global": (0,),
     "rotary_theta": (_ROTARY_BASE,),
-    "scaling_type": (),
-    "tmax_index": (0,),
-    "xdrope_section": (),
 }
-EOLE_KNOWN = frozenset(
-    (
-        "adapter_bias", "add_ffnbias", "add_final_linear_bias", "add_qkvbias", "alignment_heads",
-        "alignment_layer", "decoder", "dim_per_head", "embeddings", "encoder", "eole_version",
-        "estimator_type", "first_k_dense_replace", "freeze_word_vecs_dec", "freeze_word_vecs_enc",
-        "full_context_alignment", "generator_bias", "head_dim", "heads", "heads_kv", "hidden_size",
-        "huggingface_model", "input_feed", "lambda_align", "lambda_coverage", "layer_norm", "layers",
-        "left_pad", "max_position_embeddings", "mlp_activation_fn", "n_positions", "norm_eps", "normalize",
-        "num_experts_per_tok", "num_shared_experts", "position_encoding", "position_encoding_type",
-        "rope_config", "share_decoder_embeddings", "share_embeddings", "src_word_vec_size",
-        "tgt_word_vec_size", "token_type_vocab_size", "transformer_ff", "word_vec_size",
-    )
-)  # fmt: skip
+EOLE_KNOWN = split(
+    """
+    adapter_bias add_ffnbias add_final_linear_bias add_qkvbias alignment_heads alignment_layer decoder
+    dim_per_head embeddings encoder eole_version estimator_type first_k_dense_replace freeze_word_vecs_dec
+    freeze_word_vecs_enc full_context_alignment generator_bias head_dim heads heads_kv hidden_size
+    huggingface_model input_feed lambda_align lambda_coverage layer_norm layers left_pad
+    max_position_embeddings mlp_activation_fn n_positions norm_eps normalize num_experts_per_tok
+    num_shared_experts position_encoding position_encoding_type rope_config share_decoder_embeddings
+    share_embeddings src_word_vec_size tgt_word_vec_size token_type_vocab_size transformer_ff word_vec_size
+    """
+)
 # Keys of rotary positions that only their scaling reads.
-_EOLE_ROTARY_KNOWN = frozenset(
-    (
-        "alpha", "high_freq_factor", "low_freq_factor", "original_max_position_embeddings",
-        "rotary_interleave", "rotary_theta_local", "scaling_factor",
-    )
-)  # fmt: skip
+_EOLE_ROTARY_KNOWN = split(
+    """
+    alpha high_freq_factor low_freq_factor original_max_position_embeddings rotary_interleave
+    rotary_theta_local scaling_factor
+    """
+)
 _GELU_TANH, _SILU = {"activation": "gelu_tanh", "gated": False}, {"activation": "swish", "gated": False}
 EOLE_KEYS = Keys(
     read={
@@ -460,9 +411,9 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
         TokenizerError: a SentencePiece model beside it is not usable.
         ConfigError: the settings are invalid.
     """
-    source = _Source(path, EOLE, options)
-    files = f"{_CONFIG}, {_VOCABULARY} or {_WEIGHTS}"
-    source.require(is_eole(path), f"there is no {files}; copy the whole directory")
+    if not is_eole(path):
+        files = f"{_CONFIG}, {_VOCABULARY} or {_WEIGHTS}"
+        raise InteropError(f"{path}: there is no {files}; copy the whole directory")
     config = TypedSettings(read_settings(path / _CONFIG), path / _CONFIG)
     settings = _eole_settings(config.settings("model"), config)
     settings.check(EOLE_FIXED, EOLE_KNOWN, ignored=options.ignored)
@@ -475,19 +426,19 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     settings.require(not is_scaled or facts["positions"] == "rotary", "normalize", problem)
     facts["scale_embeddings"] |= is_scaled is True
     file = path / _VOCABULARY
-    vocabularies = source.vocabularies(TypedSettings(read_settings(file), file))
+    vocabularies = _vocabularies(TypedSettings(read_settings(file), file), options)
     tensors: dict[str, Tensor] = {}
     for file in sorted(path.glob(_WEIGHTS)):
         tensors |= read_checkpoint(file).tensors
+    conversion = Conversion(tensors, layout=EOLE, origin=path, settings=options.settings)
     for name in tensors:
         is_one = not name.endswith(".layer_scalar") or bool((tensors[name] == 1).all())
-        source.require(is_one, f"the weight {name!r} is not 1, which is not supported")
-    imported = source.convert(tensors, EOLE_WEIGHTS, facts, vocabularies)
-    if rotary.values.get("rotary_interleave", True) is True:
-        imported = _in_halves(imported)
+        conversion.require(is_one, f"the weight {name!r} is not 1, which is not supported")
     texts = config.values.get("transforms_configs")
     models = texts.get("sentencepiece") if isinstance(texts, Mapping) else None
-    return source.bundle(imported, vocabularies, _subword_models(config.values.get("transforms"), models))
+    subwords = _subword_models(config.values.get("transforms"), models)
+    in_pairs = rotary.values.get("rotary_interleave", True) is True
+    return _bundle(conversion, EOLE_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=subwords)
 
 
 def _eole_settings(model: Mapping[str, Any], config: TypedSettings) -> TypedSettings:
@@ -499,11 +450,6 @@ def _eole_settings(model: Mapping[str, Any], config: TypedSettings) -> TypedSett
             is_there, key, ": it has no encoder or no decoder; only models with both are supported"
         )
     parts = {key: sections.settings(key) for key in ("embeddings", "encoder", "decoder")}
-    merged = {key: value for key, value in model.items() if key not in parts}
-    for part, values in parts.items():
-        for key, value in values.items():
-            other = merged.get(key, value)
-            is_equal = key in ("layers", "encoder_type", "decoder_type") or other == value
-            sections.require(is_equal, part, f": {key} is {shown(other)} elsewhere; they must be equal")
-            merged[key] = value
+    own = {key: value for key, value in model.items() if key not in parts}
+    merged = sections.merged({"model": own} | parts, apart=("layers", "encoder_type", "decoder_type"))
     return TypedSettings(merged, config.file)

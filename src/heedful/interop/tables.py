@@ -11,11 +11,13 @@ Two names that end in a dot begin the names of the rows below them that are inde
     final_logits_bias                       output.bias                              nonzero
     decoder.version                         -
 
-- `{stack}` is encoder and decoder, `{i}` the number of a layer, `{last}` the number of the last one.
+- `{stack}` is encoder and decoder, `{i}` the number of a layer, `{n}` the same counted from 1, `{last}` the
+  number of the last one.
 - `{a,b}` makes a row for each item. The first list on the left belongs to the first on the right, and so on.
-- `[a,b]` on the right: one tensor has the rows of several. On the left: several tensors are concatenated.
+- `[a,b]` on the right: one tensor has the rows of several, in equal parts, or queries, keys and values by
+  `num_heads` and `num_kv_heads` of the settings. On the left: several tensors are concatenated.
 - `a|b` on the left: `b` is used if the file does not have `a`, for example because a matrix is shared.
-- `-` on the right: the tensor on the left, by its full name, is ignored.
+- `-` on the right: the tensor on the left, by its full name or a pattern with `*`, is ignored.
 - The third column names one of `transforms`, or `flat` (reshape to a vector), or `nonzero` (leave out a bias
   that is all zeros). A list in it belongs to the last list of the row. Rows have no comments.
 
@@ -23,9 +25,10 @@ Two names that end in a dot begin the names of the rows below them that are inde
 `scale_embeddings`. Without one, the model gets the paper's value.
 
 A row without its tensors is skipped; `Conversion.finish` says which weights are missing or left over. If two
-rows have the same name on the right, the first one whose tensors are in the file is used.
+rows have the same name on the right, the first one with all tensors in the file is used.
 """
 
+import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +40,11 @@ import torch
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
+from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions, rows_of
+from heedful.interop.outer_modules import move_outer_modules
 
 _LIST = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_NUMBER = re.compile(r"\{(i|last)\}")
+_NUMBER = re.compile(r"\{(i|n|last)\}")
 _NOTHING = "-"
 _TABLES = {f"{stack}.embedding.positions.weight": stack for stack in STACKS}
 
@@ -99,12 +103,19 @@ class Table:
         transforms: the computations by their names in the third column.
         positions: how the rows for `{stack}.embedding.positions.weight` are read.
         facts: the settings that all models of the architecture have, by key of `ModelConfig`.
+        adapt: returns this table with what the tensors or settings of a checkpoint change.
+        by_words: whether embeddings, positions and output are found by words in their names
+            (`move_outer_modules`), not by rows.
+        about: for the reference, what the weights cannot show.
     """
 
     rows: str
     transforms: Mapping[str, Transform] = field(default_factory=dict)
     positions: Positions = BOTH_TABLES
     facts: Mapping[str, Any] = field(default_factory=dict)
+    adapt: "Callable[[Table, Conversion], Table] | None" = None
+    by_words: bool = False
+    about: str = ""
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -129,8 +140,11 @@ class Table:
             InteropError: a tensor is unknown, missing, or of a wrong shape.
             ConfigError: the settings are invalid.
         """
-        self.move(conversion)
-        return conversion.finish(**self.facts, **facts)
+        table = self if self.adapt is None else self.adapt(self, conversion)
+        table.move(conversion)
+        if table.by_words:
+            move_outer_modules(conversion, table.positions)
+        return conversion.finish(**{**table.facts, **facts})
 
     def move(self, conversion: Conversion) -> None:
         """Move all tensors that the rows name, and drop those that have no effect. Raises as `read`."""
@@ -142,8 +156,8 @@ class Table:
             for each in _of_layers(rule, count):
                 there: Sequence[str] = next((those for those in each.theirs if names >= {*those}), ())
                 stack = _TABLES.get(each.ours[0])
-                if there and each.ours[0] == _NOTHING:
-                    used.update(there)
+                if each.ours[0] == _NOTHING:
+                    used.update(fnmatch.filter(names, each.theirs[0][0]))
                 elif stack is not None:
                     if there or self.positions.required:
                         tables.setdefault(stack, (there or each.theirs[0])[0])
@@ -153,7 +167,7 @@ class Table:
                 else:
                     conversion.names.setdefault(each.ours[0], each.theirs[0][0])
         if not used:
-            conversion.look(self.rules[0].filled(i=0, last=0).theirs[0][0])  # says that it is missing
+            conversion.look(self.rules[0].filled(i=0, n=1, last=0).theirs[0][0])  # says that it is missing
         move_positions(conversion, tables, self.positions)
         for name in used:
             conversion.left.pop(name, None)
@@ -169,7 +183,7 @@ class Table:
         for rule in self.rules:
             stack = rule.ours[0].partition(".")[0]
             for i in range(num_layers[stack] if "{i}" in rule.ours[0] else 1):
-                each = rule.filled(i=i)
+                each = rule.filled(i=i, n=i + 1)
                 backwards = each.transform.backwards
                 if backwards is not None and all(name in weights for name in each.ours):
                     parts = [backwards(weights[name]) for name in each.ours]
@@ -238,12 +252,12 @@ def _of_layers(rule: Rule, count: Callable[[str], int]) -> Iterator[Rule]:
     if place[0] == "{last}":
         yield rule.filled(last=num_layers - 1)
     else:
-        yield from (rule.filled(i=i) for i in range(num_layers))
+        yield from (rule.filled(i=i, n=i + 1) for i in range(num_layers))
 
 
 def num_parts(names: Iterable[str], prefix: str) -> int:
-    """Return how many numbers follow a prefix in names; in a whole model they are 0, 1, ..."""
-    number = re.compile(rf"{re.escape(prefix)}([0-9]{{1,6}})[./]")
+    """Return how many numbers follow a prefix in names; in a whole model they follow each other."""
+    number = re.compile(rf"{re.escape(prefix)}([0-9]{{1,6}})[./_]")
     return len({match[1] for name in names if (match := number.match(name))})
 
 
@@ -253,7 +267,19 @@ def _move(conversion: Conversion, names: Sequence[str], rule: Rule) -> None:
     is_one_shape = all(each.shape == tensors[0].shape for each in tensors)
     conversion.require(is_one_shape, f"{names[0]!r} and {names[-1]!r} have different shapes")
     whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-    problem = f"the {len(whole)} rows of {names[0]!r} are not {len(rule.ours)} equal parts"
-    conversion.require(len(whole) % len(rule.ours) == 0, problem)
-    for ours, part in zip(rule.ours, whole.chunk(len(rule.ours)) if rule.ours[1:] else [whole], strict=True):
+    heads = [_num_heads(conversion, ours) for ours in rule.ours] if rule.ours[1:] else [1]
+    problem = f"the {len(whole)} rows of {names[0]!r} are not {sum(heads)} equal parts"
+    conversion.require(len(whole) % sum(heads) == 0, problem)
+    first = 0
+    for ours, each in zip(rule.ours, heads, strict=True):
+        count = len(whole) // sum(heads) * each
+        part = rows_of(whole, first, count) if rule.ours[1:] else whole
         conversion.put(ours, rule.transform.forwards(part), origin=names[0])
+        first += count
+
+
+def _num_heads(conversion: Conversion, ours: str) -> int:
+    """Return the heads of a projection, if queries have more of them than keys and values; else 1."""
+    if conversion.settings.get("num_kv_heads") is None:
+        return 1
+    return conversion.required("num_heads" if ".query." in ours else "num_kv_heads")

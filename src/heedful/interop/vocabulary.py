@@ -5,19 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import Imported
+from heedful.interop.conversion import Imported, add_tokens
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT
 from heedful.settings.parsing import Json, decode_text, is_whole, parse_json, read_limited, shown
-from heedful.text import Tokenizer, TokenizerPair
+from heedful.text import SpecialIds, Tokenizer, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 _T = TypeVar("_T")
 MAX_NUMBER = 2**31 - 1  # of ids and sizes
-NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 
 
 def read(file: Path, parse: Callable[[bytes], _T]) -> _T:
@@ -119,7 +115,7 @@ class TypedSettings:
             ignored: unknown keys that the user ignores; None: none can be.
 
         Raises:
-            InteropError: a key is unknown, or has another value than those that are supported.
+            InteropError: a key is unknown, or has a value that is not supported.
         """
         for key, value in self.values.items():
             is_plain = isinstance(value, bool | int | float | str | list | dict)
@@ -132,6 +128,19 @@ class TypedSettings:
                     f"{self.file}: {shown(key)} is unknown, and may change the outputs"
                     + ("" if ignored is None else remedy)
                 )
+
+    def merged(
+        self, parts: Mapping[str, Mapping[str, Any]], *, apart: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Return the settings of several objects in one; InteropError if one differs that is not `apart`."""
+        merged: dict[str, Any] = {}
+        for part, values in parts.items():
+            for key, value in values.items():
+                other = merged.get(key, value)
+                problem = f": {key} is {shown(other)} elsewhere, {shown(value)} here; they must be equal"
+                self.require(key in apart or other == value, part, problem)
+                merged[key] = value
+        return merged
 
     def require(self, is_right: bool, key: str, problem: str) -> None:  # noqa: FBT001
         """Raise the exception of `error` unless a condition holds."""
@@ -149,14 +158,29 @@ def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
     Raises:
         InteropError: a file cannot be read, or its words are no valid vocabulary.
     """
-    words = [read_words(path) for path in (src, tgt)]
+    return tokenizers_of_words({path: read_words(path) for path in (src, tgt)}, src, tgt)
+
+
+def tokenizers_of_words(
+    words: Mapping[Path, list[str]],
+    src: Path,
+    tgt: Path,
+    *,
+    ids: SpecialIds | None = None,
+    tags: Sequence[str] = (),
+) -> TokenizerPair:
+    """Return word-level tokenizers of the words of two files; the options are as in `tokenizer_from_words`.
+
+    Raises:
+        InteropError: the words are no valid vocabulary.
+    """
     try:
         first, second = (
-            tokenizer_from_words(each, name=str(path)) for each, path in zip(words, (src, tgt), strict=True)
+            tokenizer_from_words(words[path], name=str(path), ids=ids, tags=tags) for path in (src, tgt)
         )
     except TokenizerError as error:
         raise InteropError(str(error)) from error
-    return TokenizerPair(first, first if words[0] == words[1] else second)
+    return TokenizerPair(first, first if words[src] == words[tgt] else second)
 
 
 def read_words(path: Path) -> list[str]:
@@ -199,11 +223,7 @@ def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
             "the vocabulary has no token for unknown words such as '<unk>', and a model whose output has "
             "a shared matrix or no bias cannot get one; use ids"
         )
-    grown = {"encoder.embedding.tokens.weight": src_grows} | dict.fromkeys(
-        ("decoder.embedding.tokens.weight", "output.weight", "output.bias"), tgt_grows
-    )
-    for name in [name for name, grows in grown.items() if grows and name in weights]:
-        weights[name] = _with_row(weights[name], NEVER if name == "output.bias" else 0.0)
+    add_tokens(weights, src=int(src_grows), tgt=int(tgt_grows))
     sizes = {"src_vocab_size": tokenizers.src.vocab_size, "tgt_vocab_size": tokenizers.tgt.vocab_size}
     return Imported(config.replace(**sizes), weights)
 
@@ -234,7 +254,3 @@ def _grows(text: str, tokenizer: Tokenizer, size: int) -> bool:
             "rows; give the vocabulary that the model was trained with"
         )
     return grows
-
-
-def _with_row(tensor: Tensor, value: float) -> Tensor:
-    return torch.cat([tensor, torch.full_like(tensor[:1], value)])

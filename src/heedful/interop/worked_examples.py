@@ -7,9 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, scaled
+from heedful.interop.conversion import STACKS, Conversion, Positions, scaled
 from heedful.interop.tables import AS_IS, Table, Transform, num_parts
-from heedful.interop.torch_transformer import move_outer_modules
 
 _COMPUTED = Positions(fixed=True, required=False)
 
@@ -27,8 +26,6 @@ def _gain(gain: Tensor, d_model: int) -> Tensor:
     return _shift(gain, d_model) * math.sqrt((d_model - 1) / d_model)
 
 
-# The Annotated Transformer: pre-norm, norms with the unbiased deviation, sinusoids as a buffer. An epsilon is
-# added to the deviation; its square in the root is equal for a constant row, and agrees to eps / deviation.
 ANNOTATED = Table(
     """
     {stack}.layers.{i}.                          {stack}.layers.{i}.
@@ -47,18 +44,21 @@ ANNOTATED = Table(
     transforms={"gain": Transform(lambda gain: _gain(gain, gain.numel()))},
     positions=_COMPUTED,
     facts={"norm": "pre", "layer_norm_eps": 1e-6**2},
+    about="The Annotated Transformer: norms with the unbiased deviation (`gain`), sinusoids as a buffer. An "
+    "epsilon is added to the deviation; its square in the root is equal for a constant row, and agrees to "
+    "eps / deviation.",
 )
 
 
-def adeveloperdiary(conversion: Conversion) -> Imported:
-    """Convert A Developer Diary's "Coding Transformer Model from Scratch": norms have two scalars."""
+def _of_width(table: Table, conversion: Conversion) -> Table:
+    """The two scalars of a norm become vectors of the embedding's width."""
     d_model = conversion.look("input_embed_block.embedding.weight").shape[-1]
     gain = Transform(lambda gain: _gain(gain, d_model))
     shift = Transform(lambda shift: _shift(shift, d_model))
-    return replace(_DIARY, transforms={"gain": gain, "shift": shift}).read(conversion)
+    return replace(table, transforms={"gain": gain, "shift": shift})
 
 
-_DIARY = Table(
+ADEVELOPERDIARY = Table(
     """
     {stack}_seq_block.{stack}_blocks.{i}.            {stack}.layers.{i}.
         attention_block.{Wq,Wk,Wv,Wo}                self_attention.{query,key,value,output}
@@ -74,12 +74,13 @@ _DIARY = Table(
     {input,output}_pos_block.positional_encoding     {encoder,decoder}.embedding.positions.weight
     linear_softmax_block.linear                      output
     """,
+    transforms={"gain": AS_IS, "shift": AS_IS},
+    adapt=_of_width,
     positions=_COMPUTED,
     facts={"norm": "pre", "layer_norm_eps": 1e-8**2},
+    about='A Developer Diary, "Coding Transformer Model from Scratch": norms with the unbiased deviation.',
 )
 
-# jadore801120/attention-is-all-you-need-pytorch: the embedded input has a norm. Its logits are divided by
-# sqrt(d_model) in `prj`: the decoder's last norm absorbs that factor, so the output's matrix stays tied.
 _JADORE = """
     decoder.layer_stack.{last}.pos_ffn.layer_norm  decoder.layers.{last}.feed_forward_norm  root
     {stack}.layer_stack.{i}.                   {stack}.layers.{i}.
@@ -100,24 +101,30 @@ JADORE_PRJ = Table(
     transforms={"root": Transform(lambda tensor: scaled(tensor, len(tensor) ** -0.5))},
     positions=_COMPUTED,
     facts=_JADORE_FACTS | {"scale_embeddings": False},
+    about="jadore801120/attention-is-all-you-need-pytorch: the embedded input has a norm. Logits are divided "
+    "by sqrt(d_model) in `prj`: the decoder's last norm absorbs that factor (`root`), so the output's matrix "
+    "stays tied.",
 )
 
 
-def jadore(conversion: Conversion) -> Imported:
-    """Convert models with unscaled logits: `emb`, or neither.
-
-    Raises:
-        InteropError: `model.scale_embeddings` is not set.
-    """
+def _with_scale(table: Table, conversion: Conversion) -> Table:
+    """`model.scale_embeddings` must be set: true for `emb`, false for neither."""
     conversion.require(
         isinstance(conversion.settings.get("scale_embeddings"), bool),
         "the weights do not say what is scaled; give --set model.scale_embeddings=true for the "
         "embeddings ('emb'), =false for nothing, or --layout jadore-prj for the logits",
     )
-    return replace(JADORE_PRJ, transforms={"root": AS_IS}, facts=_JADORE_FACTS).read(conversion)
+    return table
 
 
-# IIT Delhi's lecture "Introduction to LLMs", 17: `SelfAttention`, `TransformerBlock`, `DecoderBlock`.
+JADORE = replace(
+    JADORE_PRJ,
+    transforms={"root": AS_IS},
+    facts=_JADORE_FACTS,
+    adapt=_with_scale,
+    about="As jadore-prj, with logits that are not divided: `root` does nothing.",
+)
+
 NPTEL_LECTURE = Table(
     """
     encoder.layers.{i}.                        encoder.layers.{i}.
@@ -140,14 +147,15 @@ NPTEL_LECTURE = Table(
     """,
     transforms={"query": AS_IS, "spread": AS_IS},
     facts={"scale_embeddings": False},
+    about='IIT Delhi\'s lecture "Introduction to LLMs", 17: `SelfAttention`, `TransformerBlock`, '
+    "`DecoderBlock`.",
 )
 
 
-def kaggle_notebook(conversion: Conversion) -> Imported:
-    """Convert the Kaggle notebook "Attention is all you need: implementation", like the lecture.
+def _of_shared_heads(table: Table, conversion: Conversion) -> Table:
+    """All heads share one small matrix, which is repeated for each of them (`spread`).
 
-    Attention differs: its heads share one small matrix, which is repeated for all of them. Its scores are
-    divided by sqrt(d_model) instead of sqrt(d_k), so the queries are scaled.
+    Scores are divided by sqrt(d_model) instead of sqrt(d_k), so queries are scaled too (`query`).
     """
     d_model = conversion.look("encoder.word_embedding.weight").shape[-1]
     d_k = conversion.look("encoder.layers.0.attention.queries.weight").shape[0]
@@ -163,15 +171,36 @@ def kaggle_notebook(conversion: Conversion) -> Imported:
 
     # Softmax(q k / sqrt(d_model)) is softmax(q' k / sqrt(d_k)) with q' = q sqrt(d_k / d_model).
     query = Transform(lambda matrix: spread(matrix) * num_heads**-0.5)
-    table = replace(NPTEL_LECTURE, transforms={"query": query, "spread": Transform(spread)})
-    return table.read(conversion, num_heads=num_heads)
+    transforms = {"query": query, "spread": Transform(spread)}
+    return replace(table, transforms=transforms, facts={**table.facts, "num_heads": num_heads})
 
 
-# The "from scratch in PyTorch" thread: a separate small attention module for each head. Inside a layer the
-# names are the thread's; the stacks may have any name below `encoder.` and `decoder.`, and
-# `move_outer_modules` finds the other modules. A dropout shifts the decoder's outer feed-forward layer.
+KAGGLE_NOTEBOOK = replace(
+    NPTEL_LECTURE,
+    adapt=_of_shared_heads,
+    about='The Kaggle notebook "Attention is all you need: implementation": the lecture\'s names.',
+)
+
+
 _THREAD_LAYER = r"^((?:[\w.]*\.)?{stack}(?:\.\w+)*?)\.\d+\.(?:masked_attn|attn|ffn)(?:_norm)?\."
-_THREAD = """
+
+
+def _with_lists(table: Table, conversion: Conversion) -> Table:
+    """ENCODER and DECODER are the lists of layers, HEADS the numbers of the heads."""
+    rows = table.rows
+    for stack in STACKS:
+        pattern = re.compile(_THREAD_LAYER.format(stack=stack))
+        found = sorted({match[1] for name in conversion.left if (match := pattern.match(name))})
+        problem = f"one list of layers is expected below '{stack}.'; there are {found}"
+        conversion.require(len(found) == 1, problem)
+        rows = rows.replace(stack.upper(), found[0])
+    num_heads = num_parts(conversion.left, f"{found[0]}.0.attn.attentions.")
+    rows = rows.replace("HEADS", ",".join(map(str, range(num_heads))))
+    return replace(table, rows=rows, facts={**table.facts, "num_heads": num_heads})
+
+
+ABHISHEK_THREAD = Table(
+    """
     ENCODER.{i}.                               encoder.layers.{i}.
         attn.attentions.[HEADS].{query,key,value}         self_attention.{query,key,value}
         attn.output                            self_attention.output
@@ -183,19 +212,37 @@ _THREAD = """
         {masked_attn,attn}.output              {self,cross}_attention.output
         {masked_attn,attn,ffn}_norm            {self_attention,cross_attention,feed_forward}_norm
         ffn.{0,3}                              feed_forward.{inner,outer}
-"""
+    """,
+    facts={"scale_embeddings": False},
+    adapt=_with_lists,
+    by_words=True,
+    about='The "from scratch in PyTorch" thread: each head is a module. Stacks may have any name below '
+    "`encoder.` and `decoder.`. A dropout shifts the decoder's outer feed-forward layer.",
+)
 
 
-def abhishek_thread(conversion: Conversion) -> Imported:
-    """Convert the thread's weights: concatenate the heads, and rename everything else."""
-    rows = _THREAD
-    for stack in STACKS:
-        pattern = re.compile(_THREAD_LAYER.format(stack=stack))
-        found = sorted({match[1] for name in conversion.left if (match := pattern.match(name))})
-        problem = f"one list of layers is expected below '{stack}.'; there are {found}"
-        conversion.require(len(found) == 1, problem)
-        rows = rows.replace(stack.upper(), found[0])
-    num_heads = num_parts(conversion.left, f"{found[0]}.0.attn.attentions.")
-    Table(rows.replace("HEADS", ",".join(map(str, range(num_heads))))).move(conversion)
-    move_outer_modules(conversion)
-    return conversion.finish(scale_embeddings=False, num_heads=num_heads)
+def _with_prefix(table: Table, conversion: Conversion) -> Table:
+    """PREFIX is what stands before `encoder.`, usually `transformer.`."""
+    pattern = re.compile(r"((?:[\w.]*\.)?)encoder\.layers\.\d+\.self_attn\.in_proj_weight")
+    prefix = next((match[1] for name in conversion.left if (match := pattern.fullmatch(name))), "")
+    return replace(table, rows=table.rows.replace("PREFIX", prefix))
+
+
+TORCH = Table(
+    """
+    PREFIX{stack}.layers.{i}.                  {stack}.layers.{i}.
+        self_attn.in_proj_{weight,bias}        self_attention.[query,key,value].{weight,bias}
+        multihead_attn.in_proj_{weight,bias}   cross_attention.[query,key,value].{weight,bias}
+        {self,multihead}_attn.out_proj         {self,cross}_attention.output
+        linear{1,2}                            feed_forward.{inner,outer}
+    PREFIXencoder.layers.{i}.norm{1,2}         encoder.layers.{i}.{self_attention,feed_forward}_norm
+    PREFIXdecoder.layers.{i}.                  decoder.layers.{i}.
+        norm{1,2,3}                            {self_attention,cross_attention,feed_forward}_norm
+    PREFIX{stack}.norm                         {stack}.final_norm
+    """,
+    positions=Positions(fixed=True),
+    adapt=_with_prefix,
+    by_words=True,
+    about="Models with `torch.nn.Transformer`. The weights do not show `norm_first`: models are post-norm, "
+    "torch's default, unless `model.norm=pre` is set.",
+)

@@ -12,6 +12,7 @@ from heedful.errors import ConfigError, InteropError, RunError, suggestion
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.huggingface.adapters import ADAPTER_FILE, base_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.huggingface.t5gemma import export_t5gemma
 from heedful.interop.layouts import check_import_options, check_layout, is_directory, read_model
 from heedful.interop.marian import export_marian
 from heedful.interop.onnx.export import export_onnx
@@ -25,7 +26,12 @@ from heedful.storage.bundle import load_bundle, save_weights
 from heedful.storage.weights_file import weight_shapes
 from heedful.text.pair import choose_languages
 
-_TARGETS = ("ctranslate2", "marian", "onnx")
+_EXPORTS: Mapping[str, Callable[..., object]] = {
+    "ctranslate2": export_ctranslate2,
+    "marian": export_marian,
+    "onnx": export_onnx,
+    "t5gemma": export_t5gemma,
+}
 _log = logging.getLogger("heedful")
 
 
@@ -180,7 +186,7 @@ def export_model(
 
     Args:
         bundle: a run or a bundle.
-        to: "ctranslate2", "marian" or "onnx".
+        to: "ctranslate2", "marian", "onnx" or "t5gemma".
         output: the directory to create.
         quantization: type of the weights, for ctranslate2, such as "int8"; None: float32.
         src_lang: the source language of a model that has many.
@@ -194,8 +200,8 @@ def export_model(
         MissingExtraError: a library that the target needs is not installed.
     """
     output = Path(output)
-    if to not in _TARGETS:
-        raise InteropError(f"--to {to!r} does not exist{suggestion(to, _TARGETS, WORDS)}")
+    if to not in _EXPORTS:
+        raise InteropError(f"--to {to!r} does not exist{suggestion(to, _EXPORTS, WORDS)}")
     if quantization is not None and to != "ctranslate2":
         raise InteropError(f"--quantization is for --to ctranslate2, not for {to}; leave it out")
     if output.exists():
@@ -203,10 +209,6 @@ def export_model(
     loaded = load_bundle(local_bundle(Path(bundle)))
     config = choose_languages(loaded.config, loaded.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
     loaded = replace(loaded, config=config)
-    if to == "ctranslate2":
-        export_ctranslate2(loaded, output, quantization=quantization)
-    elif to == "marian":
-        export_marian(loaded, output)
-    else:
-        export_onnx(loaded, output)
+    options = {"quantization": quantization} if to == "ctranslate2" else {}
+    _EXPORTS[to](loaded, output, **options)
     return output

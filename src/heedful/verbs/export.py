@@ -12,15 +12,16 @@ class Export:
     """Export a model for another system.
 
     ctranslate2: a directory for ctranslate2.Translator. marian: one for transformers' MarianMTModel and
-    MarianTokenizer. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in the directory
-    shows its use. Models that the system does not support are refused before anything is written.
+    MarianTokenizer. t5gemma: one for its T5Gemma classes. onnx: an encoder and a decoder step for ONNX
+    Runtime. The README.md in the directory shows its use. Models that the system does not support are refused
+    before anything is written.
 
     Examples:
         heedful export runs/en-de --to ctranslate2 -o en-de-ct2
     """
 
     bundle: Run
-    to: Annotated[str, Option("The system to export for.", metavar="ctranslate2|marian|onnx")]
+    to: Annotated[str, Option("The system to export for.", metavar="ctranslate2|marian|onnx|t5gemma")]
     output: Annotated[Path, Option("The directory to create.", flags=OUTPUT)]
     quantization: Annotated[
         str | None,

@@ -3,7 +3,7 @@
     u32 version; from 2 on: string spec, u32 revision; u32 number of variables
     a variable: string name, u8 rank, u32 sizes; u8 type, u32 bytes (before 4: u8 item size, u32 items);
     then the numbers
-    from 3 on: u32 number of aliases, each of two strings
+    from 3 on: u32 number of aliases; an alias: two strings
 
 A string is a u16 length, which counts the NUL at its end, and its bytes. All numbers are little-endian.
 """
@@ -32,6 +32,7 @@ class ModelFile:
     """The variables of a model.bin; at first only names and shapes are read.
 
     Attributes:
+        path: the file.
         version: of the format.
         spec: the name of the kind of model, such as "TransformerSpec".
     """
@@ -42,7 +43,7 @@ class ModelFile:
         Raises:
             InteropError: it is missing, damaged, or of a version that is not supported.
         """
-        self._path = path
+        self.path = path
         self._variables: dict[str, NDArray[np.generic]] = {}
         try:
             self._bytes = map_file(path)
@@ -54,7 +55,7 @@ class ModelFile:
     def require(self, is_right: bool, problem: str) -> None:  # noqa: FBT001
         """Raise an InteropError that names the file unless a condition holds."""
         if not is_right:
-            raise InteropError(f"{self._path}: {problem}")
+            raise InteropError(f"{self.path}: {problem}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._variables

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from heedful.decoding.options import longest_output
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
-from heedful.interop.ctranslate2.names import ACTIVATIONS, SINUSOIDS, weight_names
+from heedful.interop.conversion import STACKS
+from heedful.interop.ctranslate2.weights import ACTIVATIONS, GATED, PLAIN, SINUSOIDS
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
 from heedful.interop.vocabulary import unique_names
 from heedful.model.attention import MultiHeadAttention
@@ -269,10 +270,12 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     spec.config.layer_norm_epsilon = config.layer_norm_eps
     for stack_spec, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         _set_stack(stack_spec, stack, config)
-    weights = dict(model.named_parameters(remove_duplicate=False))
-    for theirs, ours in weight_names(config).items():
-        rows = [_per_head(name, weights[name], config) for name in ours]
-        _set(spec, theirs, _copy(torch.cat(rows)))
+    weights = {
+        name: _per_head(name, each, config) for name, each in model.named_parameters(remove_duplicate=False)
+    }
+    num_layers = {stack: getattr(config, f"num_{stack}_layers") for stack in STACKS}
+    for name, tensor in (GATED if config.gated else PLAIN).export(weights, num_layers).items():
+        _set(spec, name, _copy(tensor))
     return spec
 
 

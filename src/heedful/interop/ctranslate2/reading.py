@@ -1,7 +1,7 @@
 """Read a CTranslate2 directory: settings, vocabularies, tokenizer files, and the bundle made of them.
 
-Nothing is executed, and ctranslate2 is not needed. The numbers are those that CTranslate2 computes with in
-float32, so the log-probabilities are equal.
+Nothing is executed, and ctranslate2 is not needed. CTranslate2 computes with the same numbers in float32, so
+the log-probabilities are equal.
 """
 
 import json
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import InteropError, TokenizerError
+from heedful.interop.conversion import TOKENS, add_tokens
 from heedful.interop.ctranslate2.binary import ModelFile
-from heedful.interop.ctranslate2.weights import read_facts, read_weights
-from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.ctranslate2.weights import convert
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, read_words, unique_names
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
@@ -68,7 +69,7 @@ class TextFiles:
         codes: byte-pair codes after Moses' rules, in place of models.
         moses: the languages of these rules, of source and target.
         underscores: whether decoding turns underscores into spaces, as Argos does.
-        search: settings of `DecodeConfig` other than those of CTranslate2.
+        search: settings of `DecodeConfig` that differ from CTranslate2's.
         languages: settings of `LanguageConfig`.
     """
 
@@ -123,32 +124,33 @@ class CTranslate2Directory:
     def bundle(self, text: TextFiles, options: ImportOptions) -> ImportedBundle:
         """Return the model with its tokenizers. Raises as `read_ctranslate2`."""
         eps = TypedSettings(self.settings, self.path / _CONFIG_FILE).number("layer_norm_epsilon")
-        facts = read_facts(self.model, one_vocabulary=self.is_joint, epsilon=eps)
-        for language, tokens in self.vocabularies.items():
-            num_rows = facts[f"{language}_vocab_size"]
-            if len(tokens) != num_rows:
-                raise self.error(
-                    f"{len(tokens):,} {language} tokens, but {num_rows:,} rows in the embedding; "
-                    "copy the whole directory of one model",
-                    file=MODEL_FILE,
-                )
         start, tokens_with = self._with_added()
         ids = {
             language: self._special_ids(language, tokens_with[language], start) for language in tokens_with
         }
-        facts |= {f"{language}_pad_id": each.pad for language, each in ids.items()}
+        facts = {f"{language}_pad_id": each.pad for language, each in ids.items()}
         facts["decoder_start_id"] = ids["tgt"].bos
+        conversion, others = convert(self.model, {**facts, **options.settings}, epsilon=eps)
+        for language, name in zip(("src", "tgt"), TOKENS.values(), strict=True):
+            num_tokens, num_rows = len(self.vocabularies[language]), len(conversion.moved.get(name, ()))
+            if num_tokens != num_rows:
+                raise self.error(
+                    f"{num_tokens:,} {language} tokens, but {num_rows:,} rows in the embedding; "
+                    "copy the whole directory of one model",
+                    file=MODEL_FILE,
+                )
         added = {key: len(tokens) - len(self.vocabularies[key]) for key, tokens in tokens_with.items()}
-        config, weights = read_weights(self.model, facts, options.settings, added)
+        add_tokens(conversion.moved, **added)
+        model = conversion.finish(**others)
         tokenizers, notes = self._tokenizers(tokens_with, ids, text)
         languages, ends, more = self._template(tokenizers, text, options)
         sections: dict[str, Any] = {
-            "model": config.model_dump(),
+            "model": model.config.model_dump(),
             "decode": {**_SEARCH, **text.search},
             "languages": languages,
             "tokenizer": tokenizer_section(tokenizers, source_eos=ends, joint=self.is_joint),
         }
-        return ImportedBundle(Config(**sections), weights, tokenizers, (*notes, *more))
+        return ImportedBundle(Config(**sections), model.weights, tokenizers, (*notes, *more))
 
     def _settings(self, ignored: Collection[str]) -> dict[str, Any]:
         file = self.path / _CONFIG_FILE
@@ -192,9 +194,9 @@ class CTranslate2Directory:
         return tokens if unknown in tokens else [*tokens, unknown]
 
     def _with_added(self) -> tuple[str, dict[str, list[str]]]:
-        """Return the decoder's start token, and the tokens with those that a bundle needs besides.
+        """Return the decoder's start token, and the tokens with what a bundle needs besides.
 
-        These are padding, and a start token whose embedding is zeros.
+        It needs padding and, if the model starts from zeros, a start token with an embedding of zeros.
         """
         start = self.settings.get("decoder_start_token")
         if not isinstance(start, str):
@@ -294,12 +296,6 @@ class CTranslate2Directory:
                 "one, and so does this bundle; --set tokenizer.source_eos=false leaves it out.",
             )  # fmt: skip
         return languages, ends, ()
-
-
-def tokenizer_section(tokenizers: TokenizerPair, *, source_eos: bool, joint: bool) -> dict[str, Any]:
-    """Return the section `[tokenizer]` of an imported model."""
-    src = tokenizers.src
-    return {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint, "source_eos": source_eos}
 
 
 def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, text: TextFiles) -> Tokenizer:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import DeferredTensor, read_checkpoint, same_numbers
+from heedful.interop.keys import split
 from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.settings.parsing import shown
 
@@ -25,17 +26,15 @@ _FIXED = {
     "peft_type": ("LORA",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base too
 }
-# Keys that say how the adapter was trained or found, and those that are read.
-_KNOWN = frozenset(
-    (
-        "alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "corda_config",
-        "ensure_weight_tying", "eva_config", "exclude_modules", "inference_mode",
-        "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha", "lora_dropout",
-        "lora_ga_config", "megatron_core", "modules_to_save", "peft_version",
-        "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
-        "task_type", "use_rslora",
-    )
-)  # fmt: skip
+# Keys that are read, and keys that say how the adapter was trained or found.
+_KNOWN = split(
+    """
+    alpha_pattern auto_mapping base_model_name_or_path bias corda_config ensure_weight_tying eva_config
+    exclude_modules inference_mode layers_pattern layers_to_transform loftq_config lora_alpha lora_dropout
+    lora_ga_config megatron_core modules_to_save peft_version qalora_group_size r rank_pattern revision
+    runtime_config target_modules task_type use_rslora
+    """
+)
 # Matrices that others may share; a merge would change those too.
 _SHARED = re.compile(r"(^|\.)(shared|embed_tokens|lm_head|output_projection)\.weight$")
 

@@ -18,7 +18,7 @@ _MOST_UNUSED = 1000  # ids between added tokens that no token has
 def with_added_tokens(
     directory: PretrainedDirectory, tokens: Sequence[str], *, in_library: bool = False
 ) -> tuple[list[str], list[AddedToken]]:
-    """Return a list of tokens with those that were added to it, and these with their flags.
+    """Return a list of tokens with the tokens that were added to it, and the added tokens with their flags.
 
     Ids between them without a token get a token `<unused-N>`.
 

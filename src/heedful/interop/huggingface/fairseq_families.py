@@ -12,7 +12,7 @@ from typing import Any
 from heedful.interop.conversion import Positions
 from heedful.interop.fairseq import BIAS, PAD_ID, POSITIONS, rows
 from heedful.interop.huggingface.added_tokens import pipeline_with_added_tokens, read_added_tokens
-from heedful.interop.huggingface.generation import read_special_id, read_start_id
+from heedful.interop.huggingface.generation import read_special_id
 from heedful.interop.huggingface.pretrained import (
     PIPELINE_FILE,
     TOKENIZER_FILE,
@@ -71,11 +71,6 @@ def _coded_tags(directory: PretrainedDirectory, usual: str, known: dict[str, str
         problem = f"language_codes={shown(codes)} is unknown; there are {', '.join(known)}"
         directory.refuse(problem, file=TOKENIZER_FILE)
     return codes, [f"__{code}__" for code in known[codes].split()]
-
-
-def _bart_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    directory.tokenizer_class("BartTokenizer", "RobertaTokenizer", "MvpTokenizer")
-    return tokenizer_of_pipeline(directory)
 
 
 def _bart_languages(
@@ -137,7 +132,6 @@ def _mbart_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
 
 
 def _plbart_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    directory.tokenizer_class("PLBartTokenizer")
     codes, tags = _coded_tags(directory, "base", _PROGRAMMING_LANGUAGES)
     return _with_tags(directory, [*tags, *(["<mask>"] if codes == "base" else [])], in_library=False)
 
@@ -168,7 +162,6 @@ def _mbart_languages(
 
 def _m2m100_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load NLLB's tokenizer.json, or M2M100's SentencePiece model, list of tokens, and language tags."""
-    directory.tokenizer_class("M2M100Tokenizer", "NllbTokenizer")
     if (directory.path / PIPELINE_FILE).is_file():
         return tokenizer_of_pipeline(directory)
     if not (directory.path / "vocab.json").is_file():
@@ -195,8 +188,8 @@ def _m2m100_languages(
 
 
 def check_positions(directory: PretrainedDirectory) -> None:
-    """Refuse models whose sinusoids do not count from 2; they count from the padding id, and skip padding."""
-    pad_id, start_id = read_special_id(directory, "pad_token_id"), read_start_id(directory)
+    """Refuse models with sinusoids that do not count from 2: they count from the padding id on."""
+    pad_id, start_id = (read_special_id(directory, f"{key}_token_id") for key in ("pad", "decoder_start"))
     if pad_id != PAD_ID or start_id == pad_id:
         directory.refuse(
             f"pad_token_id={pad_id} and decoder_start_token_id={start_id} are not supported: positions count "
@@ -216,7 +209,7 @@ BART = Family(
     model_type="bart",
     weights=_TABLE,
     keys=keys(_ALWAYS | _POST_NORM, _PROMPTS),
-    tokenizer=_bart_tokenizer,
+    classes=("BartTokenizer", "RobertaTokenizer", "MvpTokenizer"),
     languages=_bart_languages,
 )
 MBART = replace(
@@ -224,11 +217,18 @@ MBART = replace(
     model_type="mbart",
     weights=replace(_TABLE, facts={"norm": "pre"}),
     keys=keys(_ALWAYS | _PRE_NORM, _PROMPTS),
+    classes=(MBART_CLASS, MBART_50_CLASS),
     tokenizer=_mbart_tokenizer,
     languages=_mbart_languages,
 )
 MVP = replace(BART, model_type="mvp", keys=keys(_ALWAYS | _POST_NORM | {"use_prompt": False}, _PROMPTS))
-PLBART = replace(BART, model_type="plbart", tokenizer=_plbart_tokenizer, languages=_mbart_languages)
+PLBART = replace(
+    BART,
+    model_type="plbart",
+    classes=("PLBartTokenizer",),
+    tokenizer=_plbart_tokenizer,
+    languages=_mbart_languages,
+)
 M2M100 = Family(
     layout="m2m100",
     model_type="m2m_100",
@@ -239,6 +239,7 @@ M2M100 = Family(
         positions=Positions(required=False),
     ),
     check=check_positions,
+    classes=("M2M100Tokenizer", "NllbTokenizer"),
     tokenizer=_m2m100_tokenizer,
     languages=_m2m100_languages,
 )

@@ -173,11 +173,6 @@ def _has_one_limit(search: DecodeConfig) -> bool:
     return search.max_length is not None and search.max_length_offset >= search.max_length
 
 
-def read_start_id(directory: PretrainedDirectory) -> int:
-    """Return the decoder's first input. Raises as `read_special_id`."""
-    return read_special_id(directory, "decoder_start_token_id")
-
-
 def read_special_id(directory: PretrainedDirectory, key: str) -> int:
     """Return the id of a special token of the model, such as "eos_token_id".
 

@@ -1,6 +1,6 @@
 """Download models from the Hugging Face hub, and upload them.
 
-Endpoint, login and cache are those of huggingface_hub: `hf auth login`, and the environment variables
+huggingface_hub has the endpoint, the login and the cache: `hf auth login`, and the environment variables
 HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE. Cached downloads are used when the hub cannot be reached.
 """
 
@@ -39,7 +39,7 @@ class Upload:
 def download_bundle(repo: str, *, revision: str | None = None) -> Path:
     """Download a bundle from the hub; return its directory in huggingface_hub's cache.
 
-    The files are those named in its config.json, all of one commit; `load_bundle` verifies their checksums.
+    Its config.json names the files, all of one commit; `load_bundle` verifies their checksums.
 
     >>> translator = heedful.Translator.load(download_bundle("user/model"))  # doctest: +SKIP
 
@@ -84,7 +84,7 @@ def push(
     """Verify a bundle, and upload its files, and no others, to a model repository in one commit.
 
     Args:
-        run: a bundle, or a run, whose best bundle it is.
+        run: a bundle, or a run: its best bundle is uploaded.
         repo: "user/model", or "model" for one's own; it is created if it does not exist.
         private: whether only its owner may read it; an existing public repository is refused.
         revision: a branch, created if it does not exist; None for the main branch.

@@ -43,7 +43,6 @@ _MERGES_FILE = "merges.txt"
 
 def _fsmt_tokenizers(directory: PretrainedDirectory) -> TokenizerPair:
     """Load the tokenizers of source and target, which have the same byte-pair codes."""
-    directory.tokenizer_class("FSMTTokenizer")
     if directory.tokenizer.get("do_lower_case") is True:
         directory.refuse("do_lower_case=true is not supported", file=TOKENIZER_FILE)
     languages = directory.tokenizer.get("langs") or directory.config.get("langs")
@@ -92,8 +91,9 @@ def _merges(directory: PretrainedDirectory, *, first: int) -> list[tuple[str, st
 _OUTPUT = "model.decoder.output_projection.weight"
 
 
-def _as_tied(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    is_tied = directory.config.get("tie_word_embeddings") is True
+def _as_tied(table: Table, conversion: Conversion) -> Table:
+    """If `tie_word_embeddings` is true, a matrix may be missing, because it is another one."""
+    is_tied = conversion.beside.get("tie_word_embeddings") is True
     return replace(table, rows=rows(output=_OUTPUT) + POSITIONS) if is_tied else table
 
 
@@ -106,10 +106,11 @@ FSMT = Family(
             fixed=True, required=False, formula=SINUSOIDS["fairseq"], unused=SINUSOID_OFFSETS["fairseq"]
         ),
         facts={"norm": "post", "positions": "fairseq"},
+        adapt=_as_tied,
     ),
-    adapt=_as_tied,
     keys=keys({}, ("decoder", "langs", "src_vocab_size", "tgt_vocab_size")),
     check=check_positions,
+    classes=("FSMTTokenizer",),
     tokenizer=_fsmt_tokenizers,
 )
 
@@ -120,7 +121,6 @@ _LEAST_OFFSET = 2
 
 def _pegasus_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load the SentencePiece model, after the tokens of pre-training, or a tokenizer.json."""
-    directory.tokenizer_class("PegasusTokenizer")
     if not (directory.path / _MODEL_FILE).is_file():
         return tokenizer_of_pipeline(directory, starts_with_pad=True)
     model = directory.read_bytes(_MODEL_FILE)
@@ -155,13 +155,9 @@ PEGASUS = Family(
         facts={"norm": "pre", "positions": "concatenated"},
     ),
     keys=keys(_PRE_NORM),
+    classes=("PegasusTokenizer",),
     tokenizer=_pegasus_tokenizer,
 )
-
-
-def _blenderbot_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    directory.tokenizer_class("BlenderbotTokenizer")
-    return tokenizer_of_pipeline(directory)
 
 
 _CHAT_ROWS = rows() + POSITIONS + BIAS
@@ -172,7 +168,7 @@ BLENDERBOT = Family(
     model_type="blenderbot",
     weights=Table(_CHAT_ROWS, positions=Positions(learned=True), facts={"norm": "pre"}),
     keys=keys(_CHAT | {"layernorm_variant": "prelayernorm"}, _WITHOUT_EFFECT),
-    tokenizer=_blenderbot_tokenizer,
+    classes=("BlenderbotTokenizer",),
 )
 
 _SMALL_TOKENS = {"pad": "__null__", "unk": "__unk__", "bos": "__start__", "eos": "__end__"}
@@ -180,11 +176,10 @@ _SMALL_TOKENS = {"pad": "__null__", "unk": "__unk__", "bos": "__start__", "eos":
 
 def _small_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load vocab.json and merges.txt; texts are split at spaces and punctuation, in lower case."""
-    directory.tokenizer_class("BlenderbotSmallTokenizer")
     return moses_tokenizer(directory, "vocab.json", "en", rules="parlai", special=_SMALL_TOKENS)
 
 
-def _with_norm(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
+def _with_norm(table: Table, conversion: Conversion) -> Table:
     """Normalise the decoder's embeddings: it does so before it adds positions, and does not scale them.
 
     The normalised vectors, one for each token, become the embedding of the decoder.
@@ -215,9 +210,14 @@ _OF_SMALL = {
 BLENDERBOT_SMALL = Family(
     layout="blenderbot",
     model_type="blenderbot-small",
-    weights=Table(_SMALL_EMBEDDING + _CHAT_ROWS, positions=Positions(learned=True), facts={"norm": "post"}),
-    adapt=_with_norm,
+    weights=Table(
+        _SMALL_EMBEDDING + _CHAT_ROWS,
+        positions=Positions(learned=True),
+        facts={"norm": "post"},
+        adapt=_with_norm,
+    ),
     keys=keys(_CHAT | _OF_SMALL, _WITHOUT_EFFECT),
+    classes=("BlenderbotSmallTokenizer",),
     tokenizer=_small_tokenizer,
     source_eos=False,
 )

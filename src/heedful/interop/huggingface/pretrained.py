@@ -79,6 +79,12 @@ class ImportedBundle:
     shortlist: Shortlist | None = None
 
 
+def tokenizer_section(tokenizers: TokenizerPair, *, joint: bool, source_eos: bool = True) -> dict[str, Any]:
+    """Return the section `[tokenizer]` of an imported model."""
+    src = tokenizers.src
+    return {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint, "source_eos": source_eos}
+
+
 @dataclass(frozen=True)
 class PretrainedDirectory:
     """The JSON files of a directory, parsed.

@@ -11,12 +11,12 @@ from heedful.interop.huggingface.generation import (
     GENERATION_KEYS,
     read_search,
     read_special_id,
-    read_start_id,
 )
 from heedful.interop.huggingface.pretrained import (
     TOKENIZER_FILE,
     ImportedBundle,
     PretrainedDirectory,
+    tokenizer_section,
 )
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import Table
@@ -113,8 +113,8 @@ class Family:
         layout: the name for `--layout`, which several families may share.
         model_type: the name in config.json.
         weights: the table of the weights.
-        adapt: returns that table as the settings or the tensors require.
-        tokenizer: reads the tokenizer, or the tokenizers of source and target.
+        classes: the classes of tokenizers that the files may name; another one frames texts otherwise.
+        tokenizer: reads the tokenizer, or the tokenizers of source and target; by default tokenizer.json.
         config: returns the settings of config.json in one object, if it has them in several.
         keys: the settings in config.json.
         languages: returns settings of `LanguageConfig`, and a "start_id" if a language gives it. It may move
@@ -129,10 +129,10 @@ class Family:
     layout: str
     model_type: str
     weights: Table
-    tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair]
+    classes: tuple[str, ...]
+    tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair] | None = None
     config: Callable[[PretrainedDirectory], Mapping[str, Any]] | None = None
     keys: Keys = KEYS
-    adapt: Callable[[Table, PretrainedDirectory, Conversion], Table] | None = None
     languages: Languages = no_languages
     check: Callable[[PretrainedDirectory], object] | None = None
     source_eos: bool = True
@@ -161,61 +161,44 @@ class Family:
             search["max_source_tokens"] = self.source_tokens(directory)
         tokenizers, languages = None, {}
         if directory.has_tokenizer:
-            found = self.tokenizer(directory)
+            directory.tokenizer_class(*self.classes)
+            found = (self.tokenizer or tokenizer_of_pipeline)(directory)
             tokenizers = found if isinstance(found, TokenizerPair) else TokenizerPair(found, found)
-            check_special_ids(directory, tokenizers.tgt)
             languages = self.languages(directory, tokenizers.src, search)
         elif options.src_lang or options.tgt_lang or directory.prefix is not None:
             directory.refuse(
                 "without a tokenizer there are no languages and no prefix; copy the whole directory"
             )
         start_id = languages.pop("start_id", None)
-        ids = _pad_ids(directory, tokenizers) | {
-            "decoder_start_id": read_start_id(directory) if start_id is None else start_id
-        }
+        if start_id is None:
+            start_id = read_special_id(directory, "decoder_start_token_id")
+        pads = [read_special_id(directory, "pad_token_id")] * 2
+        if tokenizers is not None:
+            pads = [tokenizers.src.pad_id, tokenizers.tgt.pad_id]
+        ids = {"src_pad_id": pads[0], "tgt_pad_id": pads[1], "decoder_start_id": start_id}
         conversion = Conversion(
             directory.read_tensors(),
             layout=self.layout,
             origin=directory.path,
             settings={**settings, **ids, **options.settings},
+            beside=directory.config,
         )
-        weights = self.weights if self.adapt is None else self.adapt(self.weights, directory, conversion)
-        model = weights.read(conversion)
+        model = self.weights.read(conversion)
         sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
         if tokenizers is not None:
             sizes = model.config.src_vocab_size, model.config.tgt_vocab_size
-            _check_sizes(directory, tokenizers, sizes)
+            _check_tokenizers(directory, tokenizers, sizes)
             never = {*search["suppressed_ids"], *self.never_written(tokenizers.tgt, sizes[1])}
             search["suppressed_ids"] = tuple(sorted(never))
             sections["languages"] = {**languages, **_task_languages(directory, options.task)}
-            sections["tokenizer"] = _tokenizer_settings(tokenizers, source_eos=self.source_eos)
+            src, tgt = tokenizers.src, tokenizers.tgt
+            joint = src is tgt or src.tokens(range(src.vocab_size)) == tgt.tokens(range(tgt.vocab_size))
+            sections["tokenizer"] = tokenizer_section(tokenizers, joint=joint, source_eos=self.source_eos)
         config = Config(**sections)
         if tokenizers is not None:
             SpecialTokens.of(config, tokenizers)
         notes = tuple(_task_notes(directory, options.task))
         return ImportedBundle(config, model.weights, tokenizers, notes)
-
-
-def _pad_ids(directory: PretrainedDirectory, tokenizers: TokenizerPair | None) -> dict[str, int]:
-    if tokenizers is None:
-        return dict.fromkeys(("src_pad_id", "tgt_pad_id"), read_special_id(directory, "pad_token_id"))
-    return {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
-
-
-def _check_sizes(directory: PretrainedDirectory, tokenizers: TokenizerPair, sizes: tuple[int, int]) -> None:
-    for tokenizer, size in zip((tokenizers.src, tokenizers.tgt), sizes, strict=True):
-        if tokenizer.vocab_size > size:
-            directory.refuse(
-                f"a tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
-                "copy the whole directory of one model"
-            )
-
-
-def _tokenizer_settings(tokenizers: TokenizerPair, *, source_eos: bool) -> dict[str, Any]:
-    src, tgt = tokenizers.src, tokenizers.tgt
-    joint = src is tgt or src.tokens(range(src.vocab_size)) == tgt.tokens(range(tgt.vocab_size))
-    settings = {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint}
-    return settings if source_eos else settings | {"source_eos": False}
 
 
 def _task_languages(directory: PretrainedDirectory, task: str | None) -> dict[str, str]:
@@ -310,13 +293,21 @@ def tokenizer_of_pipeline(
     )
 
 
-def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer if the model has other ids for padding and end."""
-    for key, ours in (("pad_token_id", tokenizer.pad_id), ("eos_token_id", tokenizer.eos_id)):
-        theirs = read_special_id(directory, key)
-        if theirs != ours:
+def _check_tokenizers(
+    directory: PretrainedDirectory, tokenizers: TokenizerPair, sizes: tuple[int, int]
+) -> None:
+    """Refuse tokenizers if the model has fewer ids, or other ones for padding and end."""
+    tgt = tokenizers.tgt
+    for key, ours in (("pad_token_id", tgt.pad_id), ("eos_token_id", tgt.eos_id)):
+        if (theirs := read_special_id(directory, key)) != ours:
             directory.refuse(
                 f"{key}={theirs}, but the tokenizer files say {ours}; copy the whole directory of one model"
+            )
+    for tokenizer, size in zip((tokenizers.src, tgt), sizes, strict=True):
+        if tokenizer.vocab_size > size:
+            directory.refuse(
+                f"a tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
+                "copy the whole directory of one model"
             )
 
 

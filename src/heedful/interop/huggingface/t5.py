@@ -36,7 +36,55 @@ _USUAL_SENTINELS = 100
 # Tokens of a source in the training of the published T5s; of mT5, UMT5 and ByT5.
 _USUAL_SOURCE, _LONG_SOURCE = 512, 1024
 _BYTES = "ByT5Tokenizer"
+_CLASSES = ("T5Tokenizer", "MT5Tokenizer", _BYTES)
 _OTHERS = ("initializer_factor", "n_positions", "scalable_attention", "scale_decoder_outputs")
+_FEED_FORWARD = {
+    f"gated-{name}" if gated else name: {"activation": ours, "gated": gated}
+    for gated in (False, True)
+    for name, ours in ACTIVATIONS.items()
+} | {"gated-gelu": {"activation": "gelu_tanh", "gated": True}}
+
+
+def _with_factors(table: Table, conversion: Conversion) -> Table:
+    """Return the table with the factors of queries and of the decoder's last norm."""
+    scales = _scales_outputs(conversion.beside)
+    if scales is None:
+        _refuse_unclear_scale(conversion)
+    root = math.sqrt(conversion.required("d_k"))
+    transforms = {
+        "times_root": Transform(lambda query: scaled(query, root)),
+        "divided": AS_IS if scales is False else Transform(lambda gain: scaled(gain, len(gain) ** -0.5)),
+    }
+    is_umt5 = conversion.beside["model_type"] == "umt5"
+    return replace(table, transforms=transforms, facts={**table.facts, "relative_per_layer": is_umt5})
+
+
+def _scales_outputs(config: Mapping[str, Any]) -> bool | None:
+    """Return whether the decoder's output is divided by sqrt(d_model); None: if its matrix is the embedding.
+
+    A file of transformers 4 says it by `tie_word_embeddings`. Version 5 writes true there for all families,
+    and the truth into `scale_decoder_outputs` for T5 alone; its mT5 never scales.
+    """
+    scales, tied = config.get("scale_decoder_outputs"), config.get("tie_word_embeddings")
+    if isinstance(scales, bool):
+        return scales
+    is_old = re.match("[5-9]|[1-9][0-9]", str(config.get("transformers_version", ""))) is None
+    if config["model_type"] == "mt5":
+        return is_old and tied is True
+    return None if tied and not is_old and config["model_type"] == "umt5" else tied is not False
+
+
+def _refuse_unclear_scale(conversion: Conversion) -> None:
+    """Refuse a UMT5 that transformers 5 saved, if its matrices differ: the published ones are not scaled."""
+    names = ("shared.weight", "lm_head.weight")
+    is_one = not all(name in conversion.left for name in names) or same_numbers(*map(conversion.look, names))
+    conversion.require(
+        is_one,
+        "transformers 5 wrote tie_word_embeddings=true, but lm_head is not the embedding; add "
+        '"scale_decoder_outputs": false for a published model, true for one trained by transformers 5',
+    )
+
+
 _TABLE = Table(
     """
     {stack}.block.{i}.layer.                            {stack}.layers.{i}.
@@ -66,60 +114,17 @@ _TABLE = Table(
         "positions": "relative",
         "scale_embeddings": False,
     },
+    adapt=_with_factors,
 )
-_FEED_FORWARD = {
-    f"gated-{name}" if gated else name: {"activation": ours, "gated": gated}
-    for gated in (False, True)
-    for name, ours in ACTIVATIONS.items()
-} | {"gated-gelu": {"activation": "gelu_tanh", "gated": True}}
 
 
-def _with_factors(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    """Return the table with the factors of queries and of the decoder's last norm."""
-    scales = _scales_outputs(directory.config)
-    if scales is None:
-        _refuse_unclear_scale(conversion, directory)
-    root = math.sqrt(conversion.required("d_k"))
-    transforms = {
-        "times_root": Transform(lambda query: scaled(query, root)),
-        "divided": AS_IS if scales is False else Transform(lambda gain: scaled(gain, len(gain) ** -0.5)),
-    }
-    is_umt5 = directory.config["model_type"] == "umt5"
-    return replace(table, transforms=transforms, facts={**table.facts, "relative_per_layer": is_umt5})
-
-
-def _scales_outputs(config: Mapping[str, Any]) -> bool | None:
-    """Return whether the decoder's output is divided by sqrt(d_model); None: if its matrix is the embedding.
-
-    A file of transformers 4 says it by `tie_word_embeddings`. Version 5 writes true there for all families,
-    and the truth into `scale_decoder_outputs` for T5 alone; its mT5 never scales.
-    """
-    scales, tied = config.get("scale_decoder_outputs"), config.get("tie_word_embeddings")
-    if isinstance(scales, bool):
-        return scales
-    is_old = re.match("[5-9]|[1-9][0-9]", str(config.get("transformers_version", ""))) is None
-    if config["model_type"] == "mt5":
-        return is_old and tied is True
-    return None if tied and not is_old and config["model_type"] == "umt5" else tied is not False
-
-
-def _refuse_unclear_scale(conversion: Conversion, directory: PretrainedDirectory) -> None:
-    """Refuse a UMT5 that transformers 5 saved, if its matrices differ: the published ones are not scaled."""
-    names = ("shared.weight", "lm_head.weight")
-    if all(name in conversion.left for name in names) and not same_numbers(*map(conversion.look, names)):
-        directory.refuse(
-            "transformers 5 wrote tie_word_embeddings=true, but lm_head is not the embedding; add "
-            '"scale_decoder_outputs": false for a published model, true for one trained by transformers 5'
-        )
-
-
-def _class(directory: PretrainedDirectory) -> str | None:
-    return directory.tokenizer_class("T5Tokenizer", "MT5Tokenizer", _BYTES)
+def _has_bytes(directory: PretrainedDirectory) -> bool:
+    return directory.has_tokenizer and directory.tokenizer_class(*_CLASSES) == _BYTES
 
 
 def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     """Load the SentencePiece model and add the sentinels, or a tokenizer.json; ByT5 has no file."""
-    if _class(directory) == _BYTES:
+    if _has_bytes(directory):
         own = ByteTokenizer().tokens(range(ByteTokenizer().vocab_size))
         _, added = with_added_tokens(directory, own)
         return ByteTokenizer([each for each in added if each.content not in own])
@@ -148,9 +153,7 @@ def _added_sentinels(directory: PretrainedDirectory, own: Sequence[str]) -> list
 
 
 def _longest_source(directory: PretrainedDirectory) -> int:
-    is_long = directory.config["model_type"] != "t5" or (
-        directory.has_tokenizer and _class(directory) == _BYTES
-    )
+    is_long = directory.config["model_type"] != "t5" or _has_bytes(directory)
     return directory.typed().whole_number("n_positions") or (_LONG_SOURCE if is_long else _USUAL_SOURCE)
 
 
@@ -196,8 +199,8 @@ T5 = Family(
     layout="t5",
     model_type="t5",
     weights=_TABLE,
-    adapt=_with_factors,
     keys=_KEYS,
+    classes=_CLASSES,
     tokenizer=_tokenizer,
     languages=target_before_source,
     source_tokens=_longest_source,

@@ -1,32 +1,49 @@
-"""T5Gemma, and the text part of T5Gemma 2, as saved by transformers.
+"""T5Gemma, and the text part of T5Gemma 2, as saved by transformers: read a directory, and export one.
 
 They are Gemma 2 and Gemma 3 with an encoder. A norm multiplies by one plus its weight. Scores are divided by
-the root of `query_pre_attn_scalar`, so queries, or the gain of their norm, are scaled here. Layers that see a
-window stand between layers that see the whole text. T5Gemma 2 has one attention over source and target; its
-parts for images are left out.
+the root of `query_pre_attn_scalar`, so queries, or the gain of their norm, are scaled here; exports have
+d_k. Layers that see a window stand between layers that see the whole text. T5Gemma 2 has one attention over
+source and target. Its parts for images are left out; exports have the smallest ones that transformers loads.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, scaled
-from heedful.interop.huggingface.generation import read_special_id
-from heedful.interop.huggingface.pretrained import PIPELINE_FILE, PretrainedDirectory
+from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
+from heedful.interop.huggingface.generation import inexact_settings, read_special_id, write_search
+from heedful.interop.huggingface.pretrained import (
+    CONFIG_FILE,
+    GENERATION_FILE,
+    PIPELINE_FILE,
+    TOKENIZER_FILE,
+    ImportOptions,
+    PretrainedDirectory,
+)
 from heedful.interop.huggingface.reading import (
     ACTIVATIONS,
     FIXED,
     WITHOUT_EFFECT,
     Family,
     no_languages,
-    tokenizer_of_pipeline,
 )
 from heedful.interop.keys import Keys, named
 from heedful.interop.tables import AS_IS, Table, Transform
-from heedful.interop.vocabulary import read_settings
-from heedful.settings.parsing import shown
-from heedful.text import Tokenizer
+from heedful.interop.vocabulary import TypedSettings, read_settings
+from heedful.model.transformer import Transformer
+from heedful.settings.model import SHARED_OUTPUT, ModelConfig
+from heedful.settings.parsing import parse_json, shown
+from heedful.storage.bundle import Bundle
+from heedful.text import HuggingFaceTokenizer, Tokenizer
+from heedful.text.huggingface_tokenizer import PIPELINE
+from heedful.text.special_tokens import SpecialTokens
 
 _ROWS = """
     model.{stack}.layers.{i}.               {stack}.layers.{i}.
@@ -41,29 +58,37 @@ _ROWS = """
     model.{stack}.norm                      {stack}.final_norm  plus_one
     model.{stack}.embed_tokens|ANY          {stack}.embedding.tokens
     ANY                                     output
+    model.encoder.vision_tower.*            -
+    model.encoder.multi_modal_projector.*   -
+    *.eoi_embedding                         -
     """.replace("ANY", "lm_head.out_proj|model.decoder.embed_tokens|model.encoder.embed_tokens")
-_IMAGES = ("model.encoder.vision_tower.", "model.encoder.multi_modal_projector.")
-_IMAGE_END = ".eoi_embedding"
-_PLUS_ONE = Transform(lambda weight: weight + 1)
+_PLUS_ONE = Transform(lambda weight: weight + 1, lambda weight: weight - 1)
+_TRANSFORMS = {"plus_one": _PLUS_ONE, "query": AS_IS, "query_norm": _PLUS_ONE}  # where the scalar is d_k
 _FACTS = {
-    "attention_bias": False, "feed_forward_bias": False, "norm": "both", "norm_kind": "rms", "gated": True,
-    "positions": "rotary", "scale_embeddings": True,
+    "attention_bias": False, "feed_forward_bias": False, "output_bias": False, "norm": "both",
+    "norm_kind": "rms", "gated": True, "positions": "rotary", "scale_embeddings": True,
 }  # fmt: skip
 
 
-def _adapt(table: Table, directory: PretrainedDirectory, conversion: Conversion) -> Table:
-    """Return the table with the factors of queries; tensors for images are dropped."""
-    for name in [name for name in conversion.left if name.startswith(_IMAGES) or name.endswith(_IMAGE_END)]:
-        del conversion.left[name]
-    scalar = directory.typed().number("query_pre_attn_scalar", least=1e-6)
-    scalar = 256 if scalar is None else scalar
-    factor = math.sqrt(conversion.required("d_k") / scalar)
+def _with_scalar(table: Table, conversion: Conversion) -> Table:
+    """Return the table with the factors of queries."""
+    settings = TypedSettings(conversion.beside, conversion.origin / CONFIG_FILE)
+    scalar = settings.number("query_pre_attn_scalar", least=1e-6)
+    factor = math.sqrt(conversion.required("d_k") / (256 if scalar is None else scalar))
+    if factor == 1:
+        return table
     transforms = {
         "plus_one": _PLUS_ONE,
-        "query": AS_IS if factor == 1 else Transform(lambda query: scaled(query, factor)),
+        "query": Transform(lambda query: scaled(query, factor)),
         "query_norm": Transform(lambda gain: (gain + 1) * factor),
     }
     return replace(table, transforms=transforms)
+
+
+_OF_ONE_STACK = (
+    "num_hidden_layers", "layer_types", "is_decoder", "model_type", "use_cache",
+    "cross_attention_hidden_size",
+)  # fmt: skip
 
 
 def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
@@ -73,19 +98,16 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
     encoder = stacks[0]
     if isinstance(encoder, Mapping) and isinstance(encoder.get("text_config"), Mapping):
         stacks[0] = encoder["text_config"]
-    flat: dict[str, Any] = {}
+    parts = {}
     for stack, values in zip(STACKS, stacks, strict=True):
         if not isinstance(values, Mapping):
             directory.refuse(f"{stack}={shown(values)} are not settings; copy the whole directory")
-        for key, value in values.items():
-            name = f"{stack}_layers" if key == "num_hidden_layers" else key
-            if key == "layer_types" and value is not None:
-                value = _full_attention_every(directory, value, values.get("num_hidden_layers"))
-            if key in ("is_decoder", "model_type", "use_cache", "cross_attention_hidden_size"):
-                continue
-            if flat.setdefault(name, value) != value:
-                problem = f"{key} is {shown(flat[name])} in the encoder and {shown(value)} in the decoder"
-                directory.refuse(f"{problem}; they must be equal")
+        parts[stack] = {key: value for key, value in values.items() if key not in _OF_ONE_STACK}
+        if "num_hidden_layers" in values:
+            parts[stack][f"{stack}_layers"] = values["num_hidden_layers"]
+    flat = directory.typed().merged(parts)
+    if any(values.get("layer_types") is not None for values in stacks):
+        flat["layer_types"] = _full_attention_every(directory, stacks)
     rotary, windows = _rotary(directory, flat), _windows(directory, flat)
     return flat | config | rotary | windows
 
@@ -128,17 +150,22 @@ def _windows(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, 
     return {"full_attention_every": every, "encoder_window": sides, "decoder_window": window - 1}
 
 
-def _full_attention_every(directory: PretrainedDirectory, kinds: object, depth: object) -> int:
-    """Return n if every n-th layer, and no other, sees all."""
-    if isinstance(kinds, list) and len(kinds) == depth:
-        for n in range(1, len(kinds) + 2):
-            wanted = ["sliding_attention" if (i + 1) % n else "full_attention" for i in range(len(kinds))]
-            if kinds == wanted:
+def _full_attention_every(directory: PretrainedDirectory, stacks: Sequence[Mapping[str, Any]]) -> int:
+    """Return n if every n-th layer of both stacks, and no other, sees all."""
+    kinds: list[Any] = [stack.get("layer_types") for stack in stacks]
+    depths = [stack.get("num_hidden_layers") for stack in stacks]
+    if all(isinstance(each, list) and len(each) == depth for each, depth in zip(kinds, depths, strict=True)):
+        for n in range(1, max(map(len, kinds)) + 2):
+            if kinds == [_layer_types(n, len(each)) for each in kinds]:
                 return n
     directory.refuse(
-        f"layer_types={shown(kinds)}: must have full_attention for every n-th of {shown(depth)} layers, and "
+        f"layer_types={shown(kinds)}: must have full_attention for every n-th of {shown(depths)} layers, and "
         "sliding_attention for the others"
     )
+
+
+def _layer_types(every: int, depth: int) -> list[str]:
+    return ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(depth)]
 
 
 def _begin_token(
@@ -146,9 +173,7 @@ def _begin_token(
 ) -> dict[str, Any]:
     """Return the token that tokenizer.json has before each text, and the decoder's first input."""
     no_languages(directory, tokenizer, search)
-    processor = read_settings(directory.path / PIPELINE_FILE).get("post_processor") or {}
-    single = processor.get("single") if isinstance(processor, Mapping) else None
-    frame = [next(iter(each.values())).get("id") for each in single or [{"Sequence": {"id": "A"}}]]
+    frame = _frame(read_settings(directory.path / PIPELINE_FILE))
     begin = tokenizer.tokens([tokenizer.bos_id])[0]
     if frame not in (["A"], [begin, "A"]):
         directory.refuse(
@@ -157,14 +182,16 @@ def _begin_token(
     return {"start_id": _start_id(directory)} | ({"src_tag": begin} if len(frame) > 1 else {})
 
 
+def _frame(pipeline: Mapping[str, Any]) -> list[Any]:
+    """Return the special tokens that tokenizer.json has around a text, "A"."""
+    processor = pipeline.get("post_processor") or {}
+    single = processor.get("single") if isinstance(processor, Mapping) else None
+    return [next(iter(each.values())).get("id") for each in single or [{"Sequence": {"id": "A"}}]]
+
+
 def _start_id(directory: PretrainedDirectory) -> int:
     start = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
     return read_special_id(directory, "bos_token_id") if start is None else start
-
-
-def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    directory.tokenizer_class("GemmaTokenizer", "T5GemmaTokenizer")
-    return tokenizer_of_pipeline(directory)
 
 
 _MODEL = ("rotary_base", "rotary_scale", "rotary_window_base", "encoder_window", "decoder_window")
@@ -172,9 +199,8 @@ T5GEMMA = Family(
     layout="t5gemma",
     model_type="t5gemma",
     config=_flat,
-    weights=Table(_ROWS, facts=_FACTS),
-    adapt=_adapt,
-    tokenizer=_tokenizer,
+    weights=Table(_ROWS, transforms=_TRANSFORMS, facts=_FACTS, adapt=_with_scalar),
+    classes=("GemmaTokenizer", "T5GemmaTokenizer"),
     languages=_begin_token,
     source_eos=False,
     keys=Keys(
@@ -213,5 +239,159 @@ T5GEMMA = Family(
 T5GEMMA2 = replace(
     T5GEMMA,
     model_type="t5gemma2",
-    weights=Table(_ROWS, facts={**_FACTS, "query_norm": True, "decoder_unit": "merged"}),
+    weights=replace(T5GEMMA.weights, facts={**_FACTS, "query_norm": True, "decoder_unit": "merged"}),
 )
+_CLASSES = {"t5gemma": "T5GemmaForConditionalGeneration", "t5gemma2": "T5Gemma2ForConditionalGeneration"}
+_POSITIONS = {"t5gemma": 8192, "t5gemma2": 131_072}  # of the published models; no position has a weight
+# The smallest parts for images that transformers can load.
+_VISION = {
+    "model_type": "siglip_vision_model", "hidden_size": 1, "intermediate_size": 1, "num_hidden_layers": 0,
+    "num_attention_heads": 1, "image_size": 1, "patch_size": 1, "vision_use_head": False,
+}  # fmt: skip
+
+
+def export_t5gemma(bundle: Bundle, output: Path) -> None:
+    """Write config.json, generation_config.json, model.safetensors, the tokenizer files and a README.
+
+    A model with merged attention becomes a T5Gemma 2. The logits are the same. Search settings that
+    `generate` lacks are approximated, and the README says so.
+
+    Args:
+        bundle: the model; it is not changed.
+        output: the directory to create, atomically.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: T5Gemma does not have a setting of the model, or its tokenizer.
+    """
+    refuse_changed(bundle.model, "t5gemma")
+    family = T5GEMMA2 if bundle.model.config.decoder_unit == "merged" else T5GEMMA
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    config = _architecture(bundle.model.config, family)
+    _refuse_other_text(bundle, special_tokens)
+    tgt, kind = bundle.tokenizers.tgt, _CLASSES[family.model_type]
+    longest = bundle.config.decode.max_source_tokens or _POSITIONS[family.model_type]
+    ids = {f"{name}_token_id": getattr(tgt, f"{name}_id") for name in ("pad", "bos", "eos")}
+    names = {
+        f"{name}_token": tgt.tokens([getattr(tgt, f"{name}_id")])[0] for name in ("pad", "unk", "bos", "eos")
+    }
+    search = write_search(bundle.config, special_tokens, tgt, max_positions=longest)
+    settings = {
+        CONFIG_FILE: config | ids | {"architectures": [kind], "max_position_embeddings": longest},
+        GENERATION_FILE: search,
+        TOKENIZER_FILE: {**names, "tokenizer_class": "PreTrainedTokenizerFast"},
+    }
+    write_pretrained(
+        output,
+        bundle.model,
+        tensors=_tensors(bundle.model, family),
+        settings=settings,
+        files={PIPELINE_FILE: tgt.to_files()[PIPELINE]},
+        notes=("The logits equal the exported bundle's.", *inexact_settings(bundle.config.decode)),
+        title="T5Gemma 2" if family is T5GEMMA2 else "T5Gemma",
+        kind=kind,
+        tokenizer="AutoTokenizer",
+        options=', attn_implementation="eager"',
+        example="",
+    )
+
+
+def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
+    """Return the settings of config.json, those of the stacks in objects of their own: `_flat` backwards.
+
+    Raises:
+        InteropError: the model has a setting that the family lacks.
+    """
+    if model.d_model % model.num_heads:
+        raise InteropError(f"--to t5gemma: model.num_heads={model.num_heads} must divide model.d_model there")
+    deepest = max(model.num_encoder_layers, model.num_decoder_layers)
+    model = model.replace(full_attention_every=min(model.full_attention_every, deepest + 1))
+    flat = family.keys.export(model)
+    every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
+    base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
+    del flat["encoder_window"]  # as long as the decoder's
+    shared = {key: flat.pop(key) for key in ("dropout_rate", "attention_dropout")}
+    depths = {stack: flat.pop(f"{stack}_layers") for stack in STACKS}
+    kind = {"rope_type": "default"} if scale == 1 else {"rope_type": "linear", "factor": scale}
+    rope: dict[str, Any] = kind | {"rope_theta": base}
+    is_version_2 = family is T5GEMMA2
+    if is_version_2:
+        rope = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
+    stacks: dict[str, Any] = {
+        stack: flat | {
+            "num_hidden_layers": depth,
+            "layer_types": _layer_types(every, depth),
+            "query_pre_attn_scalar": model.head_key_size,
+            "rope_parameters": rope,
+            "sliding_window": 4096 if window is None else window + 1,
+            "vocab_size": model.tgt_vocab_size,
+        }
+        for stack, depth in depths.items()
+    }  # fmt: skip
+    config = shared | stacks | {
+        "is_encoder_decoder": True,
+        "model_type": family.model_type,
+        "tie_word_embeddings": model.tied in SHARED_OUTPUT,
+        "vocab_size": model.tgt_vocab_size,
+    }  # fmt: skip
+    if is_version_2:
+        # No token has the id of an image's.
+        images = dict.fromkeys(
+            ("boi_token_index", "eoi_token_index", "image_token_index"), model.tgt_vocab_size
+        )
+        text = {"text_config": stacks["encoder"], "vision_config": _VISION, "mm_tokens_per_image": 1}
+        config |= {"encoder": text | images, "eoi_token_index": model.tgt_vocab_size}
+    directory = PretrainedDirectory(Path(), config, {}, CONFIG_FILE, {}, ImportOptions(settings={}))
+    back = family.keys.settings(TypedSettings(_flat(directory), "the export"))
+    if is_version_2:
+        back["tied"] = "all"
+    refuse_lost(model, {**family.weights.facts, **back}, "t5gemma")
+    return config
+
+
+def _refuse_other_text(bundle: Bundle, special_tokens: SpecialTokens) -> None:
+    """Refuse tokenizers other than one tokenizer.json, and other frames of a source than this file has."""
+    src, tgt, model = bundle.tokenizers.src, bundle.tokenizers.tgt, bundle.model.config
+    if src is not tgt or not isinstance(tgt, HuggingFaceTokenizer):
+        raise InteropError("--to t5gemma: the model has no tokenizer.json for source and target; use its ids")
+    pipeline = parse_json(tgt.to_files()[PIPELINE])
+    frame = _frame(pipeline if isinstance(pipeline, Mapping) else {})
+    wanted = [*tgt.tokens(special_tokens.src_prefix), "A", *tgt.tokens(special_tokens.src_suffix)]
+    if frame != wanted or special_tokens.tgt_prefix or model.src_vocab_size != model.tgt_vocab_size:
+        raise InteropError(
+            f"--to t5gemma: a source is {shown(wanted)}, in tokenizer.json {shown(frame)}, and an output "
+            f"begins with {shown(tgt.tokens(special_tokens.tgt_prefix))}, which has no setting there"
+        )
+
+
+def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
+    """Return the tensors by transformers' names, a matrix that it shares once."""
+    config = model.config
+    weights = {
+        name: each.detach().float().contiguous()
+        for name, each in model.named_parameters(remove_duplicate=False)
+    }
+    depths = {stack: getattr(config, f"num_{stack}_layers") for stack in STACKS}
+    tensors = family.weights.export(weights, depths)
+    if config.tied in SHARED_OUTPUT:
+        del tensors["lm_head.out_proj.weight"]
+    decoder = "model.decoder.embed_tokens.weight"
+    if family is T5GEMMA2:
+        del tensors[decoder]
+        return tensors | _image_tensors(config.d_model)
+    return tensors | {decoder: tensors[decoder].clone()}  # two matrices there, even if they are one here
+
+
+def _image_tensors(d_model: int) -> dict[str, Tensor]:
+    """Return the tensors of `_VISION`, zeros."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed_tokens.eoi_embedding": (d_model,),
+        "multi_modal_projector.mm_input_projection_weight": (1, d_model),
+        "multi_modal_projector.mm_soft_emb_norm.weight": (1,),
+        "vision_tower.embeddings.patch_embedding.weight": (1, 3, 1, 1),
+        "vision_tower.embeddings.patch_embedding.bias": (1,),
+        "vision_tower.embeddings.position_embedding.weight": (1, 1),
+        "vision_tower.post_layernorm.weight": (1,),
+        "vision_tower.post_layernorm.bias": (1,),
+    }
+    return {f"model.encoder.{name}": torch.zeros(shape) for name, shape in shapes.items()}

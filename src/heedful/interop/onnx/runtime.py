@@ -173,7 +173,7 @@ class OnnxBackend(Backend):
         allowed: Allowed = None,
         coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """Return the steps of a search; the threads are those of the sessions.
+        """Return the steps of a search; the sessions have their own threads.
 
         Raises:
             InputError: a shortlist, which the graphs do not take.
@@ -233,7 +233,7 @@ class OnnxStep(StepFunction):
 
 
 class OnnxTranslator:
-    """Translates with an exported model; the outputs are those of `Translator`, up to rounding.
+    """Translates with an exported model; outputs equal `Translator`'s up to rounding.
 
     >>> translator = OnnxTranslator.load("exported")  # doctest: +SKIP
     >>> translator.translate(["The house is small."], beam_size=4)  # doctest: +SKIP

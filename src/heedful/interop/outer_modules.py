@@ -1,16 +1,13 @@
-"""Models with `torch.nn.Transformer`, embeddings, positions, and a Linear for the logits.
+"""Embeddings, positions and output of a model, found by words in the names that its author chose.
 
-Names below `encoder.` and `decoder.` are torch's, under any prefix (usually `transformer.`). The others may
-be anything that `move_outer_modules` understands, for example those of torch's translation tutorial:
-`src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `positional_encoding.pos_embedding` (a buffer
-of sinusoids) and `generator` (a Linear).
+torch's translation tutorial, for example, has `src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`,
+`positional_encoding.pos_embedding` (a buffer of sinusoids) and `generator` (a Linear).
 """
 
 import re
 from collections.abc import Collection, Sequence
 
-from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions
-from heedful.interop.tables import Table
+from heedful.interop.conversion import STACKS, Conversion, Positions, move_positions
 
 # The first set that names source or target decides: the input of a decoder is the target.
 _STACK_WORDS = (
@@ -22,7 +19,7 @@ _OUTPUT_WORDS = {
 }  # fmt: skip
 
 
-def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False) -> None:
+def move_outer_modules(conversion: Conversion, positions: Positions) -> None:
     """Move the tensors outside of the layers.
 
     A Linear has a bias, or a word like `generator`, `fc`, `out`, `proj`, `head` in its name and none like
@@ -31,7 +28,7 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
 
     Args:
         conversion: after all layers and norms were moved.
-        fixed_positions: whether positions are computed, as `fixed` of `Positions`.
+        positions: how tables are read.
 
     Raises:
         InteropError: something is missing or ambiguous.
@@ -52,10 +49,10 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
     tokens = {name: conversion.take(name) for name in dict.fromkeys(by_stack.values())}
     for stack, name in by_stack.items():
         conversion.put(f"{stack}.embedding.tokens.weight", tokens[name], origin=name)
-    has_positions = bool(tables) or fixed_positions
+    has_positions = bool(tables) or positions.fixed
     conversion.require(has_positions, "there is no table of positions, with 'pos' in its name")
     by_stack = _by_stack(conversion, "position table", tables)
-    move_positions(conversion, by_stack, Positions(fixed=fixed_positions))
+    move_positions(conversion, by_stack, positions)
 
 
 def _by_stack(conversion: Conversion, what: str, tensors: Sequence[str]) -> dict[str, str]:
@@ -89,28 +86,3 @@ def _is_output(name: str, tensors: Collection[str]) -> bool:
 
 def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
-
-
-_TABLE = """
-    PREFIX{stack}.layers.{i}.                  {stack}.layers.{i}.
-        self_attn.in_proj_{weight,bias}        self_attention.[query,key,value].{weight,bias}
-        multihead_attn.in_proj_{weight,bias}   cross_attention.[query,key,value].{weight,bias}
-        {self,multihead}_attn.out_proj         {self,cross}_attention.output
-        linear{1,2}                            feed_forward.{inner,outer}
-    PREFIXencoder.layers.{i}.norm{1,2}         encoder.layers.{i}.{self_attention,feed_forward}_norm
-    PREFIXdecoder.layers.{i}.                  decoder.layers.{i}.
-        norm{1,2,3}                            {self_attention,cross_attention,feed_forward}_norm
-    PREFIX{stack}.norm                         {stack}.final_norm
-"""
-
-
-def read(conversion: Conversion) -> Imported:
-    """Convert the weights: split the three input projections, and keep the norms after the stacks.
-
-    `norm_first` cannot be inferred: it is post-norm, torch's default, unless `model.norm=pre` is set.
-    """
-    pattern = re.compile(r"((?:[\w.]*\.)?)encoder\.layers\.\d+\.self_attn\.in_proj_weight")
-    prefix = next((match[1] for name in conversion.left if (match := pattern.fullmatch(name))), "")
-    Table(_TABLE.replace("PREFIX", prefix)).move(conversion)
-    move_outer_modules(conversion, fixed_positions=True)
-    return conversion.finish()
