@@ -156,6 +156,8 @@ def test_autocast_gives_the_types_that_a_gpu_gives(
         result = operation(torch.ones(2, 2, dtype=dtype, device="cuda")).dtype
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    # A torch that is built for CUDA would start a GPU first.
+    monkeypatch.setattr("torch._subclasses.fake_tensor.init_gpu_context", lambda device: None)
     with FakeTensorMode(), torch.inference_mode(), torch.autocast("cuda", dtype=dtype):
         assert operation(torch.ones(2, 2, dtype=dtype, device="cuda")).dtype == result
 
