@@ -19,7 +19,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Itera
 from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -345,16 +344,15 @@ class DocumentJobs:
         except OSError as error:
             self.store.remove(state)
             raise not_stored(error) from None
-        task = asyncio.ensure_future(self._run(state, request))
-        self._tasks[state.id] = task
-        task.add_done_callback(partial(self._forget, state))
-        return state, task
+        self._tasks[state.id] = task = asyncio.ensure_future(self._run(state, request))
 
-    def _forget(self, state: DocumentState, task: "asyncio.Task[DocumentState]") -> None:
-        """Forget a task that has ended, and the document if it was given up, perhaps before it began."""
-        del self._tasks[state.id]
-        if task.cancelled():
-            self.store.remove(state)
+        def forget(task: "asyncio.Task[DocumentState]") -> None:
+            del self._tasks[state.id]
+            if task.cancelled():  # perhaps before it began
+                self.store.remove(state)
+
+        task.add_done_callback(forget)
+        return state, task
 
     async def _run(self, state: DocumentState, request: DocumentRequest) -> DocumentState:
         """Translate a document, and return its last state: done, or the error."""

@@ -128,13 +128,9 @@ async def _received(
     gateway: Gateway, request: Request, model: type[M]
 ) -> AsyncIterator[tuple[DocumentJobs, str, M, UploadFile]]:
     """Yield what translates a document that a client may send, the client, its parameters, and the file."""
-    jobs = _jobs(gateway)
+    jobs, limits = _jobs(gateway), gateway.service.limits
     gateway.check_origin(request)
-    limits = gateway.service.limits
-    async with (
-        jobs.admitted(sender_of(request)),
-        read_upload(request, limits, model) as (fields, file),
-    ):
+    async with jobs.admitted(sender_of(request)), read_upload(request, limits, model) as (fields, file):
         client, parameters = await gateway.checked(request, fields, model)
         yield jobs, client, parameters, file
 

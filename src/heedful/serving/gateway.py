@@ -410,7 +410,10 @@ def _collected(items: Iterable[tuple[str, str]], model: type[BaseModel]) -> Fiel
     lists: dict[str, dict[int, Fields]] = {}
     for name, value in items:
         name = name.removesuffix("[]")
-        _check_text(value)
+        try:
+            value.encode("utf-8")  # which the codec of a multipart form may not be
+        except UnicodeEncodeError:
+            raise InvalidError("Invalid request: text that is not UTF-8") from None
         if (item := _ITEM.fullmatch(name)) is not None:
             lists.setdefault(item["list"], {}).setdefault(int(item["number"]), {})[item["name"]] = value
         elif name in values and name in _lists(model):
@@ -419,13 +422,6 @@ def _collected(items: Iterable[tuple[str, str]], model: type[BaseModel]) -> Fiel
         else:
             values[name] = value
     return values | {name: [of_list[number] for number in sorted(of_list)] for name, of_list in lists.items()}
-
-
-def _check_text(value: str) -> None:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidError("Invalid request: text that is not UTF-8") from None
 
 
 def schema_of_texts(limits: Limits) -> Schema:

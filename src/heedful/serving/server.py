@@ -461,7 +461,7 @@ def run(
         options: of the service.
         lines: are logged when the server answers.
     """
-    signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has shut down
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when it has shut down
     hang_up = getattr(signal, "SIGHUP", None)  # which Windows has not, and nohup ignores
     if hang_up is not None and signal.getsignal(hang_up) == signal.SIG_DFL:
         signal.signal(hang_up, lambda *_: signal.raise_signal(signal.SIGTERM))
@@ -560,7 +560,3 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             known["traceback"] = self.formatException(record.exc_info)
         return json.dumps(known, ensure_ascii=False)
-
-
-def _nothing(*_: object) -> None:
-    pass
