@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -342,12 +342,7 @@ class TranslationService:
             for text, each in zip(asked, waiting, strict=True):
                 each.add_done_callback(partial(job.progress, len(text)))
         done = iter(await gathered(waiting))
-        outputs = [
-            _joined_outputs(
-                of_text, [next(done) if has_letters(each.text) else (Output(each.text),) for each in of_text]
-            )
-            for of_text in parts
-        ]
+        outputs = [_joined_outputs(of_text, done) for of_text in parts]
         if not others:
             return outputs
         best = [each.text for each, *_ in outputs]
@@ -386,11 +381,13 @@ def _terms_of(
     return tuple(terms)
 
 
-def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Outputs:
+def _joined_outputs(parts: Sequence[Sentence], translations: Iterator[Outputs]) -> Outputs:
     """Return the translations of a sentence, the n-th made of the n-th ones of its parts.
 
-    They have links if the links of all parts are known, and no word is in two parts.
+    A part without letters has none, and stays. The translations of a sentence have links if the links of all
+    parts are known, and no word is in two parts.
     """
+    outputs = [next(translations) if has_letters(each.text) else (Output(each.text),) for each in parts]
     if len(parts) == 1 and not parts[0].space:
         return outputs[0]
     text = "".join(each.space + each.text for each in parts)
