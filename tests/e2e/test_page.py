@@ -1,6 +1,7 @@
 """The page of `heedful serve`, in a real browser: typing, the translations, and what goes wrong."""
 
 import itertools
+import math
 import re
 import shutil
 from pathlib import Path
@@ -82,6 +83,18 @@ def test_other_translations_are_listed(visit: Visit) -> None:
     visit.type(ENGLISH)
     expect(visit.page.locator("#alternatives li")).not_to_have_count(0)
     assert GERMAN not in visit.page.locator("#alternatives .other").all_inner_texts()
+
+
+def test_translations_that_are_far_less_probable_are_said_to_be(visit: Visit) -> None:
+    with visit.page.expect_response("**/explain") as explained:
+        visit.page.locator("#source").fill(ENGLISH)
+    (sentence,) = explained.value.json()["sentences"]
+    log_probs = {each["text"]: each["log_prob"] for each in sentence["hypotheses"]}
+    others = visit.page.locator("#alternatives .other").all_text_contents()
+    improbable = [each for each in others if log_probs[GERMAN] - log_probs.get(each, 0.0) > math.log(20)]
+    assert improbable
+    expect(visit.page.locator("#alternatives .other.improbable")).to_have_text(improbable)
+    expect(visit.page.locator("#alternatives .note:visible")).to_have_count(len(improbable))
 
 
 def in_common(one: list[str], other: list[str]) -> int:

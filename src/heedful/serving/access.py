@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -35,25 +35,15 @@ def check_origin(text: str) -> None:
     Raises:
         InputError: they never do.
     """
-    if text == ANY:
-        return
-    usual = _usual_form(text)
-    if text != usual:
-        example = usual or "scheme and host, as https://example.org, or * for all pages"
-        raise InputError(f"{text!r}: not an origin as browsers send it; write {example} (--cors)")
-
-
-def _usual_form(text: str) -> str | None:
-    """Return the origin of a URL; None where it has none."""
-    try:
+    origin = "scheme and host, as https://example.org, or * for all pages"
+    with suppress(ValueError):  # a port that is none, or half an address
         url = urlsplit(text)
-        host, port = url.hostname, url.port
-    except ValueError:  # a port that is none, or half an address
-        return None
-    if not url.scheme or host is None or not _HOST.fullmatch(host):
-        return None
-    name = f"[{host}]" if ":" in host else host
-    return f"{url.scheme}://{name}" + ("" if port in (None, _DEFAULT_PORTS.get(url.scheme)) else f":{port}")
+        if url.scheme and url.hostname is not None and _HOST.fullmatch(url.hostname):
+            host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+            port = "" if url.port in (None, _DEFAULT_PORTS.get(url.scheme)) else f":{url.port}"
+            origin = f"{url.scheme}://{host}{port}"
+    if text not in (ANY, origin):
+        raise InputError(f"{text!r}: not an origin as browsers send it; write {origin} (--cors)")
 
 
 def check_proxy(address: str) -> None:
@@ -108,22 +98,15 @@ class KeyRing:
 
     def find(self, key: str) -> ApiKey | None:
         """Return the key, in a time that does not depend on which it is; None for an unknown one."""
-        if (stamp := _stamp(self._path)) != self._stamp:
+        if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:
             self._stamp = stamp
-            self._read_again()
+            try:
+                self.keys = tuple(load_keys(self._path))
+            except InputError as error:  # the keys that were read before stay valid
+                _log.error("the keys cannot be read again: %s", error)
         digest = fingerprint(key)
-        match = None
-        for each in self.keys:
-            if hmac.compare_digest(each.sha256, digest):
-                match = each
-        return match
-
-    def _read_again(self) -> None:
-        assert self._path is not None
-        try:
-            self.keys = tuple(load_keys(self._path))
-        except InputError as error:  # the keys that were read before stay valid
-            _log.error("the keys cannot be read again: %s", error)
+        matches = [each for each in self.keys if hmac.compare_digest(each.sha256, digest)]
+        return matches[-1] if matches else None
 
 
 def _stamp(path: Path | None) -> tuple[int, ...] | None:
@@ -161,10 +144,10 @@ def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
         raise InputError(f"{name!r}: not a name for a key; use printable characters only")
     key = _PREFIX + secrets.token_urlsafe(32)
 
-    def add(keys: list[ApiKey]) -> None:
+    def add(keys: list[ApiKey]) -> list[ApiKey]:
         if name in (each.name for each in keys):
             raise InputError(f"{path}: there is a key for {name!r}; take another name, or --revoke-key it")
-        keys.append(ApiKey(name, fingerprint(key), requests_per_minute))
+        return [*keys, ApiKey(name, fingerprint(key), requests_per_minute)]
 
     _change_keys(path, add)
     return key
@@ -179,20 +162,19 @@ def revoke_key(path: Path, name: str) -> None:
     if not path.exists():
         raise InputError(f"{path}: no such file")
 
-    def remove(keys: list[ApiKey]) -> None:
+    def remove(keys: list[ApiKey]) -> list[ApiKey]:
         kept = [each for each in keys if each.name != name]
         if len(kept) == len(keys):
             raise InputError(f"{path}: there is no key for {name!r}; --list-keys shows the names")
-        keys[:] = kept
+        return kept
 
     _change_keys(path, remove)
 
 
-def _change_keys(path: Path, work: Callable[[list[ApiKey]], None]) -> None:
+def _change_keys(path: Path, work: Callable[[list[ApiKey]], list[ApiKey]]) -> None:
     try:
         with locked(path):
-            keys = load_keys(path) if path.exists() else []
-            work(keys)
+            keys = work(load_keys(path) if path.exists() else [])
             put_private_file(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
     except filelock.Timeout:
         raise InputError(f"{path}: another process is changing it; try again") from None

@@ -11,31 +11,21 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful import serving
-from heedful.analysis import AttentionKind
 from heedful.serving import libretranslate, microsoft
 from heedful.serving.explain import Explainer, ExplainRequest
-from heedful.serving.gateway import (
-    AUTO,
-    FACTS,
-    Gateway,
-    NonEmptyText,
-    described_body,
-    schema_of,
-    unless_gone,
-)
+from heedful.serving.gateway import AUTO, FACTS, Gateway, described_body, schema_of, unless_gone
 from heedful.serving.libretranslate import REFUSALS, LibreError
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
@@ -104,17 +94,17 @@ class MetricsMiddleware:
         finally:
             seconds = time.perf_counter() - started
             self._metrics.in_flight.dec()
-            route = scope.get("route")
-            endpoint = getattr(route, "path", "other")
+            endpoint = getattr(scope.get("route"), "path", "other")
             self._metrics.seconds.labels(endpoint, str(status)).observe(seconds)
-            self._log(scope, method, endpoint, status, seconds)
-
-    def _log(self, scope: Scope, method: str, endpoint: str, status: int, seconds: float) -> None:
-        facts = {name: value for name, value in scope.get(FACTS, {}).items() if value}
-        words = " ".join(f"{name}={value}" for name, value in facts.items())
-        line = f"{method} {endpoint} {status} {1000 * seconds:.0f} ms {words}".rstrip()
-        fields = {"method": method, "endpoint": endpoint, "status": status, "ms": round(1000 * seconds)}
-        _access_log.info("%s", line, extra={"facts": fields | facts})
+            ms, facts = (
+                round(1000 * seconds),
+                {name: each for name, each in scope.get(FACTS, {}).items() if each},
+            )
+            line = " ".join(
+                [f"{method} {endpoint} {status} {ms} ms", *map("{0[0]}={0[1]}".format, facts.items())]
+            )
+            fields = {"method": method, "endpoint": endpoint, "status": status, "ms": ms}
+            _access_log.info("%s", line, extra={"facts": fields | facts})
 
 
 def add_error_answers(app: FastAPI) -> None:
@@ -226,15 +216,6 @@ def _page_of_operations(spec: dict[str, Any]) -> str:
     )
 
 
-class _ExplainFields(BaseModel):
-    q: NonEmptyText
-    source: NonEmptyText
-    target: NonEmptyText
-    attention: AttentionKind | None = None
-    layer: Annotated[int | None, Field(json_schema_extra={"minimum": 1})] = None
-    api_key: str = ""
-
-
 def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     """Return the route."""
     missing: dict[str, Any] = {"model": LibreError, "description": "The model needs torch"}
@@ -242,7 +223,7 @@ def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     routes = APIRouter(tags=["Explanations"], responses={**REFUSALS, 404: no_layer, 501: missing})
     limits, catalogue = gateway.service.limits, gateway.service.catalogue
     schema = schema_of(
-        _ExplainFields,
+        ExplainRequest,
         q={"maxLength": limits.characters},
         source={"enum": [AUTO, *catalogue.sources]},
         target={"enum": [*catalogue.targets]},
@@ -251,20 +232,9 @@ def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     @routes.post("/explain", openapi_extra=described_body(schema))
     async def explain(request: Request) -> Response:
         """Translate a text, and return its tokens, their probabilities, the n-best list and the attention."""
-        client, parameters = await gateway.parameters(request, _ExplainFields)
-        answer = await unless_gone(
-            request,
-            explainer.explain(
-                ExplainRequest(
-                    text=parameters.q,
-                    source=None if parameters.source == AUTO else parameters.source,
-                    target=parameters.target,
-                    attention=parameters.attention,
-                    layer=parameters.layer,
-                )
-            ),
-        )
-        await gateway.count_characters(client, len(parameters.q))
+        client, asked = await gateway.parameters(request, ExplainRequest)
+        answer = await unless_gone(request, explainer.explain(asked))
+        await gateway.count_characters(client, len(asked.q))
         return JSONResponse(answer)
 
     return routes
@@ -288,7 +258,7 @@ def application(gateway: Gateway) -> FastAPI:
 
     app = FastAPI(
         title="heedful", version=version("heedful"), lifespan=lifespan, openapi_url="/spec",
-        docs_url=None, redoc_url=None, redirect_slashes=False,
+        docs_url=None, redoc_url=None, redirect_slashes=False
     )  # fmt: skip
     add_error_answers(app)
     app.include_router(libretranslate.router(gateway))

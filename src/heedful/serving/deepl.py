@@ -3,36 +3,21 @@
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.glossary import Glossary, merged
 from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.documents.tokens import Kind, tokenize
-from heedful.serving.gateway import (
-    Gateway,
-    described_body,
-    described_query,
-    read_object,
-    schema_of,
-    schema_of_texts,
-)
+from heedful.serving.gateway import Gateway, get_and_post, read_fields, refusals, schema_of, schema_of_texts
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import TranslationRequest
 from heedful.text.languages import Pair, language_name
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
-_LISTS = (
-    "text",
-    "glossary_ids",
-    "splitting_tags",
-    "non_splitting_tags",
-    "ignore_tags",
-    "custom_instructions",
-)
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _MODEL = "quality_optimized"
 
@@ -90,17 +75,15 @@ class SharedFields(BaseModel, extra="forbid"):
     style_id: SkipJsonSchema[str] = ""
     auth_key: SkipJsonSchema[str] = ""
 
-    def check_supported(self) -> None:
-        """Refuse what would change the translation, and is not supported.
-
-        Raises:
-            InvalidError: naming it.
-        """
+    @model_validator(mode="after")
+    def refuse_what_is_not_supported(self) -> Self:
+        """Refuse by name what would change the translation, and is not supported."""
         if self.formality in ("more", "less"):
             raise InvalidError("'formality' is not supported for given 'target_lang'.")
         for name in ("style_id", "translation_memory_id", "custom_instructions"):
             if getattr(self, name, None):
                 raise InvalidError(f"'{name}' is not supported by this server.")
+        return self
 
 
 class _Fields(SharedFields):
@@ -129,16 +112,9 @@ class _Fields(SharedFields):
     ignore_tags: _Names = []
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": DeepLError, "description": "Bad request"},
-    403: {"model": DeepLError, "description": "Authorization failed"},
-    404: {"model": DeepLError, "description": "Not found, or not supported"},
-    408: {"model": DeepLError, "description": "The body did not come in time"},
-    413: {"model": DeepLError, "description": "The request is too large"},
-    415: {"model": DeepLError, "description": "The body is neither JSON nor a form"},
-    429: {"model": DeepLError, "description": "Too many requests; see Retry-After"},
-    503: {"model": DeepLError, "description": "Not done in time; see Retry-After"},
-}
+REFUSALS = refusals(
+    DeepLError, {400: "Bad request", 403: "Authorization failed", 404: "Not found, or not supported"}
+)
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -152,14 +128,11 @@ def router(gateway: Gateway) -> APIRouter:
         source_lang={"enum": [code.upper() for code in catalogue.sources]},
         split_sentences={"default": "1"},
     )
-    options: dict[str, Any] = {"response_model": DeepLTranslations, "response_model_exclude_none": True}
 
-    @routes.post("/v2/translate", openapi_extra=described_body(schema), **options)
-    @routes.get("/v2/translate", openapi_extra=described_query(schema), **options)
+    @get_and_post(routes, "/v2/translate", schema)
     async def translate(request: Request) -> DeepLTranslations:
         """Translate texts."""
-        client, parameters = await gateway.parameters(request, _Fields, repeated=_LISTS)
-        parameters.check_supported()
+        client, parameters = await gateway.parameters(request, _Fields)
         texts = parameters.text
         if parameters.split_sentences == "nonewlines" and not parameters.tag_handling:
             texts = [_LINE_ENDS.sub(" ", text) for text in texts]
@@ -175,17 +148,16 @@ def router(gateway: Gateway) -> APIRouter:
                 glossary=glossary_of(parameters, gateway, client),
             ),
         )
-        return DeepLTranslations(
-            translations=[
-                DeepLTranslation(
-                    detected_source_language=_source_code(answer.source),
-                    text=answer.text,
-                    billed_characters=len(text),
-                    model_type_used=_MODEL if parameters.model_type else None,
-                )
-                for text, answer in zip(parameters.text, answers, strict=True)
-            ]
-        )
+        translations = [
+            DeepLTranslation(
+                detected_source_language=_source_code(answer.source),
+                text=answer.text,
+                billed_characters=len(text),
+                model_type_used=_MODEL if parameters.model_type else None,
+            )
+            for text, answer in zip(parameters.text, answers, strict=True)
+        ]
+        return DeepLTranslations(translations=translations)
 
     _add_languages(routes, gateway)
     return routes
@@ -195,21 +167,13 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     catalogue, limits = gateway.service.catalogue, gateway.service.limits
     kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target"], "default": "source"}}
 
-    @routes.get(
-        "/v2/languages",
-        response_model=list[DeepLLanguage],
-        response_model_exclude_none=True,
-        openapi_extra={"parameters": [kind]},
-    )
-    @routes.post(
-        "/v2/languages",
-        response_model=list[DeepLLanguage],
-        response_model_exclude_none=True,
-        openapi_extra={"parameters": [kind]},
-    )
+    options: dict[str, Any] = {"response_model_exclude_none": True, "openapi_extra": {"parameters": [kind]}}
+
+    @routes.get("/v2/languages", **options)
+    @routes.post("/v2/languages", **options)
     async def languages(request: Request) -> list[DeepLLanguage]:
         """Return the languages to translate from (`type=source`, the default) or into (`type=target`)."""
-        which = (await read_object(request, limits)).get("type", "source")
+        which = (await read_fields(request, limits, BaseModel)).get("type", "source")
         if which not in ("source", "target"):
             raise InvalidError("Value for 'type' not supported.")
         if which == "target":
@@ -233,7 +197,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
                 "usable_as_target": code in catalogue.targets,
                 "features": {},
             }
-            for code in sorted({*catalogue.sources, *catalogue.targets})
+            for code in catalogue.all
         ]
 
     @routes.get("/v2/usage")
@@ -260,11 +224,7 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
     if gateway.glossaries is None:
         raise NoSuchGlossaryError("Glossary not found")
     store = gateway.glossaries
-
-    def terms(pair: Pair) -> Glossary:
-        return merged([store.terms(client, each, pair) for each in ids])
-
-    return terms
+    return lambda pair: merged([store.terms(client, each, pair) for each in ids])
 
 
 def _source_code(code: str) -> str:
@@ -293,32 +253,21 @@ def outline(text: str) -> set[str]:
     >>> sorted(outline("<row><cell>The <b>house</b></cell><cell>The dog</cell></row>"))
     ['cell']
     """
-    separate, inline = set[str](), set[str]()
-    children: list[list[str]] = [[]]  # of the elements that are open, the text itself first
-    names, has_text = [""], [False]
-
-    def close() -> None:
-        siblings = children.pop()
-        if has_text.pop():
-            inline.update(siblings)
-        elif len(siblings) > 1:
-            separate.update(siblings)
-        names.pop()
-
+    elements: list[tuple[bool, list[str]]] = []  # that are closed: whether they have text, and children
+    names, opened = [""], [(False, list[str]())]
     for token in tokenize(text, xml=True):
+        has_text, children = opened[-1]
         if token.kind is Kind.TEXT:
-            has_text[-1] |= any(map(str.isalnum, token.text))
-        elif token.kind is Kind.POINT and token.name:
-            children[-1].append(token.name)
-        elif token.kind is Kind.OPEN:
-            children[-1].append(token.name)
-            names.append(token.name)
-            children.append([])
-            has_text.append(False)
+            opened[-1] = (has_text or any(map(str.isalnum, token.text)), children)
+        elif token.kind is Kind.OPEN or (token.kind is Kind.POINT and token.name):
+            children.append(token.name)
+            if token.kind is Kind.OPEN:
+                names.append(token.name)
+                opened.append((False, []))
         elif token.kind is Kind.CLOSE and token.name in names:
-            while names[-1] != token.name:
-                close()
-            close()
-    while names:
-        close()
-    return separate - inline
+            depth = len(names) - 1 - names[::-1].index(token.name)
+            elements += opened[depth:]
+            del names[depth:], opened[depth:]
+    elements += opened
+    separate = {name for has_text, own in elements if not has_text and len(own) > 1 for name in own}
+    return separate - {name for has_text, own in elements if has_text for name in own}

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Itera
 from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -29,7 +29,7 @@ from pydantic import TypeAdapter
 
 from heedful.decoding.glossary import Glossary
 from heedful.documents.alignment import Output, Outputs
-from heedful.documents.document_file import DocumentFile, read_document, translate_units
+from heedful.documents.document_file import read_document, translate_units
 from heedful.documents.formats import MARKDOWN, format_of
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import why_not_written
@@ -95,9 +95,13 @@ class DocumentState:
     changed: float = 0.0
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing more will be done."""
-        return self.status in ("done", "error")
+    def is_at_work(self) -> bool:
+        """Whether its process lives and is not done with it."""
+        number, started = self.process
+        try:
+            return self.status not in ("done", "error") and psutil.Process(number).create_time() == started
+        except psutil.Error:
+            return False
 
 
 _STATES = TypeAdapter(DocumentState)
@@ -114,27 +118,19 @@ def documents_directory() -> Iterator[Path]:
         parent = Path(tempfile.gettempdir())
     except FileNotFoundError:
         raise InputError("no directory for documents can be written; set TMPDIR to one") from None
-    for each in parent.glob(f"{_PREFIX}*"):
+    for each in parent.glob(f"{_PREFIX}*/{_LOCK}"):  # of dead servers, if no process holds the lock
+        path = each.parent
         with suppress(OSError, filelock.Timeout):
-            _remove_unlocked(each)
+            is_own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
+            if is_own and each.is_file() and not path.is_symlink():
+                with filelock.FileLock(each, timeout=0):
+                    shutil.rmtree(path, ignore_errors=True)
     path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:
         with filelock.FileLock(path / _LOCK):
             yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_unlocked(path: Path) -> None:
-    """Remove a directory of a dead server: it has a lock file, and no process holds the lock.
-
-    Raises:
-        Timeout: the server lives.
-    """
-    is_own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
-    if is_own and not path.is_symlink() and (path / _LOCK).is_file():
-        with filelock.FileLock(path / _LOCK, timeout=0):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 class DocumentStore:
@@ -147,21 +143,15 @@ class DocumentStore:
     def states(self) -> list[DocumentState]:
         """Return the states of all documents that are not being downloaded, the oldest first."""
         folders = (each for each in self._path.iterdir() if each.is_dir() and each.suffix != _TAKEN)
-        states = (self._read(each) for each in folders)
+        states = (_read(each) for each in folders)
         return sorted((each for each in states if each is not None), key=lambda each: each.changed)
 
     def add(self, state: DocumentState, file: BinaryIO) -> None:
         """Store a document."""
-        folder = self._path / state.id
-        folder.mkdir(mode=0o700)
+        (self._path / state.id).mkdir(mode=0o700)
         with self.source(state).open("wb") as copy:
             shutil.copyfileobj(file, copy)
         self.write(state)
-
-    def remove_files(self, state: DocumentState) -> None:
-        """Remove the file of the client, and a translation that is not whole."""
-        self.source(state).unlink(missing_ok=True)
-        self.result(state).with_suffix(".new").unlink(missing_ok=True)
 
     def write(self, state: DocumentState) -> None:
         """Replace the state of a document; one that was removed stays so."""
@@ -190,14 +180,15 @@ class DocumentStore:
         Raises:
             NoSuchDocumentError: there is none of this id, key and client.
         """
-        if not (document_id.isalnum() and document_id.isascii()):
+        is_id = document_id.isalnum() and document_id.isascii()
+        state = _read(self._path / document_id) if is_id else None
+        if (
+            state is None
+            or state.fingerprint != (fingerprint(key) if key else "")
+            or owner not in (None, state.owner)
+        ):
             raise NoSuchDocumentError(_NOT_FOUND)
-        state = self._read(self._path / document_id)
-        if state is None or state.fingerprint != (fingerprint(key) if key else ""):
-            raise NoSuchDocumentError(_NOT_FOUND)
-        if owner is not None and state.owner != owner:
-            raise NoSuchDocumentError(_NOT_FOUND)
-        if not state.is_over and not _is_alive(state.process):
+        if state.status in ("queued", "translating") and not state.is_at_work:
             return replace(state, status="error", error="The server stopped; send the document again")
         return state
 
@@ -223,42 +214,23 @@ class DocumentStore:
         for each in (state.id, f"{state.id}{_TAKEN}"):
             shutil.rmtree(self._path / each, ignore_errors=True)
 
-    def forget_failed(self, most: int) -> None:
-        """Remove the oldest documents that could not be translated, if there are more than `most`."""
-        failed = [each for each in self.states() if each.status == "error"]
-        for each in failed[: max(0, len(failed) - most)]:
-            self.remove(each)
-
     def sweep(self, seconds: float) -> None:
         """Remove all finished or abandoned documents that are older than this many seconds."""
         for folder in self._path.iterdir():
             if not folder.is_dir():
                 continue
-            state = None if folder.name.endswith(_TAKEN) else self._read(folder)
-            is_at_work = state is not None and not state.is_over and _is_alive(state.process)
+            state = None if folder.name.endswith(_TAKEN) else _read(folder)
             with suppress(FileNotFoundError):
-                changed = state.changed if state else folder.stat().st_mtime
-                if not is_at_work and time.time() - changed > seconds:
+                is_old = time.time() - (state.changed if state else folder.stat().st_mtime) > seconds
+                if is_old and not (state and state.is_at_work):
                     shutil.rmtree(folder, ignore_errors=True)
 
-    @staticmethod
-    def _read(folder: Path) -> DocumentState | None:
-        try:
-            return _STATES.validate_python(parse_json((folder / _STATE).read_bytes()))
-        except (OSError, ValueError):
-            return None
 
-
-def _this_process() -> tuple[int, float]:
-    return os.getpid(), psutil.Process().create_time()
-
-
-def _is_alive(process: tuple[int, float]) -> bool:
-    number, started = process
+def _read(folder: Path) -> DocumentState | None:
     try:
-        return bool(psutil.Process(number).create_time() == started)
-    except psutil.Error:
-        return False
+        return _STATES.validate_python(parse_json((folder / _STATE).read_bytes()))
+    except (OSError, ValueError):
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,12 +269,13 @@ class DocumentJobs:
         """Take the service that translates sentences, and the directory."""
         self.store = DocumentStore(path)
         self._service, self._limits = service, service.limits
+        self._share = -(-service.limits.documents // 2)  # of a client
         self._turn = asyncio.Lock()
         self._uploads: Counter[str] = Counter()  # that are being received, by their addresses
         self._admission = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[DocumentState]] = {}
         self._sweeper: asyncio.Task[None] | None = None
-        self._process = _this_process()
+        self._process = (os.getpid(), psutil.Process().create_time())
 
     def start(self) -> None:
         """Remove old documents from now on."""
@@ -319,11 +292,6 @@ class DocumentJobs:
     async def _kept(self) -> list[DocumentState]:
         return [each for each in await asyncio.to_thread(self.store.states) if each.status != "error"]
 
-    @property
-    def _share(self) -> int:
-        """The number of documents that one client may have: half of all, rounded up."""
-        return -(-self._limits.documents // 2)
-
     @asynccontextmanager
     async def admitted(self, address: str) -> AsyncIterator[None]:
         """Reserve a slot for an upload; documents that could not be translated count no more.
@@ -336,9 +304,11 @@ class DocumentJobs:
         """
         if len(await self._kept()) + self._uploads.total() >= self._limits.documents:
             raise _busy("the server has too many documents (--max-documents); download yours, or")
-        number, share = self._uploads[address], self._share
-        if number >= share:
-            raise _busy(f"you are sending {number} documents at the same time, {_share_of(share)};")
+        if (number := self._uploads[address]) >= self._share:
+            raise _busy(
+                f"you are sending {number} documents at the same time, and a client may have {self._share} "
+                "(half of --max-documents);"
+            )
         self._uploads[address] += 1
         try:
             yield
@@ -366,23 +336,23 @@ class DocumentJobs:
                 number = sum(each.sender == request.sender for each in await self._kept())
                 if number >= self._share:
                     raise _busy(
-                        f"you have {number} documents on the server, {_share_of(self._share)}; those of "
-                        "/v2/document are removed when they are downloaded;"
+                        f"you have {number} documents on the server, and a client may have {self._share} "
+                        "(half of --max-documents); those of /v2/document are removed when they are "
+                        "downloaded;"
                     )
                 await asyncio.to_thread(self.store.add, state, request.file)
         except OSError as error:
             self.store.remove(state)
             raise not_stored(error) from None
-        task = asyncio.ensure_future(self._run(state, request))
-        self._tasks[state.id] = task
-        task.add_done_callback(partial(self._forget, state))
-        return state, task
+        self._tasks[state.id] = task = asyncio.ensure_future(self._run(state, request))
 
-    def _forget(self, state: DocumentState, task: "asyncio.Task[DocumentState]") -> None:
-        """Forget a task that has ended, and the document if it was given up, perhaps before it began."""
-        del self._tasks[state.id]
-        if task.cancelled():
-            self.store.remove(state)
+        def forget(task: "asyncio.Task[DocumentState]") -> None:
+            del self._tasks[state.id]
+            if task.cancelled():  # perhaps before it began
+                self.store.remove(state)
+
+        task.add_done_callback(forget)
+        return state, task
 
     async def _run(self, state: DocumentState, request: DocumentRequest) -> DocumentState:
         """Translate a document, and return its last state: done, or the error."""
@@ -392,24 +362,26 @@ class DocumentJobs:
                 done = await run.translated(request)
             await request.count(done.characters)
         except (HeedfulError, RefusedError) as error:
-            message = str(error).replace(str(self.store.source(state)), state.name)
-            done = replace(run.state, status="error", error=message)
+            done = run.failed(str(error).replace(str(self.store.source(state)), state.name))
         except OSError as error:
-            message = f"the translation cannot be stored: {why_not_written(error)}"
-            done = replace(run.state, status="error", error=message)
+            done = run.failed(f"the translation cannot be stored: {why_not_written(error)}")
         except Exception as error:
             where = "".join(traceback.format_tb(error.__traceback__))  # its message may be of the document
             _log.error("a document could not be translated: %s\n%s", type(error).__name__, where)
-            done = replace(run.state, status="error", error=_INTERNAL)
-        done = replace(done, seconds_remaining=None)
-        self.store.remove_files(state)
+            done = run.failed(_INTERNAL)
+        for file in (self.store.source(state), _unfinished(self.store.result(state))):
+            file.unlink(missing_ok=True)
         try:
             self.store.write(done)
             if done.status == "error":
-                await asyncio.to_thread(self.store.forget_failed, self._limits.documents)
+                failed = [
+                    each for each in await asyncio.to_thread(self.store.states) if each.status == "error"
+                ]
+                for each in failed[: -self._limits.documents]:  # the oldest
+                    self.store.remove(each)
         except OSError as error:  # its client would ask for ever
             self.store.remove(state)
-            done = replace(done, status="error", error=str(not_stored(error)))
+            done = run.failed(str(not_stored(error)))
         return done
 
     async def _sweep(self) -> None:
@@ -425,25 +397,9 @@ def _busy(reason: str) -> TooManyRequestsError:
     return TooManyRequestsError(f"{reason} try again later", retry_after=_BUSY_SECONDS)
 
 
-def _share_of(number: int) -> str:
-    return f"and a client may have {number} (half of --max-documents)"
-
-
-def _in_daemon_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
-    """Run a function in a thread that a process does not wait for when it ends."""
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-
-    future.set_running_or_notify_cancel()
-    threading.Thread(target=run, name="heedful document", daemon=True).start()
-    return asyncio.wrap_future(future)
+def _unfinished(result: Path) -> Path:
+    """Return where a translated file is until it is whole."""
+    return result.with_suffix(".new")
 
 
 _STOPPED = "the server stopped; send the document again"
@@ -454,13 +410,17 @@ class _Run:
     """One document on its way: read, translated and written in a thread, which waits for the event loop."""
 
     def __init__(self, service: TranslationService, store: DocumentStore, state: DocumentState) -> None:
-        self.state = state
+        self._state = state
         self._service, self._limits, self._store = service, service.limits, store
+        self._turn = Turn()  # over: nobody waits for the document
         self._asked: Future[list[Outputs]] | None = None  # what the thread waits for
-        self._is_stopped = False
         self._characters = self._characters_done = 0
         self._characters_read = self._marks_read = 0
         self._started = 0.0
+
+    def failed(self, message: str) -> DocumentState:
+        """Return the state of a document that cannot be translated."""
+        return replace(self._state, status="error", error=message, seconds_remaining=None)
 
     async def translated(self, request: DocumentRequest) -> DocumentState:
         """Write the translated file, and return the state.
@@ -468,20 +428,32 @@ class _Run:
         Raises:
             HeedfulError, RefusedError: the document cannot be read, translated or written.
         """
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()
         loop = asyncio.get_running_loop()
-        self._write_state()
-        work = _in_daemon_thread(partial(self._translate, request, loop))
+
+        def work() -> None:
+            try:
+                self._translate(request, loop)
+                done.set_result(None)
+            except BaseException as error:
+                done.set_exception(error)
+
+        # A process does not wait for a daemon when it ends.
+        threading.Thread(target=work, name="heedful document", daemon=True).start()
+        waiting = asyncio.wrap_future(done)
         try:
-            while not (await asyncio.wait((work,), timeout=_SECONDS))[0]:
+            self._write_state()
+            while not (await asyncio.wait((waiting,), timeout=_SECONDS))[0]:
                 self._write_state()
-            work.result()
-            return replace(self.state, status="done", characters=self._characters)
+            waiting.result()
+            return replace(self._state, status="done", characters=self._characters, seconds_remaining=None)
         finally:
-            self._is_stopped = True
+            self._turn.is_over = True
             if self._asked is not None:
                 self._asked.cancel()
-            await asyncio.wait((work,))
-            work.exception()  # which the state says, or which follows from the cancellation
+            await asyncio.wait((waiting,))
+            waiting.exception()  # which the state says, or which follows from the cancellation
 
     def _write_state(self) -> None:
         """Write how far the document is."""
@@ -490,21 +462,21 @@ class _Run:
             seconds = time.monotonic() - self._started
             left = max(0, self._characters - self._characters_done)
             remaining = max(1, round(seconds * left / self._characters_done))
-        self.state = replace(
-            self.state, status="translating", characters=self._characters, seconds_remaining=remaining
+        self._state = replace(
+            self._state, status="translating", characters=self._characters, seconds_remaining=remaining
         )
         with suppress(OSError):  # of a full disk, which the translation may not need
-            self._store.write(self.state)
+            self._store.write(self._state)
 
     def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
-        limits, service, state = self._limits, self._service, self.state
+        limits, service = self._limits, self._service
+        file, result = self._store.source(self._state), self._store.result(self._state)
         self._started = time.monotonic()
-        is_markdown = format_of(self._store.source(state).name) == MARKDOWN
-        if is_markdown and self._store.source(state).stat().st_size > 2 * limits.document_characters:
-            most = 2 * limits.document_characters  # it is parsed as a whole, and a line may take kilobytes
+        most = 2 * limits.document_characters  # Markdown is parsed as a whole, and a line may take kilobytes
+        if format_of(file.name) == MARKDOWN and file.stat().st_size > most:
             raise TextTooLongError(f"the document has more than {most:,} bytes of Markdown; split it")
         document = read_document(
-            self._store.source(state),
+            file,
             columns=request.columns,
             option=COLUMNS_FIELD,
             language=request.target,
@@ -513,20 +485,33 @@ class _Run:
             watch=self._watch,
         )
         texts = [each.source.text for each in document.units]
-        characters = sum(map(len, texts))
-        self._characters = characters
+        self._characters = sum(map(len, texts))
         source = request.source
         if source is None:
             sources = service.catalogue.sources_of(request.target)
             source = service.detector.source(_beginning(texts), sources, request.target).language
         if source == request.target:
-            shutil.copyfile(self._store.source(state), self._store.result(state))
+            shutil.copyfile(file, result)
             return
         route = service.catalogue.required_route(source, request.target)
-        job = Job(route, Turn(), service.terms(route, request.glossary), progress=self._add_characters)
+        job = Job(route, self._turn, service.terms(route, request.glossary), progress=self._add_characters)
         self._started = time.monotonic()
-        self._write(document, job, loop)
-        service.metrics.characters.labels(str(Pair(source, request.target))).inc(characters)
+
+        def translate(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
+            work = service.translate_sentences(texts, [each in aligned for each in texts], job)
+            self._asked = asyncio.run_coroutine_threadsafe(work, loop)
+            if self._turn.is_over:
+                self._asked.cancel()
+            return [best for best, *_ in self._asked.result()]
+
+        try:
+            translations = list(chain.from_iterable(translate_units(document.units, translate)))
+        except CancelledError:
+            raise UnavailableError(_STOPPED) from None
+        with _unfinished(result).open("wb") as stream:
+            document.write(translations, stream)
+        _unfinished(result).replace(result)
+        service.metrics.characters.labels(f"{source}-{request.target}").inc(self._characters)
 
     def _watch(self, characters: int, marks: int) -> None:
         """Count what is read, and stop where it is too much, or the server stops.
@@ -534,7 +519,7 @@ class _Run:
         Raises:
             RefusedError: that is so.
         """
-        if self._is_stopped:
+        if self._turn.is_over:
             raise UnavailableError(_STOPPED)
         if time.monotonic() - self._started > (seconds := self._limits.seconds):
             raise TextTooLongError(f"the document was not read within {seconds:g} seconds; split it")
@@ -546,37 +531,16 @@ class _Run:
         if self._marks_read > most // 2 + _MARKS:
             raise TextTooLongError(f"the document has more than {most // 2 + _MARKS:,} tags; split it")
 
-    def _write(self, document: DocumentFile, job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        translations: list[str] = []
-
-        def translate(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-            work = self._service.translate_sentences(texts, [each in aligned for each in texts], job)
-            self._asked = asyncio.run_coroutine_threadsafe(work, loop)
-            if self._is_stopped:
-                self._asked.cancel()
-            return [best for best, *_ in self._asked.result()]
-
-        try:
-            for chunk in translate_units(document.units, translate):
-                translations += chunk
-        except CancelledError:
-            raise UnavailableError(_STOPPED) from None
-        result = self._store.result(self.state)
-        with result.with_suffix(".new").open("wb") as stream:
-            document.write(translations, stream)
-        result.with_suffix(".new").replace(result)
-
-    def _add_characters(self, characters: int) -> None:
+    def _add_characters(self, characters: int, _: object) -> None:
         self._characters_done += characters
 
 
 def _beginning(texts: Sequence[str]) -> str:
     """Return the first characters of a document."""
-    beginning: list[str] = []
-    length = 0
+    beginning, length = list[str](), 0
     for text in texts:
-        beginning.append(text[: _DETECTED - length])
-        length += len(beginning[-1])
         if length >= _DETECTED:
             break
+        beginning.append(text[: _DETECTED - length])
+        length += len(beginning[-1])
     return " ".join(beginning)

@@ -3,11 +3,12 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -33,10 +34,10 @@ from heedful.serving.document_jobs import (
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
+    M,
     NonEmptyText,
     Schema,
-    described_body,
-    described_query,
+    get_and_post,
     read_upload,
     schema_of,
     sender_of,
@@ -46,13 +47,9 @@ from heedful.serving.refusals import InvalidError, NoSuchDocumentError, Unauthor
 from heedful.serving.server import DELIVERED, WITHOUT_BODY
 
 _LONGEST_NAME = 150  # characters of a file's name
-_NOT_READY = "Document not ready: its translation is not done yet"
-_NOT_HERE = "Documents are not translated by this server"
 _NOT_FOUND = "Document not found"
 _CHUNK = 2**16
-_POLL_SECONDS = 2
 _REMOVALS: set[asyncio.Future[None]] = set()
-_REPEATED = ("columns",)
 _BINARY: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
 
@@ -121,14 +118,21 @@ def _described_upload(schema: Schema) -> dict[str, Any]:
 
 
 def _jobs(gateway: Gateway) -> DocumentJobs:
-    """Return what translates documents.
-
-    Raises:
-        UnauthorizedError: nothing does.
-    """
     if gateway.documents is None:
-        raise UnauthorizedError(_NOT_HERE)
+        raise UnauthorizedError("Documents are not translated by this server")
     return gateway.documents
+
+
+@asynccontextmanager
+async def _received(
+    gateway: Gateway, request: Request, model: type[M]
+) -> AsyncIterator[tuple[DocumentJobs, str, M, UploadFile]]:
+    """Yield what translates a document that a client may send, the client, its parameters, and the file."""
+    jobs, limits = _jobs(gateway), gateway.service.limits
+    gateway.check_origin(request)
+    async with jobs.admitted(sender_of(request)), read_upload(request, limits, model) as (fields, file):
+        client, parameters = await gateway.checked(request, fields, model)
+        yield jobs, client, parameters, file
 
 
 def _name(file: UploadFile, *, other: str = "") -> str:
@@ -145,11 +149,6 @@ def _name(file: UploadFile, *, other: str = "") -> str:
     return stem[: _LONGEST_NAME - len(suffix)] + suffix
 
 
-def _name_of_result(name: str, target: str) -> str:
-    path = PurePath(name)
-    return f"{path.stem}_{target}{path.suffix}"
-
-
 async def _document(
     gateway: Gateway,
     request: Request,
@@ -160,21 +159,12 @@ async def _document(
     languages: tuple[str, str],
     columns: Sequence[str],
 ) -> DocumentRequest:
-    """Return a document that a client sends, without a glossary and a key.
-
-    Args:
-        gateway: to the service.
-        request: of the client.
-        client: see `Gateway.authorize`.
-        file: that was received.
-        name: of the file.
-        languages: source and target; "": the source is detected.
-        columns: of a table.
+    """Return a document that a client sends, without a glossary and a key; without a source, "" is detected.
 
     Raises:
         InvalidError: the languages or the columns are not possible.
     """
-    source, target = gateway.service.languages(languages[0] or None, languages[1])
+    source, target = gateway.service.catalogue.languages(languages[0] or None, languages[1])
     try:
         await asyncio.to_thread(check_table, name, file.file, columns=columns, option=COLUMNS_FIELD)
     except InputError as error:
@@ -195,13 +185,12 @@ async def _document(
 
 def router(gateway: Gateway) -> APIRouter:
     """Return the routes."""
-    routes = APIRouter()
     libre = APIRouter(tags=["LibreTranslate"], responses=libretranslate.REFUSALS)
     _add_translate_file(libre, gateway)
-    _add_download_file(libre, gateway)
     of_deepl = APIRouter(tags=["DeepL"], responses=deepl.REFUSALS)
     _add_upload(of_deepl, gateway)
     _add_status(of_deepl, gateway)
+    routes = APIRouter()
     for each in (libre, of_deepl):
         routes.include_router(each)
     return routes
@@ -216,46 +205,32 @@ def _add_translate_file(routes: APIRouter, gateway: Gateway) -> None:
     @routes.post("/translate_file", openapi_extra=_described_upload(schema), response_model=TranslatedFile)
     async def translate_file(request: Request) -> TranslatedFile:
         """Translate a document, and return where it can be downloaded."""
-        jobs = _jobs(gateway)
-        gateway.check_origin(request)
-        async with (
-            jobs.admitted(sender_of(request)),
-            read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file),
-        ):
-            client, parameters = await gateway.checked(request, fields, _FileFields)
+        async with _received(gateway, request, _FileFields) as (jobs, client, parameters, file):
             source = "" if parameters.source == AUTO else parameters.source
+            languages, columns = (source, parameters.target), parameters.columns
             document = await _document(
-                gateway,
-                request,
-                client,
-                file,
-                name=_name(file),
-                languages=(source, parameters.target),
-                columns=parameters.columns,
+                gateway, request, client, file, name=_name(file), languages=languages, columns=columns
             )
             _, last_state = await jobs.submit(document)
         state = await unless_gone(request, last_state)
         if state.status == "error":
             jobs.store.remove(state)
             raise InvalidError(state.error)
-        path = f"download_file/{state.id}.{quote(_name_of_result(state.name, document.target), safe='')}"
-        return TranslatedFile(url=f"{request.base_url}{path}")
+        name = PurePath(state.name)
+        translated = quote(f"{name.stem}_{document.target}{name.suffix}", safe="")
+        return TranslatedFile(url=f"{request.base_url}download_file/{state.id}.{translated}")
 
+    not_found = {"model": libretranslate.LibreError, "description": "Removed, or never there"}
 
-def _add_download_file(routes: APIRouter, gateway: Gateway) -> None:
-    not_found: dict[int | str, dict[str, Any]] = {
-        404: {"model": libretranslate.LibreError, "description": "Removed, or never there"}
-    }
-
-    @routes.get("/download_file/{name}", responses=_BINARY | not_found)
+    @routes.get("/download_file/{name}", responses={**_BINARY, 404: not_found})
     async def download_file(name: str) -> Response:
         """Return a translated document, until it is removed."""
         document_id, _, own_name = name.partition(".")
-        jobs = _jobs(gateway)
-        state = jobs.store.get(document_id, owner=None, key="")
+        store = _jobs(gateway).store
+        state = store.get(document_id, owner=None, key="")
         if state.status != "done":
             raise NoSuchDocumentError(_NOT_FOUND)
-        return _file(jobs.store.result(state), own_name)
+        return _file(store.result(state), own_name)
 
 
 def _file(path: Path, name: str, *, then: BackgroundTask | None = None) -> Response:
@@ -272,14 +247,14 @@ def _file(path: Path, name: str, *, then: BackgroundTask | None = None) -> Respo
         "Content-Length": str(os.fstat(file.fileno()).st_size),
         "Content-Disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}",
     }
+
+    def chunks() -> Iterator[bytes]:
+        with file:
+            yield from iter(partial(file.read, _CHUNK), b"")
+
     return StreamingResponse(
-        _chunks(file), media_type="application/octet-stream", headers=headers, background=then
+        chunks(), media_type="application/octet-stream", headers=headers, background=then
     )
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    with file:
-        yield from iter(partial(file.read, _CHUNK), b"")
 
 
 def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
@@ -294,25 +269,13 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
     @routes.post("/v2/document", openapi_extra=_described_upload(schema), response_model=DocumentHandle)
     async def upload(request: Request) -> DocumentHandle:
         """Send a document, which is translated when it is its turn."""
-        jobs = _jobs(gateway)
-        gateway.check_origin(request)
-        async with (
-            jobs.admitted(sender_of(request)),
-            read_upload(request, gateway.service.limits, repeated=_REPEATED) as (fields, file),
-        ):
-            client, parameters = await gateway.checked(request, fields, _DocumentFields)
-            parameters.check_supported()
+        async with _received(gateway, request, _DocumentFields) as (jobs, client, parameters, file):
             name = _name(file, other=parameters.filename)
             if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
                 raise InvalidError("'output_format' must be that of the document.")
+            languages, columns = (parameters.source_lang, parameters.target_lang), parameters.columns
             document = await _document(
-                gateway,
-                request,
-                client,
-                file,
-                name=name,
-                languages=(parameters.source_lang, parameters.target_lang),
-                columns=parameters.columns,
+                gateway, request, client, file, name=name, languages=languages, columns=columns
             )
             glossary = deepl.glossary_of(parameters, gateway, client)
             if glossary is not None and document.source not in (None, document.target):
@@ -330,10 +293,7 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
         client, parameters = await gateway.parameters(request, _HandleFields, is_counted=False)
         return _jobs(gateway).store.get(document_id, owner=client, key=parameters.document_key)
 
-    options: dict[str, Any] = {"response_model": DocumentStatus, "response_model_exclude_none": True}
-
-    @routes.post("/v2/document/{document_id}", openapi_extra=described_body(schema), **options)
-    @routes.get("/v2/document/{document_id}", openapi_extra=described_query(schema), **options)
+    @get_and_post(routes, "/v2/document/{document_id}", schema)
     async def status(request: Request, document_id: str) -> DocumentStatus:
         """Return how far a document is."""
         state = await state_of(request, document_id)
@@ -345,8 +305,7 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
             error_message=state.error or None,
         )
 
-    @routes.post("/v2/document/{document_id}/result", openapi_extra=described_body(schema), responses=_BINARY)
-    @routes.get("/v2/document/{document_id}/result", openapi_extra=described_query(schema), responses=_BINARY)
+    @get_and_post(routes, "/v2/document/{document_id}/result", schema, responses=_BINARY)
     async def result(request: Request, document_id: str) -> Response:
         """Return a translated document; it is removed when the client has all of it."""
         state = await state_of(request, document_id)
@@ -355,7 +314,7 @@ def _add_status(routes: APIRouter, gateway: Gateway) -> None:
             store.remove(state)
             raise NoSuchDocumentError(f"Document not translated: {state.error}")
         if state.status != "done":
-            raise UnavailableError(_NOT_READY, retry_after=_POLL_SECONDS)
+            raise UnavailableError("Document not ready: its translation is not done yet", retry_after=2)
         if request.scope.get(WITHOUT_BODY):  # HEAD changes nothing (RFC 9110, 9.2.1)
             return _file(store.result(state), state.name)
         path = store.claim(state) / store.result(state).name

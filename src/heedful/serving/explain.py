@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from cachetools import LRUCache
+from pydantic import BaseModel, Field
 
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
@@ -16,18 +18,13 @@ from heedful.decoding.alignment import cut, texts_of_tokens
 from heedful.documents.sentences import split
 from heedful.documents.tokens import plain_text
 from heedful.errors import HeedfulError, MissingExtraError
+from heedful.serving.gateway import AUTO, NonEmptyText
 from heedful.serving.model_queue import ServedModel
-from heedful.serving.refusals import (
-    InvalidError,
-    NoSuchLayerError,
-    NotImplementedHereError,
-    TextTooLongError,
-)
+from heedful.serving.refusals import InvalidError, NoSuchLayerError, NotImplementedHereError, TextTooLongError
 from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
     from heedful.decoding.backends.protocol import Backend
     from heedful.decoding.translation import TextHypothesis, Translation
@@ -42,23 +39,15 @@ _DIGITS = 4
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExplainRequest:
-    """A text to explain.
+class ExplainRequest(BaseModel):
+    """A text to explain: the heads of one kind of attention, in one layer (from 1) or in all."""
 
-    Attributes:
-        text: to translate.
-        source: language; None: identified.
-        target: language.
-        attention: the kind of attention to return, head by head; None: none.
-        layer: the layer of these heads, from 1; None: all.
-    """
-
-    text: str
-    source: str | None
-    target: str
+    q: NonEmptyText
+    source: NonEmptyText
+    target: NonEmptyText
     attention: AttentionKind | None = None
-    layer: int | None = None
+    layer: Annotated[int | None, Field(json_schema_extra={"minimum": 1})] = None
+    api_key: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,9 +79,8 @@ class ExplainedSentence:
         Raises:
             NoSuchLayerError: a layer that the model does not have.
         """
-        best, *_ = hypotheses = self.translation.hypotheses
-        cross = self.maps.of("cross")
-        rows = len(best.token_log_probs)
+        hypotheses, cross = self.translation.hypotheses, self.maps.of("cross")
+        rows = len(hypotheses[0].token_log_probs)
         mean = sum(each.weights.mean(axis=0) for each in cross) / len(cross)
         answer: Json = {
             "source": {
@@ -162,12 +150,18 @@ class Explainer:
                 no torch where the model needs it.
         """
         service, limits = self._service, self._service.limits
-        characters = len(request.text)
+        characters = len(request.q)
         if characters > limits.characters:
             raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
-        pair = self._pair(request)
-        if pair.src == pair.tgt:
-            return {"source": pair.src, "target": pair.tgt, "complete": True, "sentences": []}
+        source, target = service.catalogue.languages(
+            None if request.source == AUTO else request.source, request.target
+        )
+        if source is None:
+            sources = service.catalogue.sources_of(target)
+            source = service.detector.source(request.q, sources, target).language
+        pair = Pair(source, target)
+        if source == target:
+            return {"source": source, "target": target, "complete": True, "sentences": []}
         route = service.catalogue.required_route(pair.src, pair.tgt)
         if route.pivot is not None:
             raise InvalidError(f"a translation through {route.pivot} has two models; explain one at a time")
@@ -180,14 +174,6 @@ class Explainer:
         """End the thread; what has not started is given up."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _pair(self, request: ExplainRequest) -> Pair:
-        catalogue = self._service.catalogue
-        target = catalogue.target(request.target, source=request.source)
-        if request.source is not None:
-            return Pair(catalogue.source(request.source, target=target), target)
-        detected = self._service.detector.source(request.text, catalogue.sources_of(target), target)
-        return Pair(detected.language, target)
-
     def _explained(self, model: ServedModel, pair: Pair, request: ExplainRequest) -> Json:
         served = model.served(pair)
         bundle = served.bundle
@@ -197,7 +183,7 @@ class Explainer:
             backend = served.attention_backend
         except MissingExtraError as error:
             raise NotImplementedHereError(f"explanations: {error}") from None
-        sentences = [each.text for each in split(plain_text(request.text))[1::2]]
+        sentences = [each.text for each in split(plain_text(request.q))[1::2]]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
             left -= len(bundle.tokenizers.src.encode(sentence))
@@ -230,24 +216,19 @@ def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequ
     known = hypothesis.confidence
     return {
         "text": hypothesis.text,
-        "score": round(hypothesis.score, _DIGITS),
-        "log_prob": round(hypothesis.log_prob, _DIGITS),
+        "score": _rounded(hypothesis.score),
+        "log_prob": _rounded(hypothesis.log_prob),
         "finished": hypothesis.finished,
         "tokens": list(tokens),
         "texts": list(texts),
-        "log_probs": [round(each, _DIGITS) for each in hypothesis.token_log_probs],
-        "confidence": None
-        if known is None
-        else {
-            "sentence": round(known.sentence, _DIGITS),
-            "words": [round(each, _DIGITS) for each in known.words],
-            "tokens": [round(each, _DIGITS) for each in known.tokens],
-        },
+        "log_probs": _rounded(hypothesis.token_log_probs),
+        "confidence": None if known is None else {name: _rounded(each) for name, each in vars(known).items()},
     }
 
 
-def _rounded(weights: "NDArray[np.float32]") -> list[list[float]]:
-    return [[round(float(each), _DIGITS) for each in row] for row in weights]
+def _rounded(numbers: Any) -> Any:  # noqa: ANN401
+    """Return a number, or numbers in lists, with four digits."""
+    return np.asarray(numbers, np.float64).round(_DIGITS).tolist()
 
 
 def _source_texts(text: str, tokenizer: "Tokenizer", tokens: Sequence[str]) -> tuple[str, ...]:

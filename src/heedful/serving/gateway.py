@@ -9,12 +9,13 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cache, partial
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from heedful.serving.glossaries import GlossaryStore
 
 _MAX_FIELDS = 1000
+_LARGE = 2**17  # bytes of a body that the event loop does not parse itself
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
@@ -57,43 +59,35 @@ _SCHEMES = ("deepl-auth-key", "bearer")
 _log = logging.getLogger("heedful.serving")
 
 FACTS = "heedful.facts"  # in the scope of a request
+ITEMS = "[]"  # a parameter that no model has: the elements of a body that is a JSON array
 AUTO = "auto"  # in place of the source language: identify it
 NonEmptyText = Annotated[str, Field(min_length=1)]
 Fields = dict[str, Any]
 Schema = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
+Route = TypeVar("Route", bound=Callable[..., Any])
 
 
+@dataclass(frozen=True)
 class Gateway:
     """Authorises the requests of all dialects, and cancels a request when its client leaves.
 
     Attributes:
         service: translates.
         records: of clients; the client "" stands for all without keys.
+        log_text: whether texts are logged.
         glossaries: of the clients; None: there are none.
         documents: of the clients; None: none are translated.
+        origins: of pages that may ask from a browser; "*" stands for all.
     """
 
-    def __init__(
-        self,
-        service: TranslationService,
-        records: ClientRecords,
-        *,
-        log_text: bool = False,
-        glossaries: "GlossaryStore | None" = None,
-        documents: "DocumentJobs | None" = None,
-        origins: Sequence[str] = (),
-    ) -> None:
-        """Take the service and the records, whether texts are logged, glossaries, documents, and origins.
-
-        Pages of these origins may ask from a browser; "*" stands for all.
-        """
-        self.service = service
-        self.origins = origins
-        self.records = records
-        self.glossaries, self.documents = glossaries, documents
-        self._log_text = log_text
+    service: TranslationService
+    records: ClientRecords
+    log_text: bool = False
+    glossaries: "GlossaryStore | None" = None
+    documents: "DocumentJobs | None" = None
+    origins: Sequence[str] = ()
 
     async def authorize(self, request: Request, key: str, *, is_counted: bool = True) -> str:
         """Return the name of the client's key, or "" if no key is needed.
@@ -138,26 +132,28 @@ class Gateway:
             raise UnauthorizedError("Pages of this origin may not change anything here (--cors)")
 
     async def parameters(
-        self, request: Request, model: type[M], *, repeated: Iterable[str] = (), is_counted: bool = True
+        self, request: Request, model: type[M], *, limits: Limits | None = None, is_counted: bool = True
     ) -> tuple[str, M]:
         """Return the name of a client who may ask now (see `authorize`), and the parameters of its request.
 
         Args:
             request: has them in its body or its query string, among them perhaps the key.
             model: of the parameters.
-            repeated: names that may come more than once; their values are then a list.
+            limits: of the body; None: the service's.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
-            RefusedError: as `read_object`, `authorize` and `validated`.
+            RefusedError: as `read_fields`, `authorize` and `validated`, or the body is a JSON array.
         """
-        fields = await read_object(request, self.service.limits, repeated=repeated)
+        fields = await read_fields(request, limits or self.service.limits, model)
         return await self.checked(request, fields, model, is_counted=is_counted)
 
     async def checked(
         self, request: Request, fields: Fields, model: type[M], *, is_counted: bool = True
     ) -> tuple[str, M]:
         """Return what `parameters` returns, from fields that were read."""
+        if ITEMS in fields:
+            raise InvalidError(_NO_OBJECT)
         key = fields.get("api_key") or fields.get("auth_key") or ""
         client = await self.authorize(request, str(key), is_counted=is_counted)
         return client, validated(model, fields)
@@ -168,7 +164,7 @@ class Gateway:
         Raises:
             ClientGoneError: it did; its place is free again.
         """
-        if self._log_text:
+        if self.log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
         answers = await unless_gone(request, self.service.translate(asked))
         characters = sum(map(len, asked.texts))
@@ -234,18 +230,13 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
         await asyncio.gather(task, watch, return_exceptions=True)
 
 
-async def read_fields(
-    request: Request, limits: Limits, *, repeated: Iterable[str] = ()
-) -> "Fields | list[Any]":
+async def read_fields(request: Request, limits: Limits, model: type[BaseModel]) -> Fields:
     """Return the parameters of a request; those in the body replace those in the query string.
 
     Args:
-        request: of any method.
+        request: of any method; the elements of a JSON array are its parameter `ITEMS`.
         limits: of the body.
-        repeated: names that may come more than once; their values are then a list.
-
-    Returns:
-        A list where the body is JSON and one.
+        model: of the parameters: those that are lists may come more than once.
 
     Raises:
         InvalidError: a body that is not what it says to be.
@@ -253,39 +244,28 @@ async def read_fields(
         RequestTimeoutError: it did not come in time.
         MediaTypeError: neither JSON nor a form.
     """
-    names = frozenset(repeated)
-    query = _collected(_urlencoded(request.scope["query_string"], "query string"), names)
-    body = await _body(request, limits)
+    query = _query(request, model)
+    body = await _read(request, Request.body, most=limits.body_bytes, seconds=limits.body_seconds)
     if not body:
         return query
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if _JSON.fullmatch(kind) or (not kind and body.lstrip()[:1] in (b"{", b"[")):
-        try:
-            content = parse_json(body)
-        except ValueError as error:
-            raise InvalidError(f"Invalid JSON format: {error}") from None
-        if isinstance(content, list):
-            return content
-        if not isinstance(content, dict):
-            raise InvalidError(_NO_OBJECT)
-        return query | {name: value for name, value in content.items() if value is not None}
-    if kind in (_FORM, ""):
-        return query | _collected(_urlencoded(body, "form"), names)
-    if kind == _MULTIPART:
-        return query | _collected(await _multipart(request, body), names)
-    raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
+    if (kind := _kind(request)) == _MULTIPART:
+        return query | _collected(await _multipart(request, body), model)
 
+    def parse() -> Fields:
+        if _JSON.fullmatch(kind) or (not kind and body.lstrip()[:1] in (b"{", b"[")):
+            try:
+                content = parse_json(body)
+            except ValueError as error:
+                raise InvalidError(f"Invalid JSON format: {error}") from None
+            if not isinstance(content, dict | list):
+                raise InvalidError(_NO_OBJECT)
+            items = {ITEMS: content} if isinstance(content, list) else content
+            return {name: value for name, value in items.items() if value is not None}
+        if kind in (_FORM, ""):
+            return _collected(_urlencoded(body, "form"), model)
+        raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
 
-async def read_object(request: Request, limits: Limits, *, repeated: Iterable[str] = ()) -> Fields:
-    """Return the parameters of a request by their names, as `read_fields` does.
-
-    Raises:
-        InvalidError: the body is a JSON array, or see `read_fields`.
-    """
-    fields = await read_fields(request, limits, repeated=repeated)
-    if isinstance(fields, list):
-        raise InvalidError(_NO_OBJECT)
-    return fields
+    return query | (await asyncio.to_thread(parse) if len(body) > _LARGE else parse())
 
 
 def validated(model: type[M], fields: Fields) -> M:
@@ -319,14 +299,14 @@ def _path(error: "ErrorDetails") -> str:
 
 @asynccontextmanager
 async def read_upload(
-    request: Request, limits: Limits, *, repeated: Iterable[str] = ()
+    request: Request, limits: Limits, model: type[BaseModel]
 ) -> "AsyncIterator[tuple[Fields, UploadFile]]":
     """Yield the parameters of a multipart form and its file, which is never in memory as a whole.
 
     Args:
         request: with the form.
         limits: of the document.
-        repeated: names that may come more than once; their values are then a list.
+        model: of the parameters: those that are lists may come more than once.
 
     Raises:
         InvalidError: a body that is not what it says to be, or without a file.
@@ -334,37 +314,28 @@ async def read_upload(
         RequestTimeoutError: it did not come in time.
         MediaTypeError: no multipart form.
     """
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if kind != _MULTIPART:
+    if (kind := _kind(request)) != _MULTIPART:
         raise MediaTypeError(f"{kind[:60] or 'no type'}: must be {_MULTIPART}, with a file")
     seconds = limits.body_seconds + limits.document_bytes / _BYTES_A_SECOND
-    limits = replace(limits, body_bytes=limits.document_bytes + _MAX_PART, body_seconds=seconds)
-    try:
-        async with asyncio.timeout(seconds):
-            form = await _form(request, _limited(request, limits), max_files=1, max_part_size=_MAX_PART)
-    except TimeoutError:
-        raise RequestTimeoutError(f"the body did not come within {seconds:g} seconds") from None
+    read = partial(_form, max_files=1, max_part_size=_MAX_PART)
+    form = await _read(request, read, most=limits.document_bytes + _MAX_PART, seconds=seconds)
     try:
         files = [each for _, each in form.multi_items() if isinstance(each, UploadFile)]
         if not (files and files[0].filename):
             raise InvalidError("Invalid request: missing file parameter")
         if (files[0].size or 0) > limits.document_bytes:
             raise BodyTooLargeError(f"a document may have {limits.document_bytes:,} bytes")
-        names = frozenset(repeated)
-        query = _collected(_urlencoded(request.scope["query_string"], "query string"), names)
-        texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-        yield query | _collected(texts, names), files[0]
+        yield _query(request, model) | _collected(_texts(form), model), files[0]
     finally:
         await form.close()
 
 
-def _limited(request: Request, limits: Limits) -> Callable[[], Awaitable[Message]]:
-    """Return what receives the parts of a body, until there are too many bytes.
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
-    Raises:
-        BodyTooLargeError: when it is called, and there are.
-        ClientGoneError: when it is called, and the client is gone.
-    """
+
+async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, most: int, seconds: float) -> T:
+    """Return what is read of a body, unless it has too many bytes, or does not come in time."""
     size = 0
 
     async def receive() -> Message:
@@ -373,25 +344,19 @@ def _limited(request: Request, limits: Limits) -> Callable[[], Awaitable[Message
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         size += len(message.get("body", b""))
-        if size > limits.body_bytes:
-            raise BodyTooLargeError(f"a body may have {limits.body_bytes:,} bytes")
+        if size > most:
+            raise BodyTooLargeError(f"a body may have {most:,} bytes")
         return message
 
-    return receive
-
-
-async def _body(request: Request, limits: Limits) -> bytes:
-    chunks: list[bytes] = []
-    receive = _limited(request, limits)
     try:
-        async with asyncio.timeout(limits.body_seconds):
-            while True:
-                message = await receive()
-                chunks.append(message.get("body", b""))
-                if not message.get("more_body"):
-                    return b"".join(chunks)
+        async with asyncio.timeout(seconds):
+            return await work(Request(request.scope, receive))
     except TimeoutError:
-        raise RequestTimeoutError(f"the body did not come within {limits.body_seconds:g} seconds") from None
+        raise RequestTimeoutError(f"the body did not come within {seconds:g} seconds") from None
+
+
+def _query(request: Request, model: type[BaseModel]) -> Fields:
+    return _collected(_urlencoded(request.scope["query_string"], "query string"), model)
 
 
 def _urlencoded(encoded: bytes, what: str) -> list[tuple[str, str]]:
@@ -416,17 +381,12 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
         body.decode("utf-8")  # starlette would take it for Latin-1
     except ValueError as error:
         raise InvalidError(f"Invalid form: {error}") from None
-    form = await _form(request, receive, max_files=0, max_part_size=len(body))
-    return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    return _texts(await _form(Request(request.scope, receive), max_files=0, max_part_size=len(body)))
 
 
-async def _form(
-    request: Request, receive: Callable[[], Awaitable[Message]], *, max_files: int, max_part_size: int
-) -> FormData:
+async def _form(request: Request, *, max_files: int, max_part_size: int) -> FormData:
     try:
-        return await Request(request.scope, receive).form(
-            max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size
-        )
+        return await request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size)
     except (HTTPException, MultiPartException, ValueError, KeyError, AssertionError) as error:
         detail = getattr(error, "detail", None) or getattr(error, "message", None) or error
         raise InvalidError(f"Invalid form: {detail}") from None
@@ -434,28 +394,34 @@ async def _form(
         raise not_stored(error) from None
 
 
-def _collected(items: Iterable[tuple[str, str]], repeated: frozenset[str]) -> Fields:
+def _texts(form: FormData) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+
+
+@cache
+def _lists(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of the parameters that can be lists."""
+    return frozenset(name for name, each in model.model_fields.items() if "list[" in str(each.annotation))
+
+
+def _collected(items: Iterable[tuple[str, str]], model: type[BaseModel]) -> Fields:
     """Return the fields of a form by their names; `a[0].b` is field `b` of the first element of list `a`."""
     values: Fields = {}
     lists: dict[str, dict[int, Fields]] = {}
     for name, value in items:
         name = name.removesuffix("[]")
-        _check_text(value)
+        try:
+            value.encode("utf-8")  # which the codec of a multipart form may not be
+        except UnicodeEncodeError:
+            raise InvalidError("Invalid request: text that is not UTF-8") from None
         if (item := _ITEM.fullmatch(name)) is not None:
             lists.setdefault(item["list"], {}).setdefault(int(item["number"]), {})[item["name"]] = value
-        elif name in repeated and name in values:
+        elif name in values and name in _lists(model):
             before = values[name]
             values[name] = [*before, value] if isinstance(before, list) else [before, value]
         else:
             values[name] = value
     return values | {name: [of_list[number] for number in sorted(of_list)] for name, of_list in lists.items()}
-
-
-def _check_text(value: str) -> None:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidError("Invalid request: text that is not UTF-8") from None
 
 
 def schema_of_texts(limits: Limits) -> Schema:
@@ -488,6 +454,45 @@ def schema_of(model: type[BaseModel], **of_service: Schema) -> Schema:
         field = {key: value for key, value in field.items() if key not in left_out}
         properties[name] = added if "oneOf" in added else field | added
     return {"type": "object", "properties": properties, "required": described["required"]}
+
+
+def refusals(form: type[BaseModel], descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI's descriptions of the refusals that all dialects have, and of others."""
+    shared = {
+        408: "The body did not come in time",
+        413: "The body is too large",
+        415: "The body is neither JSON nor a form",
+        429: "Too many requests; see Retry-After",
+        503: "Not done in time; see Retry-After",
+    }
+    all_of_them = sorted((descriptions | shared).items())
+    return {status: {"model": form, "description": text} for status, text in all_of_them}
+
+
+def get_and_post(
+    routes: APIRouter,
+    path: str,
+    schema: Schema,
+    *,
+    body: Schema | None = None,
+    responses: dict[int | str, dict[str, Any]] | None = None,
+) -> Callable[[Route], Route]:
+    """Return a decorator for a route whose parameters are in a query string, or in a body.
+
+    Args:
+        routes: get it.
+        path: of it.
+        schema: of the parameters.
+        body: the description of the body; None: it is an object with the parameters.
+        responses: as FastAPI has them.
+    """
+    options: dict[str, Any] = {"response_model_exclude_none": True, "responses": responses}
+
+    def add(work: Route) -> Route:
+        routes.get(path, openapi_extra=described_query(schema), **options)(work)
+        return routes.post(path, openapi_extra=body or described_body(schema), **options)(work)
+
+    return add
 
 
 def described_body(schema: Schema, *others: Schema) -> Schema:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import filelock
 from cachetools import LRUCache
@@ -21,7 +21,6 @@ from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, Unavaila
 from heedful.settings.parsing import parse_json
 from heedful.text.languages import Pair
 
-T = TypeVar("T")
 _MOST_PREPARED = 200_000  # entries that are kept ready for lookups, some 600 bytes each
 _LINE_END = re.compile(r"\r?\n|\r")  # U+2028 and others are part of a term
 
@@ -32,6 +31,15 @@ class Dictionary(BaseModel):
     source: str
     target: str
     entries: dict[str, str]
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The two languages."""
+        return self.source, self.target
+
+    def tsv(self) -> str:
+        """Return the entries as lines of source, tab and target."""
+        return "\n".join(map("\t".join, self.entries.items()))
 
 
 class StoredGlossary(BaseModel):
@@ -50,17 +58,16 @@ class StoredGlossary(BaseModel):
             NoSuchGlossaryError: there are none.
         """
         for each in self.dictionaries:
-            if (each.source, each.target) == (source, target):
+            if each.pair == (source, target):
                 return each
         raise NoSuchGlossaryError(f"the glossary has no dictionary from {source} to {target}")
 
     def put(self, changed: Dictionary, *, merge: bool) -> None:
         """Add a dictionary; one of the same pair is replaced, or with `merge` extended."""
-        before = [each for each in self.dictionaries if pair_of(each) == pair_of(changed)]
-        entries = {**before[0].entries, **changed.entries} if merge and before else changed.entries
-        changed = changed.model_copy(update={"entries": entries})
-        others = [each for each in self.dictionaries if pair_of(each) != pair_of(changed)]
-        self.dictionaries = [*others, changed]
+        before = [each for each in self.dictionaries if each.pair == changed.pair]
+        if merge and before:
+            changed = changed.model_copy(update={"entries": before[0].entries | changed.entries})
+        self.dictionaries = [*(each for each in self.dictionaries if each.pair != changed.pair), changed]
 
 
 class _GlossaryFile(BaseModel, extra="forbid"):
@@ -128,7 +135,7 @@ class GlossaryStore:
                 self._terms[key] = entries, terms
         return terms
 
-    def change(self, work: Callable[[dict[str, StoredGlossary]], T]) -> T:
+    def change(self, work: Callable[[dict[str, StoredGlossary]], object]) -> None:
         """Change the glossaries by their ids, and write them; an error changes nothing.
 
         Raises:
@@ -140,12 +147,11 @@ class GlossaryStore:
                     self._refresh()
                     before = self._glossaries
                 changed = {name: each.model_copy(deep=True) for name, each in before.items()}
-                result = work(changed)
+                work(changed)
                 file = _GlossaryFile(format_version=1, glossaries=list(changed.values()))
                 put_private_file(self._path, file.model_dump_json(indent=1) + "\n")
                 with self._changing:
                     self._refresh()
-                return result
         except filelock.Timeout:
             raise UnavailableError("the glossaries are being changed; try again", retry_after=5) from None
         except OSError as error:
@@ -186,11 +192,6 @@ def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -
     if stored is None or stored.owner != owner:
         raise NoSuchGlossaryError("Glossary not found")
     return stored
-
-
-def pair_of(dictionary: Dictionary) -> tuple[str, str]:
-    """Return the two languages of a dictionary."""
-    return dictionary.source, dictionary.target
 
 
 def base_language(code: str) -> str:
@@ -241,8 +242,3 @@ def _problem(cells: Sequence[str], form: str, pair: tuple[str, str]) -> str | No
     if len(cells) == 4 and tuple(map(base_language, cells[2:])) != pair:
         return f"is of another pair of languages than {pair[0]} and {pair[1]}"
     return None
-
-
-def tsv_of(entries: dict[str, str]) -> str:
-    """Return entries as lines of source, tab and target."""
-    return "\n".join(f"{source}\t{target}" for source, target in entries.items())

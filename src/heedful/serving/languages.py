@@ -45,6 +45,11 @@ class Catalogue:
         return tuple(sorted({pair.tgt for pair in self.pairs}))
 
     @cached_property
+    def all(self) -> tuple[str, ...]:
+        """The languages that can be translated from or into."""
+        return tuple(sorted({*self.sources, *self.targets}))
+
+    @cached_property
     def _pivots(self) -> tuple[str, ...]:
         both = set(self.sources) & set(self.targets)
         return tuple(sorted(both, key=lambda code: (code != _FIRST_PIVOT, code)))
@@ -67,33 +72,19 @@ class Catalogue:
         """The languages that can be translated into one."""
         return [src for src in self.sources if self.route(src, tgt)]
 
-    def source(self, name: str, *, target: str | None = None) -> str:
-        """Return the language that a client means by the name of a source; it may be the target itself.
+    def languages(self, source: str | None, target: str) -> tuple[str | None, str]:
+        """Return the codes of the languages that a client means; the source may be None, or the target.
 
         Raises:
-            LanguageError: nothing translates from it.
+            LanguageError: one is not served, or not from that source.
         """
-        known = {*self.sources, *([target] if target else [])}
-        return self._known_language(name, known, "source")
-
-    def target(self, name: str, *, source: str | None = None) -> str:
-        """Return the language that a client means by the name of a target.
-
-        Args:
-            name: of the target.
-            source: name of the source, for the message; None: it is to be identified.
-
-        Raises:
-            LanguageError: nothing translates into it.
-        """
-        try:
-            return self._known_language(name, self.targets, "target")
-        except LanguageError:
-            if source and (code := language_code(source)) == language_code(name) and code in self.sources:
-                raise LanguageError(
-                    f"source and target are both {code}; give another target", parameter="target"
-                ) from None
-            raise
+        code = self._known_language(target, self.targets, "target", source=source)
+        if source is None:
+            return None, code
+        fixed = self._known_language(source, {*self.sources, code}, "source")
+        if fixed != code:
+            self.required_route(fixed, code)
+        return fixed, code
 
     def required_route(self, src: str, tgt: str) -> Route:
         """Return the way between two languages.
@@ -109,14 +100,18 @@ class Catalogue:
             )
         return route
 
-    def _known_language(self, name: str, known: Collection[str], parameter: str) -> str:
+    def _known_language(
+        self, name: str, known: Collection[str], parameter: str, *, source: str | None = None
+    ) -> str:
         """Return the known language that a client means; the refusals begin as LibreTranslate's do."""
         code = language_code(name)
         if code is not None and (closest := closest_code(code, known)):
             return closest
-        if code is None or not (other := closest_code(code, {*self.sources, *self.targets})):
-            raise LanguageError(f"{name[:20]} is not supported", parameter=parameter)
-        message = f"{other} is not available as a {parameter} language; {_there_are(known)}"
+        message = f"{name[:20]} is not supported"
+        if code is not None and (other := closest_code(code, self.all)):
+            message = f"{other} is not available as a {parameter} language; {_there_are(known)}"
+            if source and code == language_code(source) and code in self.sources:
+                message = f"source and target are both {code}; give another target"
         raise LanguageError(message, parameter=parameter)
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import logging.config
 import multiprocessing
 import os
 import signal
@@ -31,7 +32,7 @@ from heedful.serving.models import OpenedModel, load_models, open_here, parse_ar
 from heedful.serving.on_ray import RemoteModel
 from heedful.serving.options import ServiceOptions
 from heedful.serving.records import ClientRecords, SharedRecords, share_keys
-from heedful.serving.server import ServerOptions, bound_sockets, log_config
+from heedful.serving.server import bound_sockets, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
 from heedful.settings.options import Languages
@@ -72,43 +73,36 @@ def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: 
     limits = replace(options.limits, body_bytes=max(2**17, 16 * options.limits.characters))
     options = replace(options, limits=limits)
     _check(options)
-    trusted = tuple(options.access.trust_proxy or ())
-    for address in trusted:
-        check_proxy(address)
-    listening = ServerOptions(
-        host=options.host,
-        port=options.port,
-        workers=options.workers,
-        drain_seconds=options.limits.seconds + 5,
-        log_requests=options.logging.log_requests or options.logging.log_text,
-        log_json=options.logging.log_json,
-        trusted_proxies=trusted,
-    )
     with bound_sockets(options.host, options.port) as sockets:
-        keys = _shared_keys(options, notify)
+        keys = _keys(options)
+        if options.access.shared is not None:
+            share_keys(options.access.shared, None if keys is None else keys.keys)
+        elif options.workers > 1:
+            notify(
+                "--rate and usage are counted by each process for itself; --shared redis://... shares them"
+            )
         if options.on == "here":
-            _serve_here(options, keys, sockets, listening, notify)
+            _serve_here(options, keys, sockets, notify)
             return
-    _serve_on_ray(_for_other_machines(options), None if keys is None else keys.keys, listening, notify)
+    _serve_on_ray(_for_other_machines(options), None if keys is None else keys.keys, notify)
 
 
 def _serve_here(
     options: ServiceOptions,
     keys: KeyRing | None,
     sockets: Sequence[socket],
-    listening: ServerOptions,
     notify: Callable[[str], None],
 ) -> None:
     models = _load(options, notify)  # mistakes are reported once, and before the processes start
-    listening = replace(listening, lines=tuple(map(str, models)))
+    lines = list(map(str, models))
     with documents_directory() as documents:
         if options.workers == 1:
-            run_server(_application(options, models, keys, documents=documents), sockets, listening)
+            run_server(_application(options, models, keys, documents=documents), sockets, options, lines)
             return
         del models
         service = _Service(options, documents, loaded_plugins())
         os.environ[_VARIABLE] = _SERVICES.dump_json(service).decode()
-        run_server("heedful.serving.launch:application_of_worker", sockets, listening)
+        run_server("heedful.serving.launch:application_of_worker", sockets, options, lines)
 
 
 def application_of_worker() -> FastAPI:
@@ -143,9 +137,10 @@ def _load(
     notify: Callable[[str], None] = lambda _: None,
     open_model: Callable[[str], OpenedModel] | None = None,
 ) -> list[ServedModel]:
+    here = partial(open_here, runtime=options.runtime)
     return load_models(
         options.models or (),
-        open_model or partial(open_here, runtime=options.runtime),
+        open_model or here,
         search=options.search,
         memory=options.memory or (),
         notify=notify,
@@ -153,33 +148,21 @@ def _load(
 
 
 def _serve_on_ray(
-    options: ServiceOptions,
-    keys: Sequence[ApiKey] | None,
-    listening: ServerOptions,
-    notify: Callable[[str], None],
+    options: ServiceOptions, keys: Sequence[ApiKey] | None, notify: Callable[[str], None]
 ) -> None:
-    placement = on_ray.Placement(
-        replicas=options.ray,
-        applications=options.workers,
-        cpus=options.runtime.threads or 1,
-        gpus=int(options.runtime.device == "cuda"),
-        drain_seconds=listening.drain_seconds,
-        log_config=log_config(requests=listening.log_requests, as_json=listening.log_json),
-    )
     paths = list(dict.fromkeys(parse_argument(argument)[1] for argument in options.models or ()))
     names = on_ray.application_names(paths, options.ray)
     on_ray.run(
         {path: partial(load_translator, Path(path), Languages(), options.runtime) for path in paths},
-        partial(application_on_ray, options, keys, names, placement.batches),
-        placement,
-        listening,
-        check=partial(_lines_of_models, options),
+        partial(application_on_ray, options, keys, names),
+        options,
+        check=_lines_of_models,
         report=notify,
     )
 
 
 def application_on_ray(
-    options: ServiceOptions, keys: Sequence[ApiKey] | None, names: Mapping[str, str], batches: int
+    options: ServiceOptions, keys: Sequence[ApiKey] | None, names: Mapping[str, str]
 ) -> FastAPI:
     """Return the application of a process that has its models in other processes.
 
@@ -187,8 +170,9 @@ def application_on_ray(
         options: the service.
         keys: of clients.
         names: of the Ray Serve applications that have the models, by the paths of these.
-        batches: of a model at a time.
     """
+    logging.config.dictConfig(log_config(options.logging))
+    batches = options.ray.highest * (on_ray.resources(options)[0] + 1)  # each replica has one that waits
 
     def remote(path: str) -> OpenedModel:
         return OpenedModel(
@@ -199,10 +183,14 @@ def application_on_ray(
     return _application(options, models, None if keys is None else KeyRing(keys), replica=uuid4().hex[:8])
 
 
-def _lines_of_models(options: ServiceOptions) -> list[str]:
+def _lines_of_models(options: ServiceOptions) -> tuple[list[str], str]:
+    """Load the models, and return lines to report, or a mistake."""
     lines: list[str] = []
-    _load(options, lines.append)
-    return lines
+    try:
+        _load(options, lines.append)
+    except (HeedfulError, OSError) as error:
+        return [], str(error)
+    return lines, ""
 
 
 def _for_other_machines(options: ServiceOptions) -> ServiceOptions:
@@ -234,14 +222,12 @@ def _application(
     if options.access.shared is not None:
         records = SharedRecords(options.access.shared, key_required=keys is not None)
     service = TranslationService(models, options.limits, Metrics(replica))
-    glossaries = None if options.glossaries is None else GlossaryStore(Path(options.glossaries))
-    jobs = None if documents is None else DocumentJobs(service, documents)
     gateway = Gateway(
         service,
         records,
         log_text=options.logging.log_text,
-        glossaries=glossaries,
-        documents=jobs,
+        glossaries=None if options.glossaries is None else GlossaryStore(options.glossaries),
+        documents=None if documents is None else DocumentJobs(service, documents),
         origins=tuple(options.access.cors or ()),
     )
     gc.freeze()  # modules and models stay: a collection that looks at them too holds all requests up
@@ -252,24 +238,12 @@ def _keys(options: ServiceOptions) -> KeyRing | None:
     return None if options.access.keys is None else KeyRing(path=options.access.keys)
 
 
-def _shared_keys(options: ServiceOptions, notify: Callable[[str], None]) -> KeyRing | None:
-    """Return the keys, which other servers know too where there is something to share them by."""
-    keys = _keys(options)
-    if options.access.shared is not None:
-        share_keys(options.access.shared, None if keys is None else keys.keys)
-    elif options.workers > 1:
-        notify("--rate and usage are counted by each process for itself; --shared redis://... shares them")
-    return keys
-
-
 def _check(options: ServiceOptions) -> None:
-    """Check what can be checked without the models.
-
-    Raises:
-        InputError: no origin, no pair of languages, or one that two arguments say.
-    """
+    """Check what can be checked without the models: origins, proxies, and pairs of languages."""
     for origin in options.access.cors or ():
         check_origin(origin)
+    for address in options.access.trust_proxy or ():
+        check_proxy(address)
     said: dict[Pair, str] = {}
     for argument in options.models or ():
         for pair in parse_argument(argument)[0]:

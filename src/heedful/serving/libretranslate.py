@@ -20,15 +20,16 @@ from heedful.serving.gateway import (
     Gateway,
     NonEmptyText,
     described_body,
-    described_query,
+    get_and_post,
     read_fields,
+    refusals,
     schema_of,
     schema_of_texts,
 )
 from heedful.serving.microsoft import MicrosoftAnswer, MicrosoftDetected, MicrosoftTranslations
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import Answer, TranslationRequest
-from heedful.text.languages import Pair, closest_code, language_name
+from heedful.text.languages import Pair, language_name
 
 V = TypeVar("V")
 
@@ -168,15 +169,7 @@ class _DetectFields(BaseModel):
 _DIGITS = 4
 _MOST_FORMS = 64  # of a term: each one is looked for at each step of the search
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": LibreError, "description": "Invalid request"},
-    403: {"model": LibreError, "description": "No API key, or an unknown one"},
-    408: {"model": LibreError, "description": "The body did not come in time"},
-    413: {"model": LibreError, "description": "The body is too large"},
-    415: {"model": LibreError, "description": "The body is neither JSON nor a form"},
-    429: {"model": LibreError, "description": "Too many requests; see Retry-After"},
-    503: {"model": LibreError, "description": "Not done in time; see Retry-After"},
-}
+REFUSALS = refusals(LibreError, {400: "Invalid request", 403: "No API key, or an unknown one"})
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -195,17 +188,12 @@ def router(gateway: Gateway) -> APIRouter:
         schema, {"type": "array", "items": item, "minItems": 1, "maxItems": limits.texts}
     )
     to = {"name": "to", "in": "query", "schema": schema["properties"]["target"]}
-    options: dict[str, Any] = {
-        "response_model": Translated | list[MicrosoftTranslations] | MicrosoftAnswer,
-        "response_model_exclude_none": True,
-    }
 
-    @routes.post("/translate", openapi_extra=as_body | {"parameters": [to]}, **options)
-    @routes.get("/translate", openapi_extra=described_query(schema), **options)
+    @get_and_post(routes, "/translate", schema, body=as_body | {"parameters": [to]})
     async def translate(request: Request) -> Translated | list[MicrosoftTranslations] | MicrosoftAnswer:
         """Translate texts; a JSON array, or an object with `inputs`, is in Microsoft's dialect."""
-        fields = await read_fields(request, limits, repeated=("q",))
-        if isinstance(fields, list) or microsoft.is_asked(request, fields):
+        fields = await read_fields(request, limits, _TranslateFields)
+        if microsoft.is_asked(request, fields):
             return await microsoft.translate(request, gateway, fields)
         client, parameters = await gateway.checked(request, fields, _TranslateFields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
@@ -226,26 +214,17 @@ def router(gateway: Gateway) -> APIRouter:
 
     to_detect = schema_of(_DetectFields, q={"maxLength": limits.characters})
 
-    @routes.post(
-        "/detect",
-        response_model=list[DetectedLanguage] | list[MicrosoftDetected],
-        openapi_extra=described_body(to_detect),
-    )
+    @routes.post("/detect", openapi_extra=described_body(to_detect))
     async def detect(request: Request) -> list[DetectedLanguage] | list[MicrosoftDetected]:
         """Return the languages that a text may be in, the most probable first."""
-        fields = await read_fields(request, limits)
-        if isinstance(fields, list) or microsoft.is_asked(request, fields):
+        fields = await read_fields(request, limits, _DetectFields)
+        if microsoft.is_asked(request, fields):
             return await microsoft.detect(request, gateway, fields)
         _, parameters = await gateway.checked(request, fields, _DetectFields)
-        known = {*catalogue.sources, *catalogue.targets}
-        languages = [
-            DetectedLanguage(
-                confidence=round(100 * each.probability, 1),
-                language=closest_code(each.language, known) or each.language,
-            )
-            for each in gateway.service.detector.ranked(parameters.q)
+        return [
+            DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.language)
+            for each in gateway.service.ranked(parameters.q)
         ]
-        return languages or [DetectedLanguage(confidence=0.0, language=catalogue.sources[0])]
 
     _add_languages(routes, gateway)
     return routes
@@ -254,23 +233,19 @@ def router(gateway: Gateway) -> APIRouter:
 def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     catalogue, limits = gateway.service.catalogue, gateway.service.limits
 
-    @routes.get("/languages", response_model=list[Language] | dict[str, Any])
-    @routes.post("/languages", response_model=list[Language] | dict[str, Any])
+    @routes.get("/languages")
+    @routes.post("/languages")
     async def languages(request: Request) -> list[Language] | dict[str, Any]:
         """Return the languages and their targets; with `api-version`, in Microsoft's form."""
         if microsoft.is_asked(request):
             return microsoft.languages(request, catalogue)
-        codes = sorted({*catalogue.sources, *catalogue.targets})
-        return [
-            Language(code=code, name=language_name(code), targets=catalogue.targets_of(code))
-            for code in codes
-        ]
+        targets = {code: catalogue.targets_of(code) for code in catalogue.all}
+        return [Language(code=code, name=language_name(code), targets=targets[code]) for code in targets]
 
     @routes.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
         """Return what a page needs to know."""
-        source = catalogue.sources[0]
-        target = catalogue.targets_of(source)[0]
+        source, target = catalogue.sources[0], catalogue.targets_of(catalogue.sources[0])[0]
         return {
             "charLimit": limits.characters,
             "frontendTimeout": 500,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from heedful.errors import InputError
-from heedful.settings.options import BeamOptions, Option, options_of
+from heedful.settings.options import BeamOptions, Option, check_options, options_of
 
 _LIMITS, _RAY = "Limits", "Ray"
 _MOST = 10**9
@@ -84,15 +84,13 @@ class Limits:
         ),
     ] = 3_600.0
 
+    @property
+    def drain_seconds(self) -> float:
+        """How long a server that is stopped goes on for those who wait."""
+        return self.seconds + 5
+
     def __post_init__(self) -> None:
-        for name, option in options_of(Limits).items():
-            value, least = getattr(self, name), option.minimum
-            is_too_small = value < least if least is not None else value <= 0
-            if is_too_small or value > option.maximum:
-                lowest = f"from {least:,}" if least is not None else "above 0 and"
-                raise InputError(
-                    f"{name}={value}: must be {lowest} to {option.maximum:,}; see {option.flags[0]}"
-                )
+        check_options(self)
         if self.waiting_characters < self.characters:
             raise InputError(
                 f"--max-waiting {self.waiting_characters:,}: must be at least --max-characters "

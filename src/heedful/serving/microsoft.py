@@ -6,21 +6,19 @@ has the languages; in the later one, the body is an object, and each text has la
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
-from itertools import chain, zip_longest
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
-from starlette.datastructures import QueryParams
 
 from heedful.documents.markup import TagRules, html_rules
-from heedful.serving.gateway import Fields, Gateway, NonEmptyText, validated
+from heedful.serving.gateway import ITEMS, Fields, Gateway, NonEmptyText, validated
 from heedful.serving.languages import Catalogue
 from heedful.serving.refusals import InvalidError, TextTooLongError
 from heedful.serving.service import Answer, TranslationRequest
-from heedful.text.languages import closest_code, is_right_to_left, language_name
+from heedful.text.languages import is_right_to_left, language_name
 
 _VERSION = "api-version"
 _DIALECT = "heedful.microsoft"  # in the scope of a request that is in this dialect
@@ -112,9 +110,9 @@ class _Inputs(BaseModel, extra="forbid"):
     inputs: Annotated[list[_Input], Field(min_length=1)]
 
 
-def is_asked(request: Request, fields: "Fields | list[Any] | None" = None) -> bool:
+def is_asked(request: Request, fields: Container[str] = ()) -> bool:
     """Return whether a request is in this dialect: it has a version, or its body is a list or has inputs."""
-    if isinstance(fields, list) or (fields is not None and "inputs" in fields):
+    if ITEMS in fields or "inputs" in fields:
         request.scope[_DIALECT] = True
     return bool(request.scope.get(_DIALECT)) or _VERSION in request.query_params
 
@@ -127,7 +125,7 @@ def error(status: int, message: str, request: Request) -> dict[str, Any]:
 
 
 async def translate(
-    request: Request, gateway: Gateway, fields: "Fields | list[Any]"
+    request: Request, gateway: Gateway, fields: Fields
 ) -> MicrosoftAnswer | list[MicrosoftTranslations]:
     """Return the translations of all texts into all languages that each is asked for.
 
@@ -138,14 +136,18 @@ async def translate(
             supported.
     """
     client = await gateway.authorize(request, request.query_params.get("subscription-key", ""))
-    if isinstance(fields, list):
-        return await _translated(request, gateway, client, _inputs_of_list(request, gateway, fields), "to")
+    if ITEMS in fields:
+        inputs = _inputs_of_list(request, gateway, fields[ITEMS])
+        return await _translated(request, gateway, client, inputs, "to")
     inputs = validated(_Inputs, {name: value for name, value in fields.items() if name != _VERSION}).inputs
     return MicrosoftAnswer(value=await _translated(request, gateway, client, inputs, "language"))
 
 
 def _inputs_of_list(request: Request, gateway: Gateway, items: list[Any]) -> list[_Input]:
-    query = _query(request.query_params)
+    fields: dict[str, Any] = dict(request.query_params)
+    target = fields.pop("target", "")
+    listed = [each for value in request.query_params.getlist("to") for each in value.split(",") if each]
+    query = validated(_Query, fields | {"to": listed or [target] * bool(target)})
     if not items:
         raise InvalidError("Invalid request: the list of texts is empty")
     source, targets = query.source, query.to
@@ -156,22 +158,12 @@ def _inputs_of_list(request: Request, gateway: Gateway, items: list[Any]) -> lis
         raise InvalidError("Invalid request: missing to parameter")
     if len(targets) > _MOST_TARGETS:
         raise InvalidError(f"Invalid request: to parameter: {len(targets)} languages, above {_MOST_TARGETS}")
-    return [
-        _Input(
-            text=_text(item),
-            language=source,
-            textType=query.text_type,  # type: ignore[call-arg]
-            targets=[_Target(language=each) for each in targets],
-        )
-        for item in items
-    ]
-
-
-def _query(parameters: QueryParams) -> _Query:
-    fields: dict[str, Any] = dict(parameters)
-    target = fields.pop("target", "")
-    listed = [each for value in parameters.getlist("to") for each in value.split(",") if each]
-    return validated(_Query, fields | {"to": listed or [target] * bool(target)})
+    shared = {
+        "language": source,
+        "textType": query.text_type,
+        "targets": [{"language": each} for each in targets],
+    }
+    return [validated(_Input, {**shared, "text": _text(item)}) for item in items]
 
 
 def _text(item: object) -> str:
@@ -228,9 +220,12 @@ def _prepared(text: str, *, is_html: bool) -> str:
     parts = _DICTIONARY.split(text)  # texts, and between them translations
     if len(parts) == 1:
         return text
-    texts = [part if is_html else html.escape(part, quote=False) for part in parts[::2]]
-    kept = [_KEPT.format(part) for part in parts[1::2]]
-    return "".join(chain.from_iterable(zip_longest(texts, kept, fillvalue="")))
+    for number, part in enumerate(parts):
+        if number % 2:
+            parts[number] = _KEPT.format(part)
+        elif not is_html:
+            parts[number] = html.escape(part, quote=False)
+    return "".join(parts)
 
 
 def _without_marks(text: str, *, is_html: bool) -> str:
@@ -238,36 +233,26 @@ def _without_marks(text: str, *, is_html: bool) -> str:
     return text if is_html else html.unescape(text)
 
 
-async def detect(request: Request, gateway: Gateway, fields: "Fields | list[Any]") -> list[MicrosoftDetected]:
+async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[MicrosoftDetected]:
     """Return the language of each text.
 
     Raises:
         RefusedError: see `Gateway.authorize`, or too many characters.
     """
     await gateway.authorize(request, request.query_params.get("subscription-key", ""))
-    if not isinstance(fields, list) or not fields:
+    if not fields.get(ITEMS):
         raise InvalidError("Invalid request: the body must be a list of texts")
-    texts = [_text(item) for item in fields]
-    catalogue, limits = gateway.service.catalogue, gateway.service.limits
+    texts = [_text(item) for item in fields[ITEMS]]
+    limits = gateway.service.limits
     if (characters := sum(map(len, texts))) > limits.characters:
         raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
-    known = {*catalogue.sources, *catalogue.targets}
-    ranked = [gateway.service.detector.ranked(text) for text in texts]
-    return [
-        MicrosoftDetected(
-            language=closest_code(each[0].language, known) or each[0].language,
-            score=round(each[0].probability, 3),
-        )
-        if each
-        else MicrosoftDetected(language=catalogue.sources[0], score=0.0)
-        for each in ranked
-    ]
+    best = [gateway.service.ranked(text)[0] for text in texts]
+    return [MicrosoftDetected(language=each.language, score=round(each.probability, 3)) for each in best]
 
 
 def languages(request: Request, catalogue: Catalogue) -> dict[str, dict[str, Any]]:
     """Return the languages by the kinds of work that are asked for (`scope`); the service only translates."""
     scopes = request.query_params.get("scope", "").split(",")
-    codes = sorted({*catalogue.sources, *catalogue.targets})
     known: dict[str, Any] = {
         code: {
             "name": language_name(code),
@@ -275,7 +260,7 @@ def languages(request: Request, catalogue: Catalogue) -> dict[str, dict[str, Any
             "dir": "rtl" if is_right_to_left(code) else "ltr",
             "models": [],
         }
-        for code in codes
+        for code in catalogue.all
     }
     chosen = [each for each in _SCOPES if each in scopes or scopes == [""]]
     return {each: known if each == "translation" else {} for each in chosen}

@@ -116,8 +116,8 @@ class ServedModel:
     def __str__(self) -> str:
         named, num_more = sorted(map(str, self.pairs))[:_MOST_NAMED], len(self.pairs) - _MOST_NAMED
         pairs = ", ".join(named) + (f" and {num_more:,} more pairs" if num_more > 0 else "")
-        threads = f"{self.threads} thread" + "s" * (self.threads > 1)
-        return f"{pairs}: {self.name} ({', '.join(filter(None, [self._description, threads]))})"
+        described = f"{self._description}, " if self._description else ""
+        return f"{pairs}: {self.name} ({described}{self.threads} thread{'s' * (self.threads > 1)})"
 
     def translate(
         self,
@@ -160,14 +160,10 @@ class ServedModel:
                 [each.text if match is None else match.target]
                 for each, match in zip(best, matches, strict=True)
             ]
-            if alternatives:
-                # A second search: the beam is wider there, and alternatives must not change the answer.
-                others = search(alternatives + 1)
-                outputs = [
-                    list(dict.fromkeys([*first, *(each.text for each in more.hypotheses)]))[
-                        : alternatives + 1
-                    ]
-                    for first, more in zip(outputs, others, strict=True)
+            # A second search: the beam is wider there, and alternatives must not change the answer.
+            for own, more in zip(outputs, search(alternatives + 1) if alternatives else (), strict=False):
+                own[:] = list(dict.fromkeys([*own, *(each.text for each in more.hypotheses)]))[
+                    : alternatives + 1
                 ]
             if aligned:
                 results = aligned_outputs(served.translator, texts, outputs)
@@ -262,13 +258,13 @@ class SentenceCache:
 
     def put(self, key: SentenceKey, outputs: Outputs) -> None:
         """Remember the translations of a sentence."""
-        links = sum(len(each.links or ()) for each in outputs)
-        known = [each.confidence for each in outputs if each.confidence is not None]
-        numbers = sum(len(each.words) + len(each.tokens) for each in known)
-        size = len(key.text) + sum(len(each.text) for each in outputs) + _OVERHEAD
-        size += _LINK * links + _NUMBER * numbers
-        forms = [form for entry in key.terms for form in (entry.source, *entry.targets)]
-        size += sum(_OVERHEAD + len(form.text) for form in forms)
+        size = len(key.text) + _OVERHEAD
+        for each in outputs:
+            size += len(each.text) + _LINK * len(each.links or ())
+            if each.confidence is not None:
+                size += _NUMBER * (len(each.confidence.words) + len(each.confidence.tokens))
+        for entry in key.terms:
+            size += sum(_OVERHEAD + len(form.text) for form in (entry.source, *entry.targets))
         with self._lock, suppress(ValueError):  # larger than the whole cache
             self._entries[key] = size, outputs
 
@@ -286,9 +282,15 @@ _log = logging.getLogger("heedful.serving")
 
 @dataclass(eq=False)
 class Turn:
-    """When the latest sentence of a request is due, in each queue."""
+    """When the latest sentence of a request is due, in each queue.
+
+    Attributes:
+        due: by the queues' clocks.
+        is_over: nobody waits for its sentences any more.
+    """
 
     due: "dict[ModelQueue, float]" = field(default_factory=dict)
+    is_over: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -302,6 +304,11 @@ class _Waiting:
     tokens: int = field(compare=False)
     turn: Turn = field(compare=False)
     future: "Future[Outputs]" = field(compare=False)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a client waits for it."""
+        return not (self.turn.is_over or self.future.cancelled())
 
 
 class ModelQueue:
@@ -400,7 +407,7 @@ class ModelQueue:
     def _run(self) -> None:
         while (taken := self._next_batch()) is not None:
             batch, threads = taken
-            needed = [each for each in batch if not each.future.cancelled()]
+            needed = [each for each in batch if each.is_needed]
             if needed:
                 self._observe_batch(len(needed))
                 self._translate(needed, threads)
@@ -434,19 +441,15 @@ class ModelQueue:
         size = min(share, limits.batch_sentences, max(_FEWEST, limits.batch_sentences // threads))
         most_tokens = min(limits.batch_tokens, max(_FEWEST_TOKENS, limits.batch_tokens // threads))
         longest = first.tokens
-        max_shared = (
-            self._limits.sentence_tokens // 2
-        )  # few sentences are longer, and much of what is no text
+        max_shared = limits.sentence_tokens // 2  # few sentences are longer, and much of what is no text
         while self._waiting and len(batch) < size and len(others) < _SCANNED * size:
             each = heapq.heappop(self._waiting)
-            if each.future.cancelled():
-                continue
             tokens = max(longest, each.tokens)
             has_space = (len(batch) + 1) * tokens <= most_tokens and tokens <= max_shared
-            if has_space and _fit_a_batch(first, each):
+            if each.is_needed and has_space and _fit_a_batch(first, each):
                 batch.append(each)
                 longest = tokens
-            else:
+            elif each.is_needed:
                 others.append(each)
         for each in others:
             heapq.heappush(self._waiting, each)
@@ -464,43 +467,35 @@ class ModelQueue:
                 alternatives=first.alternatives,
                 aligned=first.aligned,
                 threads=threads,
-                cancelled=lambda: all(each.future.cancelled() for each in batch),
+                cancelled=lambda: not any(each.is_needed for each in batch),
                 glossary=batch[0].glossary,
             )
         except SearchCancelledError:
             return
         except HeedfulError as error:
-            if len(batch) == 1:
-                _finish(batch[0], InvalidError(str(error)))
-                return
-            for each in batch:  # one of them cannot be translated, and the others can
-                self._translate([each], threads)
+            if len(batch) > 1:
+                for each in batch:  # one of them cannot be translated, and the others can
+                    self._translate([each], threads)
+            elif batch[0].future.set_running_or_notify_cancel():
+                batch[0].future.set_exception(InvalidError(str(error)))
             return
         except BaseException as error:
             _log.exception("a batch could not be translated")
             for each in batch:
-                _finish(each, error)
+                if each.future.set_running_or_notify_cancel():
+                    each.future.set_exception(error)
             return
-        results = dict(zip(texts, outputs, strict=True))
+        results = dict(zip(texts, outputs, strict=True))  # a future stays pending, and so can be cancelled
         for each in batch:
             self._cache.put(each.key, results[each.key.text])
-            _finish(each, results[each.key.text])
-
-
-def _finish(waiting: _Waiting, result: Outputs | BaseException) -> None:
-    """Answer whoever waits for a sentence: a future stays pending, and so can be cancelled, until then."""
-    if not waiting.future.set_running_or_notify_cancel():
-        return
-    if isinstance(result, BaseException):
-        waiting.future.set_exception(result)
-    else:
-        waiting.future.set_result(result)
+            if each.future.set_running_or_notify_cancel():
+                each.future.set_result(results[each.key.text])
 
 
 def _fit_a_batch(first: _Waiting, other: _Waiting) -> bool:
-    if first.glossary is not other.glossary:
-        return False
-    if first.key._replace(text="", terms=()) != other.key._replace(text="", terms=()):
-        return False
     short, long = sorted((first.tokens, other.tokens))
-    return long <= max(_LONGER * short, short + _MORE)
+    return (
+        first.glossary is other.glossary
+        and first.key._replace(text="", terms=()) == other.key._replace(text="", terms=())
+        and long <= max(_LONGER * short, short + _MORE)
+    )

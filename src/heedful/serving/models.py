@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,8 @@ def load_served(
                 f"name source and target: heedful serve en-de={path}"
             )
         targets = _languages(tokenizers.src, starts=TAGS_OF_TARGET)
-        tags = {
-            pair: (None, targets.get(pair.tgt))
-            for pair in pairs
-            if pair.tgt in targets or not (said and targets)
-        }
+        known = (each for each in pairs if each.tgt in targets or not (said and targets))
+        tags = {pair: (None, targets.get(pair.tgt)) for pair in known}
     for pair in said:
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
@@ -136,17 +134,16 @@ def load_served(
 
     def open_pair(pair: Pair) -> ServedPair:
         src, tgt = tags[pair]
-        chosen = bundle
+        chosen, known = bundle, None
         if (src, tgt) != (None, None):
             languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
             chosen = replace(bundle, config=languages)
+        if memory:
+            known = TranslationMemory.load(memory, src=pair.src, tgt=pair.tgt, is_needed=False)
         width, translator = options(1).beam_size, opened.translator(src, tgt)
-        known = _memory_of(pair, memory)
         return ServedPair(translator, options, width, chosen, backend=opened.backend, memory=known)
 
-    if (
-        opened.backend is not None
-    ):  # a search that the engine does not support fails here, and not at each task
+    if opened.backend is not None:  # an engine without the search fails here, and not at each task
         open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
     codec = TextCodec.of(bundle)
     return ServedModel(
@@ -158,12 +155,6 @@ def load_served(
         threads=opened.threads,
         description=opened.description,
     )
-
-
-def _memory_of(pair: Pair, files: Sequence[Path]) -> TranslationMemory | None:
-    if not files:
-        return None
-    return TranslationMemory.load(files, src=pair.src, tgt=pair.tgt, is_needed=False)
 
 
 def parse_argument(argument: str) -> tuple[list[Pair], str]:
@@ -194,17 +185,10 @@ def _parse_pair(text: str) -> Pair:
 def _tags(config: Config, src: Tokenizer, tgt: Tokenizer) -> dict[Pair, tuple[str | None, str | None]]:
     """Return the pairs of a model of many languages, with the tags that choose them."""
     src_tag, tgt_tag = config.languages.src_tag, config.languages.tgt_tag
-    if src_tag is not None and src_tag.startswith(TAGS_OF_TARGET):
-        return {}  # its source language has no tag: the command line must say it
-    if src_tag is None or tgt_tag is None:
-        return {}
-    sources, targets = _languages(src), _languages(tgt)
-    return {
-        Pair(a, b): (src_name, tgt_name)
-        for a, src_name in sources.items()
-        for b, tgt_name in targets.items()
-        if a != b
-    }
+    if src_tag is None or src_tag.startswith(TAGS_OF_TARGET) or tgt_tag is None:
+        return {}  # of a source language without a tag: the command line must say it
+    pairs = product(_languages(src).items(), _languages(tgt).items())
+    return {Pair(a, b): (src_tag, tgt_tag) for (a, src_tag), (b, tgt_tag) in pairs if a != b}
 
 
 def _languages(tokenizer: Tokenizer, *, starts: str | tuple[str, ...] = "") -> dict[str, str]:

@@ -9,14 +9,13 @@ and replaces dead ones. If a replica dies, its batch goes to another one.
 
 import asyncio
 import logging
-import logging.config
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
-    from heedful.serving.server import ServerOptions
+    from heedful.serving.options import ServiceOptions
 
 NAME = "heedful"  # of the application; the names of the models have a number after it
 _ATTEMPTS = 3  # of a batch: one that ends its process would end them all
@@ -46,48 +45,18 @@ _Untyped = Any  # Ray's types say too little
 Loader = Callable[[], "Translator"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """How many processes Ray runs, and what each has.
-
-    Attributes:
-        replicas: of the models.
-        applications: replicas of the application.
-        cpus: of each replica of a model.
-        gpus: of each replica of a model.
-        drain_seconds: how long a replica that is stopped goes on with what it has started.
-        log_config: of the processes.
-    """
-
-    replicas: Replicas
-    applications: int
-    cpus: int
-    gpus: int
-    drain_seconds: float
-    log_config: Mapping[str, Any]
-
-    @property
-    def batches(self) -> int:
-        """How many batches an application has translated at a time: each replica has one that waits."""
-        return self.replicas.highest * (self.cpus + 1)
-
-
 class ModelReplica:
     """A process that translates batches of sentences, as many at a time as it has CPUs."""
 
     def __init__(self, loaders: Mapping[str, Loader], *, cpus: int, most: int) -> None:
         """Load the models; with `most`, at most this number of them, when requests need them."""
         self._threads = ThreadPoolExecutor(cpus, thread_name_prefix="heedful")
-        self._loaders = loaders
-        self._models = {} if most else {name: self._model(name) for name in loaders}
-        self._open: Any = self._loaded
-        if most:
-            from ray import serve
+        models = {} if most else {name: _open(load) for name, load in loaders.items()}
 
-            async def opened(name: str) -> "Callable[[Tags], Translator]":
-                return await asyncio.to_thread(self._model, name)
+        async def opened(name: str) -> "Callable[[Tags], Translator]":
+            return models[name] if models else await asyncio.to_thread(_open, loaders[name])
 
-            self._open = serve.multiplexed(max_num_models_per_replica=most)(opened)
+        self._opened: Any = _serve().multiplexed(max_num_models_per_replica=most)(opened) if most else opened
 
     async def call(
         self, method: str, name: str, tags: Tags, *arguments: object, **options: "SearchOptions | None"
@@ -101,7 +70,7 @@ class ModelReplica:
             arguments: of the method.
             options: `options`, without what cannot be sent.
         """
-        translator_for = await self._open(name)
+        translator_for = await self._opened(name)
         cancelled = threading.Event()
         search = options.get("options")
         if search is not None:
@@ -121,18 +90,11 @@ class ModelReplica:
             cancelled.set()
             raise
 
-    async def _loaded(self, name: str) -> "Callable[[Tags], Translator]":
-        return self._models[name]
 
-    def _model(self, name: str) -> "Callable[[Tags], Translator]":
-        """Load a model, and return what makes its translator for two languages."""
-        translator = self._loaders[name]()
-
-        @lru_cache(_TRANSLATORS)
-        def for_tags(tags: Tags) -> "Translator":
-            return translator.for_languages(src_lang=tags[0], tgt_lang=tags[1])
-
-        return for_tags
+def _open(load: Loader) -> "Callable[[Tags], Translator]":
+    """Load a model, and return what makes its translator for two languages."""
+    translator = load()
+    return lru_cache(_TRANSLATORS)(lambda tags: translator.for_languages(src_lang=tags[0], tgt_lang=tags[1]))
 
 
 class RemoteTranslator:
@@ -147,17 +109,15 @@ class RemoteTranslator:
         """Return the translation of each text."""
         cancelled = None if options is None else options.cancelled
         sent = None if options is None else replace(options, cancelled=None, threads=None)
-        return cast(
-            "list[Translation]",
-            self._model.call("translations", self._tags, list(texts), options=sent, cancelled=cancelled),
-        )
+        found = self._model.call("translations", self._tags, list(texts), options=sent, cancelled=cancelled)
+        return cast("list[Translation]", found)
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str], *, split: "Callable[[str], list[Span]]"
     ) -> "list[Alignment]":
         """Return the alignment of each pair of texts."""
-        arguments = list(sources), list(targets)
-        return cast("list[Alignment]", self._model.call("align", self._tags, *arguments, split=split))
+        found = self._model.call("align", self._tags, list(sources), list(targets), split=split)
+        return cast("list[Alignment]", found)
 
 
 class RemoteModel:
@@ -165,13 +125,9 @@ class RemoteModel:
 
     def __init__(self, application: str, name: str) -> None:
         """Take the name of the Ray Serve application, and of the model in it."""
-        from ray import serve
-        from ray.exceptions import RayActorError
-
         self._name = name
-        self._handle: Any = serve.get_app_handle(application)
-        self._handle = self._handle.options(method_name="call", multiplexed_model_id=name)
-        self._died: type[Exception] = RayActorError
+        handle = _serve().get_app_handle(application)
+        self._handle = handle.options(method_name="call", multiplexed_model_id=name)
 
     def translator(self, src: str | None, tgt: str | None) -> RemoteTranslator:
         """Return the translator of two languages."""
@@ -192,11 +148,13 @@ class RemoteModel:
             SearchCancelledError: all clients have left.
             UnavailableError: replica after replica died.
         """
+        from ray.exceptions import RayActorError
+
         for _ in range(_ATTEMPTS):
             response = self._handle.remote(method, self._name, tags, *arguments, **options)
             try:
                 result = _wait(response, cancelled)
-            except self._died as error:
+            except RayActorError as error:
                 _log.warning("a replica of %s died; the batch goes to another: %s", self._name, _line(error))
                 continue
             if isinstance(result, str):
@@ -234,52 +192,46 @@ def application_names(models: Sequence[str], replicas: Replicas) -> dict[str, st
     return {model: f"{NAME}-{number}" for number, model in enumerate(models, 1)}
 
 
-def model_application(loaders: Mapping[str, Loader], placement: Placement) -> _Untyped:
+def resources(options: "ServiceOptions") -> tuple[int, int]:
+    """Return the CPUs and GPUs of a replica of a model."""
+    return options.runtime.threads or 1, int(options.runtime.device == "cuda")
+
+
+def model_application(loaders: Mapping[str, Loader], options: "ServiceOptions") -> _Untyped:
     """Return a Ray Serve application: a group of replicas of one model, or of all."""
-    serve = _serve()
-    replicas, at_once = placement.replicas, placement.cpus
+    replicas, (cpus, gpus) = options.ray, resources(options)
     number: dict[str, Any] = {"num_replicas": replicas.replicas}
     if replicas.highest > replicas.replicas:
-        number = {
-            "autoscaling_config": {
-                "min_replicas": replicas.replicas,
-                "max_replicas": replicas.highest,
-                "target_ongoing_requests": at_once,
-            }
-        }
-    deployment = serve.deployment(ModelReplica).options(
-        name="model",
-        max_ongoing_requests=at_once + 1,
-        ray_actor_options={"num_cpus": placement.cpus, "num_gpus": placement.gpus},
-        graceful_shutdown_timeout_s=placement.drain_seconds,
-        logging_config=_QUIET,
-        **number,
+        bounds = {"min_replicas": replicas.replicas, "max_replicas": replicas.highest}
+        number = {"autoscaling_config": {**bounds, "target_ongoing_requests": cpus}}
+    deployment = (
+        _serve()
+        .deployment(ModelReplica)
+        .options(
+            name="model",
+            max_ongoing_requests=cpus + 1,
+            ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
+            graceful_shutdown_timeout_s=options.limits.drain_seconds,
+            logging_config=_QUIET,
+            **number,
+        )
     )
-    return deployment.bind(loaders, cpus=placement.cpus, most=replicas.models_per_replica)
+    return deployment.bind(loaders, cpus=cpus, most=replicas.models_per_replica)
 
 
-def service_application(make: "Callable[[], FastAPI]", placement: Placement) -> _Untyped:
+def service_application(make: "Callable[[], FastAPI]", options: "ServiceOptions") -> _Untyped:
     """Return a Ray Serve application: replicas of the ASGI application that `make` returns in each."""
     serve = _serve()
-    log_config = placement.log_config
-
-    def build() -> "FastAPI":
-        logging.config.dictConfig(dict(log_config))
-        return make()
-
-    return (
-        serve.deployment(serve.ingress(build)())
-        .options(
-            name="application",
-            num_replicas=placement.applications,
-            max_ongoing_requests=_REQUESTS,
-            ray_actor_options={"num_cpus": 0},
-            graceful_shutdown_timeout_s=placement.drain_seconds,
-            graceful_shutdown_wait_loop_s=0.5,
-            logging_config=_QUIET,
-        )
-        .bind()
+    deployment = serve.deployment(serve.ingress(lambda: make())()).options(
+        name="application",
+        num_replicas=options.workers,
+        max_ongoing_requests=_REQUESTS,
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_timeout_s=options.limits.drain_seconds,
+        graceful_shutdown_wait_loop_s=0.5,
+        logging_config=_QUIET,
     )
+    return deployment.bind()
 
 
 _QUIET = {"log_level": "WARNING", "enable_access_log": False}
@@ -288,10 +240,9 @@ _QUIET = {"log_level": "WARNING", "enable_access_log": False}
 def run(
     loaders: Mapping[str, Loader],
     make: "Callable[[], FastAPI]",
-    placement: Placement,
-    options: "ServerOptions",
+    options: "ServiceOptions",
     *,
-    check: Callable[[], list[str]],
+    check: "Callable[[ServiceOptions], tuple[list[str], str]]",
     report: Callable[[str], None],
 ) -> None:
     """Run the service on Ray until SIGTERM or SIGINT; then the application ends first, and the models last.
@@ -299,9 +250,8 @@ def run(
     Args:
         loaders: of the models, by their names; called in the replicas.
         make: returns the application; called in its replicas.
-        placement: what Ray is to run.
-        options: how to listen.
-        check: loads the models and returns lines to report; called once, where Ray has the CPUs for it.
+        options: of the service.
+        check: loads the models and returns lines to report, or a mistake: once, and before replicas start.
         report: receives these lines, and one with the address when all replicas are ready.
 
     Raises:
@@ -310,7 +260,7 @@ def run(
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's proxy is uvicorn: without this, it believes whoever asks from this machine.
-    os.environ["FORWARDED_ALLOW_IPS"] = ",".join(options.trusted_proxies)
+    os.environ["FORWARDED_ALLOW_IPS"] = ",".join(options.access.trust_proxy or ())
     try:
         import ray
 
@@ -326,19 +276,24 @@ def run(
     for each in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
         signal.signal(each, lambda *_: stopped.set())
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    names = application_names(list(loaders), placement.replicas)
-    port = options.port or _free_port(options.host)
+    names = application_names(list(loaders), options.ray)
+    port = options.port
+    if not port:  # one that is free now
+        with socket.create_server((options.host, 0)) as probe:
+            port = int(probe.getsockname()[1])
     try:
-        for line in _check(check, placement):
+        cpus, gpus = resources(options)  # which Ray has only in other processes
+        remote: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)
+        lines, mistake = ray.get(remote(check).remote(options))
+        if mistake:
+            raise InputError(mistake)
+        for line in lines:
             report(line)
-        serve.start(
-            http_options={"host": options.host, "port": port},
-            logging_config=_QUIET,
-        )
+        serve.start(http_options={"host": options.host, "port": port}, logging_config=_QUIET)
         for name in dict.fromkeys(names.values()):
             group = {model: load for model, load in loaders.items() if names[model] == name}
-            serve.run(model_application(group, placement), name=name, route_prefix=None)
-        serve.run(service_application(make, placement), name=NAME, route_prefix="/")
+            serve.run(model_application(group, options), name=name, route_prefix=None)
+        serve.run(service_application(make, options), name=NAME, route_prefix="/")
         report(f"heedful on Ray is running on http://{options.host}:{port} (SIGTERM or Ctrl-C ends it)")
         stopped.wait()
     finally:
@@ -348,30 +303,3 @@ def run(
         if not serve.status().applications:  # of others
             serve.shutdown()
         ray.shutdown()
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def _check(check: Callable[[], list[str]], placement: Placement) -> list[str]:
-    """Load the models once in a process of Ray: a mistake is reported once, and before replicas start.
-
-    Raises:
-        InputError: a model cannot be loaded.
-    """
-    import ray
-
-    remote: Any = ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, max_retries=1)
-    lines, error = ray.get(remote(_tried).remote(check))
-    if error:
-        raise InputError(error)
-    return list(lines)
-
-
-def _tried(check: Callable[[], list[str]]) -> tuple[list[str], str]:
-    try:
-        return check(), ""
-    except (HeedfulError, OSError) as error:
-        return [], str(error)

@@ -11,15 +11,7 @@ from heedful.serving.limits import Limits, Replicas
 from heedful.settings.options import Option, Runtime
 
 _ACCESS, _LOG = "Access", "Log"
-_NEEDED = (
-    "uvicorn",
-    "fastapi",
-    "cachetools",
-    "prometheus_client",
-    "langcodes",
-    "language_data",
-    "py3langid",
-)
+_NEEDED = ("uvicorn", "fastapi", "cachetools", "prometheus_client", "langcodes", "language_data", "py3langid")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +103,7 @@ class ServiceOptions:
     ] = "here"
     ray: Replicas = field(default_factory=Replicas)
     glossaries: Annotated[
-        Path | None,
-        Option("Store the clients' glossaries in this file.", metavar="FILE", is_file=True),
+        Path | None, Option("Store the clients' glossaries in this file.", metavar="FILE", is_file=True)
     ] = None
     memory: Annotated[
         list[Path] | None,

@@ -139,20 +139,12 @@ class SharedRecords(ClientRecords):
             raise _too_many(per_minute, float(wait))
 
     async def add_characters(self, client: str, characters: int) -> None:
-        """Add characters that a client has had translated.
-
-        Raises:
-            UnavailableError: Redis does not answer.
-        """
+        """Add characters that a client has had translated; as `find`."""
         with self._answered():
             await self._redis.hincrby(_USAGE, client, characters)
 
     async def characters(self, client: str) -> int:
-        """Return how many characters a client has had translated by all servers.
-
-        Raises:
-            UnavailableError: Redis does not answer.
-        """
+        """Return how many characters a client has had translated by all servers; as `find`."""
         with self._answered():
             return int(await self._redis.hget(_USAGE, client) or 0)
 
@@ -203,20 +195,17 @@ def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
         InputError: the file is not usable, or the server does not answer.
         MissingExtraError: redis is not installed.
     """
-    usage = {} if shared is None else _shared_usage(shared)
+    usage: dict[str, str] = {}
+    if shared is not None:
+        with _redis(shared) as redis:
+            usage = redis.hgetall(_USAGE)
     lines = []
     for key in load_keys(file):
-        rate = (
-            f"{key.requests_per_minute} requests per minute" if key.requests_per_minute else "rate of --rate"
-        )
+        per_minute = key.requests_per_minute
+        rate = f"{per_minute} requests per minute" if per_minute else "rate of --rate"
         characters = "" if shared is None else f"\t{int(usage.get(key.name, 0)):,} characters"
         lines.append(f"{key.name}\t{rate}{characters}")
     return lines
-
-
-def _shared_usage(url: str) -> dict[str, str]:
-    with _redis(url) as redis:
-        return dict(redis.hgetall(_USAGE))
 
 
 def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Literal, cast
@@ -31,6 +30,7 @@ from uvicorn.server import Server, ServerState
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from heedful.errors import InputError
+from heedful.serving.options import Logging, ServiceOptions
 
 CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last
 DELIVERED = "delivered"  # in the state of a request: says whether its client got the answer
@@ -211,7 +211,10 @@ class HeaderTimeoutProtocol(H11Protocol):
         may_send = self.conn.their_state in (h11.SEND_BODY, h11.ERROR) or self.flow.read_paused
         if may_send and not (self.is_closing or self._half_closed or self._ending):
             self._linger()
-            return
+        else:
+            self._close_soon()
+
+    def _close_soon(self) -> None:
         self._socket.close()
         self._watch_writing()
 
@@ -249,11 +252,7 @@ class HeaderTimeoutProtocol(H11Protocol):
             self._awaited = awaited
             self._stop("read")
             if awaited:
-                self._start("read", self.read_seconds, self._close_late)
-
-    def _close_late(self) -> None:
-        self._socket.close()
-        self._watch_writing()
+                self._start("read", self.read_seconds, self._close_soon)
 
     def _watch_writing(self) -> None:
         self._unsent = self._socket.get_write_buffer_size()
@@ -392,31 +391,6 @@ _SPARE_FILES = 32  # for bundles that are opened, and what else a process needs
 _WAVES = 4  # of connections that asyncio may have accepted before the protocol hears of the first
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions:
-    """How to listen.
-
-    Attributes:
-        host: address.
-        port: 0: any that is free.
-        workers: processes.
-        drain_seconds: how long to go on for those who wait when the server is stopped.
-        log_requests: whether each request has a line in the log.
-        log_json: whether lines of the log are objects in JSON.
-        trusted_proxies: addresses and networks that say in X-Forwarded-For for whom they ask.
-        lines: are logged when the server answers.
-    """
-
-    host: str
-    port: int
-    workers: int
-    drain_seconds: float
-    log_requests: bool
-    log_json: bool = False
-    trusted_proxies: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-
-
 @contextmanager
 def bound_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
     """Reserve the port on each address of a host; clients cannot connect before the server listens.
@@ -474,7 +448,9 @@ def _files() -> tuple[int, int]:
     return max_files, psutil.Process().num_fds()
 
 
-def run(app: FastAPI | str, sockets: Sequence[socket.socket], options: ServerOptions) -> None:
+def run(
+    app: FastAPI | str, sockets: Sequence[socket.socket], options: ServiceOptions, lines: Sequence[str] = ()
+) -> None:
     """Answer requests until SIGTERM, SIGINT or, in one process, SIGHUP, then those that came before.
 
     Several processes are started anew by SIGHUP, one after the other: each one ends when the new one answers.
@@ -482,9 +458,10 @@ def run(app: FastAPI | str, sockets: Sequence[socket.socket], options: ServerOpt
     Args:
         app: the application; for several processes the name of a function that makes one in each.
         sockets: are bound to the addresses.
-        options: how to listen.
+        options: of the service.
+        lines: are logged when the server answers.
     """
-    signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has shut down
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when it has shut down
     hang_up = getattr(signal, "SIGHUP", None)  # which Windows has not, and nohup ignores
     if hang_up is not None and signal.getsignal(hang_up) == signal.SIG_DFL:
         signal.signal(hang_up, lambda *_: signal.raise_signal(signal.SIGTERM))
@@ -497,20 +474,20 @@ def run(app: FastAPI | str, sockets: Sequence[socket.socket], options: ServerOpt
         loop="asyncio",  # with uvloop, where it is installed, no more requests are answered
         ws="none",
         lifespan="on",
-        log_config=log_config(requests=options.log_requests, as_json=options.log_json),
+        log_config=log_config(options.logging),
         access_log=False,  # it would show query strings, and so texts
         server_header=False,
-        proxy_headers=bool(options.trusted_proxies),  # by default, uvicorn trusts all of this machine
-        forwarded_allow_ips=list(options.trusted_proxies),
+        proxy_headers=bool(options.access.trust_proxy),  # by default, uvicorn trusts all of this machine
+        forwarded_allow_ips=options.access.trust_proxy or [],
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=int(options.drain_seconds),
+        timeout_graceful_shutdown=int(options.limits.drain_seconds),
         timeout_worker_healthcheck=_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         limit_concurrency=max_connections,
         backlog=backlog,
     )
     host, port = sockets[0].getsockname()[:2]
-    threading.Thread(target=_announce, args=(host, port, options.lines), daemon=True).start()
+    threading.Thread(target=_announce, args=(host, port, lines), daemon=True).start()
     with suppress(KeyboardInterrupt):
         if options.workers == 1:
             Server(config).run(list(sockets))
@@ -548,14 +525,15 @@ def _announce(host: str, port: int, lines: Sequence[str]) -> None:
     _log.info("heedful is running on http://%s:%d (SIGTERM or Ctrl-C ends it)", address, port)
 
 
-def log_config(*, requests: bool, as_json: bool = False) -> dict[str, Any]:
+def log_config(options: Logging) -> dict[str, Any]:
     """Return what is logged, to stderr: how the server does, and requests where that is asked for."""
+    requests = options.log_requests or options.log_text
     on_stderr = {"level": "INFO", "handlers": ["stderr"], "propagate": False}
     of_json = {"()": "heedful.serving.server.JsonFormatter"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": of_json if as_json else {"format": "%(asctime)s %(message)s"}},
+        "formatters": {"line": of_json if options.log_json else {"format": "%(asctime)s %(message)s"}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
         },
@@ -582,7 +560,3 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             known["traceback"] = self.formatException(record.exc_info)
         return json.dumps(known, ensure_ascii=False)
-
-
-def _nothing(*_: object) -> None:
-    pass

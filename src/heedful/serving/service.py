@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -19,23 +19,22 @@ from heedful.documents.sentences import (
     join,
     joined_pieces,
     restored,
-    route,
     routed_text,
     split,
     without_placeholders,
 )
+from heedful.documents.sentences import route as to_route
 from heedful.documents.spans import SpannedText, has_letters, markup
 from heedful.documents.template import Template
-from heedful.serving.languages import Catalogue, Detector, Route
+from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.text.languages import Pair
+from heedful.text.languages import Pair, closest_code
 from heedful.text.sentences import Sentence, joint, split_text
 
 T = TypeVar("T")
-Submitted = tuple[list[list[Sentence]], list[Future[Outputs]]]  # the parts of texts, and their translations
 
 
 async def gathered(awaitables: Sequence[Awaitable[T]]) -> list[T]:
@@ -152,14 +151,14 @@ class Job:
         turn: when its sentences are due.
         glossary: the terms to use; None: none.
         alternatives: how many other translations of each.
-        progress: is called with the number of source characters of each sentence that is done.
+        progress: is called with the number of characters of each sentence that is done, and its future.
     """
 
     route: Route
     turn: Turn
     glossary: Glossary | None
     alternatives: int = 0
-    progress: Callable[[int], None] | None = None
+    progress: Callable[[int, object], None] | None = None
 
 
 class TranslationService:
@@ -188,32 +187,21 @@ class TranslationService:
         Raises:
             RefusedError: too much, a language that is not served, too many requests, or not done in time.
         """
-        characters = sum(map(len, request.texts))
-        limits = self.limits
-        if len(request.texts) > limits.texts:
-            raise TextTooLongError(f"request ({len(request.texts)}) exceeds text limit ({limits.texts})")
-        if characters > limits.characters:
-            raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
+        limits, num_texts, characters = self.limits, len(request.texts), sum(map(len, request.texts))
+        for size, most in ((num_texts, limits.texts), (characters, limits.characters)):
+            if size > most:
+                raise TextTooLongError(f"request ({size}) exceeds text limit ({most})")
         if not 0 <= request.alternatives <= limits.alternatives:
             raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
-        fixed, target = self.languages(request.source, request.target)
+        source, target = self.catalogue.languages(request.source, request.target)
         turn = Turn()
         async with self.load.admitted(characters):
-            return await gathered(
-                [self._translate_text(text, fixed, target, request, turn) for text in request.texts]
-            )
-
-    def languages(self, source: str | None, target: str) -> tuple[str | None, str]:
-        """Return the codes of the languages that a client means; the source may be None, or the target.
-
-        Raises:
-            LanguageError: one is not served, or not from that source.
-        """
-        code = self.catalogue.target(target, source=source)
-        fixed = None if source is None else self.catalogue.source(source, target=code)
-        if fixed not in (None, code):
-            self.catalogue.required_route(fixed, code)
-        return fixed, code
+            try:
+                return await gathered(
+                    [self._translate_text(each, source, target, request, turn) for each in request.texts]
+                )
+            finally:
+                turn.is_over = True
 
     def terms(self, route: Route, glossary: Callable[[Pair], Glossary] | None) -> Glossary | None:
         """Return the terms of a route; a large glossary takes seconds at first.
@@ -223,17 +211,21 @@ class TranslationService:
         """
         if glossary is None:
             return None
-        if len(route.legs) > 1:
+        if route.pivot is not None:
             source, target = route.legs[0].src, route.legs[-1].tgt
             raise InvalidError(
                 f"from {source} to {target} is by way of {route.pivot}: no glossary can be used"
             )
         return glossary(route.legs[0]).prepared()
 
-    @property
-    def models(self) -> list[ServedModel]:
-        """All models."""
-        return [queue.model for queue in self._queues]
+    def ranked(self, text: str) -> list[LanguageGuess]:
+        """Return the probable languages of a text, the most probable first, as the catalogue names them."""
+        catalogue = self.catalogue
+        guesses = self.detector.ranked(text) or [LanguageGuess(catalogue.sources[0], 0.0)]
+        return [
+            replace(each, language=closest_code(each.language, catalogue.all) or each.language)
+            for each in guesses
+        ]
 
     def model_of(self, pair: Pair) -> ServedModel:
         """Return the model that translates a pair."""
@@ -258,149 +250,107 @@ class TranslationService:
         probability = 1.0
         if source is None:
             words_of_text = " ".join(sentence.text for sentence in sentences)
-            detected = self.detector.source(words_of_text, self.catalogue.sources_of(target), target)
-            source, probability = detected.language, detected.probability
-        self.metrics.characters.labels(str(Pair(source, target))).inc(len(text))
+            guess = self.detector.source(words_of_text, self.catalogue.sources_of(target), target)
+            source, probability = guess.language, guess.probability
+        self.metrics.characters.labels(f"{source}-{target}").inc(len(text))
         if source == target:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
         glossary = None
         if request.glossary is not None:
             glossary = await asyncio.to_thread(self.terms, route, request.glossary)
-        job = Job(route, turn, glossary, request.alternatives)
-        new, outputs = await self._translate_sentences(sentences, job)
-
-        def written(n: int) -> str:
+        new, best = await self._translate_spanned(sentences, Job(route, turn, glossary, request.alternatives))
+        # The n-th translation of a text is made of the n-th ones of its sentences.
+        texts: dict[str, None] = {}
+        for n in range(max(map(len, new), default=1)):
             left = iter([each[min(n, len(each) - 1)] for each in new])
             units = zip(template.units, pieces, strict=True)
-            return template.joined([unit.written(join(of_unit, left)) for unit, of_unit in units])
-
-        # The n-th translation of a text is made of the n-th ones of its sentences.
-        best, *others = dict.fromkeys(map(written, range(max(map(len, new), default=1))))
+            texts[template.joined([unit.written(join(of_unit, left)) for unit, of_unit in units])] = None
+        text, *others = texts
         terms: tuple[PlacedTerm, ...] = ()
-        if request.with_terms and job.glossary is not None:
+        if request.with_terms and glossary is not None:
             first = [each[0] for each in new]
-            terms = await asyncio.to_thread(_terms_of, job.glossary, pieces, first, is_plain=rules is None)
+            terms = await asyncio.to_thread(_terms_of, glossary, pieces, first, is_plain=rules is None)
         return Answer(
-            text=best,
+            text=text,
             source=source,
             probability=probability,
             alternatives=tuple(others),
             pivot=route.pivot,
-            sentences=tuple(outputs),
+            sentences=tuple(best),
             terms=terms,
         )
 
-    async def _translate_sentences(
+    async def _translate_spanned(
         self, sentences: Sequence[SpannedText], job: Job
     ) -> tuple[list[tuple[SpannedText, ...]], list[Output]]:
         """Return the translations of sentences, with their spans, and no placeholder lost or changed.
 
         Returns:
-            The translations of each, and the best ones without spans, with the confidence in them.
+            The translations of each, and the best ones without spans, with the confidence in them: none
+            where the model was asked again, because it had lost a placeholder.
         """
-        routed = [route(each) for each in sentences]
-        outputs = await self._translate_by_route(routed, job)
-        new = list(map(restored, sentences, routed, outputs))
-        # The model is asked again where it lost a placeholder: its confidence was in another output.
-        best = [
-            of_sentence[0]
-            for sentence, one, done, of_sentence in zip(sentences, routed, new, outputs, strict=True)
-            if done and one is sentence
-        ]
-        lost = [index for index, done in enumerate(new) if not done]
-        again = [without_placeholders(sentences[index]) for index in lost]
-        for index, one, of_sentence in zip(
-            lost, again, await self._translate_by_route(again, job), strict=True
-        ):
-            new[index] = restored(sentences[index], one, of_sentence)
+        new: list[tuple[SpannedText, ...]] = [()] * len(sentences)
+        best: list[Output] = []
+        for way in (to_route, without_placeholders):
+            left = [index for index, done in enumerate(new) if not done]
+            routed = [way(sentences[index]) for index in left]
+            texts, aligned = list(map(routed_text, routed)), [bool(each.spans) for each in routed]
+            outputs = await self.translate_sentences(texts, aligned, job) if texts else []
+            for index, one, of_sentence in zip(left, routed, outputs, strict=True):
+                new[index] = restored(sentences[index], one, of_sentence)
+                if new[index] and one is sentences[index]:
+                    best.append(of_sentence[0])
         return new, best
-
-    async def _translate_by_route(self, sentences: Sequence[SpannedText], job: Job) -> list[Outputs]:
-        """Return the translations of sentences by each model of the route; of marked ones with links."""
-        outputs: list[Outputs] = [(Output(routed_text(sentence)),) for sentence in sentences]
-        translatable = [index for index, (best,) in enumerate(outputs) if has_letters(best.text)]
-        texts = [outputs[index][0].text for index in translatable]
-        aligned = [bool(sentences[index].spans) for index in translatable]
-        for index, written in zip(
-            translatable, await self.translate_sentences(texts, aligned, job), strict=True
-        ):
-            outputs[index] = written
-        return outputs
 
     async def translate_sentences(
         self, texts: Sequence[str], aligned: Sequence[bool], job: Job
     ) -> list[Outputs]:
-        """Return the translations of sentences with letters by each model of the route.
+        """Return the translations of sentences by the models of a route; one without letters stays.
+
+        One with too many tokens is translated part by part.
 
         Args:
             texts: one sentence each.
             aligned: whether each has the links of its words.
             job: the text or document with the sentences.
         """
-        outputs: list[Outputs] = [(Output(text),) for text in texts]
-        for leg in job.route.legs:
-            done = await self._translate_leg(leg, [best.text for best, *_ in outputs], aligned, job)
-            is_first = leg == job.route.legs[0]
-            outputs = [
-                written if is_first else tuple(_composed(before[0], each) for each in written)
-                for before, written in zip(outputs, done, strict=True)
-            ]
-        return outputs
+        leg, *others = job.route.legs
+        queue = self._queue_of[leg]
 
-    async def _translate_leg(
-        self, leg: Pair, texts: Sequence[str], aligned: Sequence[bool], job: Job
-    ) -> list[Outputs]:
-        """Return the translations of sentences by one model; of those with too many tokens part by part."""
-        queue, is_last = self._queue_of[leg], leg == job.route.legs[-1]
-
-        def submit() -> Submitted:
+        def submit() -> tuple[list[list[Sentence]], list[str], list[Future[Outputs]]]:
             most = min(self.limits.sentence_tokens, queue.model.max_tokens or self.limits.sentence_tokens)
             parts = [split_text(text, queue.model.tokenizer, most) for text in texts]
             lettered = [[each.text for each in of_text if has_letters(each.text)] for of_text in parts]
+            asked = list(chain.from_iterable(lettered))
             futures = queue.submit(
                 leg,
-                list(chain.from_iterable(lettered)),
-                alternatives=job.alternatives if is_last else 0,
+                asked,
+                alternatives=0 if others else job.alternatives,
                 turn=job.turn,
                 aligned=set(chain.from_iterable(compress(lettered, aligned))),
                 glossary=job.glossary,
             )
-            return parts, futures
+            return parts, asked, futures
 
         is_long = job.glossary is not None or sum(map(len, texts)) > _SHORT
-        parts, futures = await _in_thread(submit) if is_long else submit()
+        parts, asked, futures = await asyncio.to_thread(submit) if is_long else submit()
         self.metrics.sentences.labels(str(leg)).inc(len(futures))
         self.metrics.cached_sentences.labels(str(leg)).inc(sum(future.done() for future in futures))
         waiting = [asyncio.wrap_future(future) for future in futures]
-        if job.progress is not None and is_last:
-            asked = [each.text for of_text in parts for each in of_text if has_letters(each.text)]
+        if job.progress is not None and not others:
             for text, each in zip(asked, waiting, strict=True):
-                each.add_done_callback(partial(_report, job.progress, len(text)))
+                each.add_done_callback(partial(job.progress, len(text)))
         done = iter(await gathered(waiting))
+        outputs = [_joined_outputs(of_text, done) for of_text in parts]
+        if not others:
+            return outputs
+        best = [each.text for each, *_ in outputs]
+        after = await self.translate_sentences(best, aligned, replace(job, route=Route(tuple(others))))
         return [
-            _joined_outputs(
-                of_text,
-                [next(done) if has_letters(each.text) else (Output(each.text),) for each in of_text],
-            )
-            for of_text in parts
+            tuple(_composed(before, each) for each in written)
+            for (before, *_), written in zip(outputs, after, strict=True)
         ]
-
-
-async def _in_thread(submit: Callable[[], Submitted]) -> Submitted:
-    """Return what a function returns that runs in a thread; cancelled, the futures are cancelled too."""
-    work = asyncio.ensure_future(asyncio.to_thread(submit))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        work.add_done_callback(_cancel_submitted)
-        raise
-
-
-def _cancel_submitted(work: "asyncio.Future[Submitted]") -> None:
-    if not work.cancelled() and work.exception() is None:
-        for future in work.result()[1]:
-            future.cancel()
 
 
 def _terms_of(
@@ -431,15 +381,13 @@ def _terms_of(
     return tuple(terms)
 
 
-def _report(progress: Callable[[int], None], characters: int, _: object) -> None:
-    progress(characters)
-
-
-def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Outputs:
+def _joined_outputs(parts: Sequence[Sentence], translations: Iterator[Outputs]) -> Outputs:
     """Return the translations of a sentence, the n-th made of the n-th ones of its parts.
 
-    They have links if the links of all parts are known, and no word is in two parts.
+    A part without letters has none, and stays. The translations of a sentence have links if the links of all
+    parts are known, and no word is in two parts.
     """
+    outputs = [next(translations) if has_letters(each.text) else (Output(each.text),) for each in parts]
     if len(parts) == 1 and not parts[0].space:
         return outputs[0]
     text = "".join(each.space + each.text for each in parts)

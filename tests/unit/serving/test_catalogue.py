@@ -33,16 +33,15 @@ def test_there_is_no_way_through_two_languages_and_none_back_to_the_source() -> 
 
 def test_an_unknown_language_is_refused_by_name() -> None:
     served = catalogue("en>de")
-    assert (served.source("EN-us"), served.target("deu_Latn")) == ("en", "de")
-    with pytest.raises(LanguageError, match="zz is not supported"):
-        served.source("zz")
-    with pytest.raises(LanguageError, match=r"^zz is not supported$"):
-        served.target("zz")
+    assert served.languages("EN-us", "deu_Latn") == ("en", "de")
+    for source, target in (("zz", "de"), (None, "zz")):
+        with pytest.raises(LanguageError, match=r"^zz is not supported$"):
+            served.languages(source, target)
 
 
 def test_a_language_that_is_served_in_the_other_direction_alone_is_refused_as_that() -> None:
     served = catalogue("en>de", "en>fr")
     with pytest.raises(LanguageError, match=r"^en .*de, fr$"):
-        served.target("EN-us", source="de")
-    with pytest.raises(LanguageError, match=r"^de .*en$"):
-        served.source("de")
+        served.languages("de", "EN-us")
+    with pytest.raises(LanguageError, match=r"^de .*en, fr$"):
+        served.languages("de", "fr")

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import TestCase
 from urllib.parse import urlencode
@@ -11,6 +13,7 @@ import httpx
 import pytest
 from small_services import RuleTranslator, rule_model
 
+from heedful.serving import deepl_glossaries, gateway
 from heedful.serving.app import application
 from heedful.serving.deepl import outline
 from heedful.serving.gateway import Gateway
@@ -142,6 +145,37 @@ def test_microsofts_clients_are_told_what_is_not_supported(
     error = reply.json()["error"]
     assert error["code"] == (400000 if query.startswith(V3) else "400000")
     assert named in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/translate", "/detect"])
+def test_a_list_without_a_version_has_errors_in_microsofts_form_too(served: Served, path: str) -> None:
+    reply = served.ask("POST", path, json=[{"nothing": "a"}])
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, 400000)
+
+
+@pytest.mark.parametrize(("module", "name"), [(gateway, "parse_json"), (deepl_glossaries, "parse_entries")])
+def test_the_server_answers_while_it_reads_a_large_glossary(
+    served: Served, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    answered, read = threading.Event(), getattr(module, name)
+
+    def wait(*arguments: object) -> object:
+        assert answered.wait(20), "nothing else is answered meanwhile"
+        return read(*arguments)
+
+    async def ask() -> int:
+        transport = httpx.ASGITransport(served.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            entries = "".join(f"a term {number}\tx\n" for number in range(20_000))
+            fields = {"name": "n", "source_lang": "en", "target_lang": "de", "entries": entries}
+            sent = asyncio.create_task(client.post("/v2/glossaries", json=fields))
+            await asyncio.sleep(0.01)
+            await client.get("/health")
+            answered.set()
+            return (await sent).status_code
+
+    monkeypatch.setattr(module, name, wait)
+    assert asyncio.run(ask()) == 201
 
 
 def test_other_paths_of_microsoft_are_errors_in_its_form(served: Served) -> None:

@@ -243,7 +243,9 @@ def test_a_full_disk_costs_no_translation_and_is_named_where_it_does(
         expected = "the translation cannot be stored: no space left on device; free some space"
         assert (await task).error.lower() == expected
         monkeypatch.setattr(
-            world.jobs.store, "write", lambda state: full() if state.is_over else write(state)
+            world.jobs.store,
+            "write",
+            lambda state: full() if state.status in ("done", "error") else write(state),
         )
         state, task = await world.jobs.submit(world.request(lines(3)))
         assert (await task).error == "the document cannot be stored; try again later"

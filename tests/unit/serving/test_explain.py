@@ -72,7 +72,7 @@ def explainer() -> Iterator[Explainer]:
 
 
 def ask(explainer: Explainer, text: str, **request: object) -> dict[str, Any]:
-    wanted = {"text": text, "source": "en", "target": "de", **request}
+    wanted = {"q": text, "source": "en", "target": "de", **request}
     return asyncio.run(explainer.explain(ExplainRequest(**wanted)))
 
 
@@ -136,9 +136,9 @@ def test_the_mean_of_cross_attention_is_over_layers_and_heads(explainer: Explain
 def test_languages_are_identified_and_what_needs_no_translation_is_not_explained(
     explainer: Explainer,
 ) -> None:
-    told = ask(explainer, ENGLISH, source=None)
+    told = ask(explainer, ENGLISH, source="auto")
     assert (told["source"], told["target"], len(told["sentences"])) == ("en", "de", 1)
-    assert ask(explainer, "Das alte Haus ist klein und steht im Garten.", source=None)["sentences"] == []
+    assert ask(explainer, "Das alte Haus ist klein und steht im Garten.", source="auto")["sentences"] == []
     assert ask(explainer, "12 - 30")["sentences"] == []
 
 

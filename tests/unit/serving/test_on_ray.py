@@ -11,20 +11,20 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.serving.limits import Replicas
-from heedful.serving.on_ray import Placement, RemoteModel, application_names, model_application
+from heedful.serving.on_ray import RemoteModel, application_names, model_application
+from heedful.serving.options import ServiceOptions
 
 serve = pytest.importorskip("ray.serve")
-PLACEMENT = Placement(replicas=Replicas(), applications=1, cpus=1, gpus=0, drain_seconds=1.0, log_config={})
+OPTIONS = ServiceOptions()
 
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteModel:
     bundle = save_memorised(tmp_path / "tiny")
     loaders = pickle.loads(pickle.dumps({"en-de": partial(Translator.load, bundle)}))
-    name = application_names(["en-de"], PLACEMENT.replicas)["en-de"]
+    name = application_names(["en-de"], OPTIONS.ray)["en-de"]
     handle = serve.run(
-        model_application(loaders, PLACEMENT), name=name, route_prefix=None, _local_testing_mode=True
+        model_application(loaders, OPTIONS), name=name, route_prefix=None, _local_testing_mode=True
     )
     monkeypatch.setattr(serve, "get_app_handle", {name: handle}.__getitem__)
     return RemoteModel(name, "en-de")

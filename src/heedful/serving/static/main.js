@@ -6,7 +6,7 @@ import { Documents } from "./document.js";
 import { byId, copyFrom, make } from "./elements.js";
 import { Glossaries } from "./glossaries.js";
 import { Languages } from "./languages.js";
-import { allowCopying, showOthers } from "./others.js";
+import { allowCopying, markImprobable, showOthers } from "./others.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { listen, mirrorText, showTexts, showWords, translation } from "./reading.js";
 import * as service from "./service.js";
@@ -141,6 +141,7 @@ async function explainNow(text, fields, pivot, signal) {
   if (signal.aborted) return undefined;
   explained = answer;
   showDoubt(showWords(text, translation(), answer.sentences, answer.source, answer.target));
+  if (answer.complete) markImprobable(answer.sentences);
   setStale("inside", false);
   byId("inside").classList.remove("pending");
   byId("inside").hidden = byId("legend").hidden = !answer.sentences.length;

@@ -5,6 +5,7 @@ import { differences, wordsOf } from "./words.js";
 
 const LINES = 3; // that a translation has before it is opened; the style sheet has the same
 const BEFORE = 4; // words that stay before the first difference, where the beginning is left out
+const LESS_PROBABLE = 20; // times than the first translation: what is no choice beside it
 const list = byId("alternatives");
 
 /** Show translations of the same text as `best` is one of. */
@@ -12,6 +13,18 @@ export function showOthers(best, others, language) {
   byId("others").hidden = !others.length;
   list.replaceChildren(...others.map((each, n) => item(each, differences(each, best, language), language, n)));
   fold();
+}
+
+/** Say which translations are far less probable than the first, where the n-best lists of the sentences tell. */
+export function markImprobable(sentences) {
+  for (const shown of list.querySelectorAll(".other")) {
+    let behind = 0; // the first translation, in log-probability; NaN: not known
+    for (const { hypotheses } of sentences) {
+      const found = hypotheses.filter(({ text }) => shown.textContent.includes(text)).sort((a, b) => b.text.length - a.text.length);
+      behind += hypotheses[0].log_prob - (found[0]?.log_prob ?? NaN);
+    }
+    shown.classList.toggle("improbable", behind > Math.log(LESS_PROBABLE));
+  }
 }
 
 /** Let the translations be copied, or not: then they are those of an earlier text. */
@@ -30,9 +43,10 @@ function item(text, parts, language, n) {
     open.setAttribute("aria-expanded", String(isOpen));
     open.textContent = isOpen ? "Show less" : "Show all";
   };
+  const note = make("span", { className: "note", textContent: "improbable" }); // seen if it is, so that nothing moves
   turn(false);
   open.addEventListener("click", () => turn(open.getAttribute("aria-expanded") === "false"));
-  return make("li", {}, shown, make("div", { className: "actions" }, open, copy));
+  return make("li", {}, shown, make("div", { className: "actions" }, note, open, copy));
 }
 
 /** The parts as elements; a long beginning that all translations share can be left out. */
