@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.placeholders import Range
-from heedful.documents.spans import Builder, Span, SpannedText, edges, has_letters, parts, with_line_ends
+from heedful.documents.spans import (
+    Builder,
+    Span,
+    SpannedText,
+    edges,
+    has_letters,
+    parts,
+    spellings,
+    with_line_ends,
+)
 from heedful.documents.template import Template, Unit, Units
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
@@ -247,9 +256,13 @@ class _Inline:
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
         self._is_pronounced = False  # in the text of ruby, which goes
-        self._plain: set[str] = set()  # special characters that are not escaped
-        self._spelled: dict[str, str] = {}  # entities, by their characters
         self._tokens = token.children or []
+        self._forms: dict[
+            str, list[str]
+        ] = {  # how characters are written, in order: escaped, by entities, bare
+            each: []
+            for each in (*_SPECIAL, "&", *(own.content for own in self._tokens if own.type == "text_special"))
+        }
         self._last_closing = {
             tag["name"].lower(): index
             for index, each in enumerate(self._tokens)
@@ -313,14 +326,12 @@ class _Inline:
     def _add(self, token: "Token", index: int) -> None:
         kind = token.type
         if kind == "text":
-            self._plain |= set(token.content) & set(_SPECIAL)
             raw = self._take(token.content)
             if not (index and self._tokens[index - 1].type == "link_open" and self._is_address(index - 1)):
                 self._add_text(token.content, raw)
         elif kind == "text_special":
             raw = self._take(token.markup)
-            if raw.startswith("&") and len(token.content) == 1:
-                self._spelled[token.content] = raw
+            self._forms[token.content].append(raw)
             self._builder.text(token.content)
         elif kind in ("softbreak", "hardbreak"):
             self._add_line_end(moves=kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at))
@@ -346,7 +357,7 @@ class _Inline:
             return
         at = 0
         for mask in _MASKED.finditer(text):
-            self._builder.text(text[at : mask.start()])
+            self._add_chars(text[at : mask.start()])
             at = mask.end()
             own = raw[mask.start() : at]
             if own and mask.group().startswith(_OPENING):
@@ -359,7 +370,13 @@ class _Inline:
                 if callout := _CALLOUT.fullmatch(own):
                     own = callout[1] + self._units.plain(callout[2], callout[2], str)
                 self._builder.point(own, "object")
-        self._builder.text(text[at:])
+        self._add_chars(text[at:])
+
+    def _add_chars(self, text: str) -> None:
+        for char in text:
+            if char in self._forms:
+                self._forms[char].append(char)
+        self._builder.text(text)
 
     def _add_line_end(self, *, moves: bool) -> None:
         end = self._content.index("\n", self._at) + 1
@@ -461,14 +478,20 @@ class _Inline:
         return "".join(each.content for each in token.children or () if each.type.startswith("text"))
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
-        table = {each: f"\\{each}" for each in _SPECIAL if each not in self._plain} | self._spelled
-        written = str.maketrans(table)
+        left = spellings({char: own for char, own in self._forms.items() if own}, translation.text)
+
+        def spelled(text: str, at: int) -> str:
+            char, own = text[at], self._forms.get(text[at], ())
+            entity = next((each for each in own if each[0] == "&" != each), None)
+            escaped = f"\\{char}" if char in _SPECIAL and not own else char
+            new = next(left[char]) if char in left else entity or escaped
+            return "&amp;" if new == "&" and _ENTITY.match(text, at) else new
+
         texts: list[str] = []
         starts: list[int] = []  # of the texts in elements that are open
         for what, text, span in parts(translation):
             if what == "text":
-                plain = text if "&" in table else _ENTITY.sub("&amp;", text)
-                texts.append(plain.translate(written))
+                texts.append("".join(spelled(text, at) for at in range(len(text))))
             elif what == "open":
                 starts.append(len(texts))
             elif what == "close":

@@ -1,15 +1,15 @@
 """From the tokens of HTML or XML to runs of text with inline tags, and what is between them."""
 
-import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
-from heedful.documents.spans import SpannedText, markup
+from heedful.documents.spans import SpannedText
 from heedful.documents.template import Template, Unit, Units, lined_unit, reference
-from heedful.documents.tokens import Kind, Token, partners, plain_text, tokenize
+from heedful.documents.tokens import Kind, Token, entity_writer, partners, plain_text, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
 # and those with a number for a name; every other tag of HTML ends one.
@@ -62,11 +62,14 @@ class TagRules:
         ends_sentence: whether a tag of that name separates sentences.
         untranslated: names of elements that are not translated.
         xml: whether names and contents have no meaning of their own, as in HTML.
+        in_outline: whether a tag of that name may separate sentences by its place in the document (see
+            `_outline`); None: none does.
     """
 
     ends_sentence: Callable[[str], bool]
     untranslated: frozenset[str]
     xml: bool = False
+    in_outline: Callable[[str], bool] | None = None
 
 
 def html_rules(
@@ -81,10 +84,29 @@ def html_rules(
     return TagRules(ends_sentence, _UNTRANSLATED_ELEMENTS | set(ignored))
 
 
-def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> TagRules:
-    """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them."""
+def xml_rules(
+    *,
+    splitting: Sequence[str] = (),
+    not_splitting: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    outline: bool = False,
+) -> TagRules:
+    """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them.
+
+    Args:
+        splitting: names of elements that separate sentences.
+        not_splitting: names of elements that separate none, wherever they stand.
+        ignored: names of elements that are not translated.
+        outline: whether elements without text beside them separate sentences (`_outline`).
+    """
     separate = frozenset((*splitting, *_BEFORE_XML))
-    return TagRules(separate.__contains__, frozenset(ignored), xml=True)
+    inline = frozenset(not_splitting)
+    return TagRules(
+        separate.__contains__,
+        frozenset(ignored),
+        xml=True,
+        in_outline=(lambda name: name not in inline) if outline else None,
+    )
 
 
 def read_text(text: str, rules: TagRules | None) -> Template:
@@ -116,37 +138,88 @@ def read_markup(
     if not rules.xml:
         tokens = _without_ruby(tokens)
     ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
-    tokens = list(_whole(tokens, range(len(tokens)), ends, rules))
-    if tag is not None:
-        tokens = [replace(each, raw=raw) if (raw := tag(each)) != each.raw else each for each in tokens]
-
-    def write(translation: SpannedText) -> str:
-        return written(markup(translation, partial(html.escape, quote=False)))
-
+    separators = _outline(tokens, rules.in_outline) if rules.in_outline else frozenset()
     parts: list[str] = []
     preformatted = 0
     run: list[Token] = []
-    for token in [*tokens, None]:
-        if token is not None and not (token.name != "" and rules.ends_sentence(token.name)):
+    for index, token in chain(_whole(tokens, range(len(tokens)), ends, rules), [(len(tokens), _END)]):
+        if tag is not None and (raw := tag(token)) != token.raw:
+            token = replace(token, raw=raw)
+        is_separate = index in separators or (token.name != "" and rules.ends_sentence(token.name))
+        if not is_separate and token is not _END:
             run.append(token)
             continue
         if any(map(_has_text, run)):
             before, run, behind = ("", run, "") if preformatted else _without_edges(run)
+            write = entity_writer(run, xml=rules.xml)
             unit = lined_unit(
                 run,
                 None if preformatted else _BLANKS,
                 text_of=lambda each: each.text,
-                written=write,
+                written=write if written is str else partial(_in_turn, write, written),
             )
             parts += [written(before), units.refer(unit), written(behind)]
         else:
             parts.append(written("".join(each.raw for each in run)))
         run = []
-        if token is not None:
-            parts.append(written(token.raw))
-            if token.name in _PREFORMATTED and not rules.xml:
-                preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
+        parts.append(written(token.raw))
+        if token.name in _PREFORMATTED and not rules.xml:
+            preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
     return "".join(parts)
+
+
+_END = Token(Kind.POINT, "")
+
+
+def _in_turn(
+    write: Callable[[SpannedText], str], written: Callable[[str], str], translation: SpannedText
+) -> str:
+    return written(write(translation))
+
+
+def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> frozenset[int]:
+    """Return the indices of the tags of elements of XML that have siblings, and no text beside them.
+
+    With a blank between them, elements are running text if one has text beside it elsewhere, as bold words.
+    """
+    groups: list[tuple[list[int], str]] = []
+    inline: set[str] = set()
+    inside: list[list[int]] = [[]]  # of the elements that are open, the document first: the tags in them
+    names, beside = [""], [""]  # and what is between these
+
+    def leave() -> None:
+        tags, between = inside.pop(), beside.pop()
+        if between == "text":
+            inline.update(tokens[at].name for at in tags)
+        elif sum(tokens[at].kind is not Kind.CLOSE for at in tags) > 1:
+            groups.append((tags, between))
+        names.pop()
+
+    for index, token in enumerate(tokens):
+        if token.kind is Kind.TEXT:
+            is_text = any(map(str.isalnum, token.text))
+            is_blank = token.raw.isspace() and not set(token.raw) & {"\n", "\r"}
+            beside[-1] = "text" if is_text else beside[-1] or ("blank" if is_blank else "")
+        elif token.kind is Kind.CLOSE and token.name in names:
+            while names[-1] != token.name:
+                leave()
+            leave()
+            inside[-1].append(index)
+        elif token.kind is Kind.OPEN or token.name:
+            inside[-1].append(index)
+            if token.kind is Kind.OPEN:
+                names.append(token.name)
+                inside.append([])
+                beside.append("")
+    while names:
+        leave()
+    return frozenset(
+        at
+        for tags, between in groups
+        if not (between == "blank" and any(tokens[at].name in inline for at in tags))
+        for at in tags
+        if may_separate(tokens[at].name)
+    )
 
 
 def _without_ruby(tokens: list[Token]) -> list[Token]:
@@ -191,7 +264,8 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
 
 def _whole(
     tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
-) -> Iterator[Token]:
+) -> Iterator[tuple[int, Token]]:
+    """Yield tokens with their indices: an element that is not to be translated is one."""
     at = indices.start
     while at < indices.stop:
         token, end = tokens[at], ends.get(at, at)
@@ -199,25 +273,26 @@ def _whole(
             yield from _kept(tokens, range(at, end + 1), ends, rules)
             at = end + 1
         else:
-            yield token
+            yield at, token
             at += 1
 
 
 def _kept(
     tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
-) -> Iterator[Token]:
+) -> Iterator[tuple[int, Token]]:
     """Yield an element that is not to be translated, but for elements inside that say that they are."""
     name, start = tokens[indices.start].name, indices.start
     at = start + 1
     while at < indices.stop:
         end = ends.get(at, at)
         if end > at and tokens[at].translated and end < indices.stop:
-            yield Token(Kind.POINT, "".join(each.raw for each in tokens[start:at]), name)
+            yield indices.start, Token(Kind.POINT, "".join(each.raw for each in tokens[start:at]), name)
             yield from _whole(tokens, range(at, end + 1), ends, rules)
             start = at = end + 1
         else:
             at += 1
-    yield Token(Kind.POINT, "".join(each.raw for each in tokens[start : indices.stop]), name)
+    rest = "".join(each.raw for each in tokens[start : indices.stop])
+    yield indices.start, Token(Kind.POINT, rest, name)
 
 
 def _implied_ends(tokens: Sequence[Token]) -> dict[int, int]:

@@ -64,16 +64,16 @@ def _place(spans: Sequence[Span], bounds: Range, source: str, gaps: "_Gaps", wri
 def _cut_words(
     sentence: SpannedText, translation: str, links: Links
 ) -> tuple[list[Range], list[Range], Sequence[tuple[int, int]]]:
-    """Return the words of a sentence and of its translation, cut where an element begins or ends in one.
+    """Return the words of a sentence and of its translation, cut where a span begins or ends in one.
 
     The target word with the same text, or else the longest linked word, is cut too: after the same letters if
-    it has them (1<sup>st</sup>), otherwise in proportion.
+    it has them (1<sup>st</sup>), otherwise in proportion. A soft hyphen cuts a word with the same text alone.
 
     Returns:
         The spans of both, and the links between them.
     """
     source, target = words(sentence.text), words(translation)
-    inside = _cuts(sentence, source)
+    inside, cut_by_elements = _cuts(sentence, source)
     if not inside:
         return source, target, links
     targets: dict[int, list[int]] = {src: [] for src in inside}
@@ -90,7 +90,8 @@ def _cut_words(
         word = sentence.text[slice(*source[src])]
         same = of_text.get(word.casefold(), [])
         by_length = sorted(targets[src], key=lambda tgt: target[tgt][0] - target[tgt][1])
-        best = same.pop(0) if same else next((tgt for tgt in by_length if tgt not in of_target), None)
+        others_of = by_length if src in cut_by_elements else ()
+        best = same.pop(0) if same else next((tgt for tgt in others_of if tgt not in of_target), None)
         if best is not None:
             places = _shares(word, cuts, translation[slice(*target[best])])
             of_target[best] = src, [target[best][0] + place for place in places]
@@ -111,17 +112,19 @@ def _cut_words(
     return src_spans, tgt_spans, finer
 
 
-def _cuts(sentence: SpannedText, source: Sequence[Range]) -> dict[int, list[int]]:
-    """Return by number the words in which an element begins or ends, and behind how many letters."""
+def _cuts(sentence: SpannedText, source: Sequence[Range]) -> tuple[dict[int, list[int]], set[int]]:
+    """Return by number the words that spans cut, behind how many letters, and those that elements cut."""
     starts = [start for start, _ in source]
     inside: dict[int, set[int]] = {}
-    for position, what, _ in edges(sentence.spans):
+    by_elements: set[int] = set()
+    for position, what, span in edges(sentence.spans):
         number = bisect_left(starts, position) - 1
-        if number >= 0 and what != "point":
+        if number >= 0 and (what != "point" or span.kind in ("point", "wbr")):
             start, end = source[number]
             if start < position < end and (start, end) not in sentence.placeholders:
                 inside.setdefault(number, set()).add(position - start)
-    return {number: sorted(each) for number, each in inside.items() if len(each) <= _MAX_CUTS}
+                by_elements |= {number} if what != "point" else set()
+    return {number: sorted(each) for number, each in inside.items() if len(each) <= _MAX_CUTS}, by_elements
 
 
 def _shares(word: str, cuts: Sequence[int], target: str) -> list[int]:

@@ -2,7 +2,6 @@
 
 import csv
 import gettext
-import html
 import io
 import json
 import re
@@ -16,7 +15,7 @@ from heedful.documents.formats import primary_language
 from heedful.documents.placeholders import find
 from heedful.documents.spans import SpannedText, has_letters, markup
 from heedful.documents.template import Template, Unit, Units, lined_unit
-from heedful.documents.tokens import Kind, Token, plain_text, plain_tokens
+from heedful.documents.tokens import Kind, Token, entity_writer, plain_text, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 
@@ -136,7 +135,7 @@ def _cue(cue: str, units: Units, *, escaped: bool) -> str:
         tokens,
         None if is_dialogue else _END_OF_LINE,
         text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
-        written=partial(markup, escape=partial(html.escape, quote=False)) if escaped else markup,
+        written=entity_writer(tokens) if escaped else markup,
     )
     return units.refer(unit)
 

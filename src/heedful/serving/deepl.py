@@ -11,7 +11,6 @@ from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.glossary import Glossary, merged
 from heedful.documents.markup import TagRules, html_rules, xml_rules
-from heedful.documents.tokens import Kind, tokenize
 from heedful.serving.gateway import (
     Gateway,
     described_body,
@@ -170,7 +169,7 @@ def router(gateway: Gateway) -> APIRouter:
                 texts=tuple(texts),
                 source=parameters.source_lang or None,
                 target=parameters.target_lang,
-                rules=partial(_rules, parameters) if parameters.tag_handling else None,
+                rules=(lambda _: _rules(parameters)) if parameters.tag_handling else None,
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
             ),
@@ -272,53 +271,16 @@ def _source_code(code: str) -> str:
     return code.split("-")[0].upper()
 
 
-def _rules(parameters: _Fields, text: str) -> TagRules:
+def _rules(parameters: _Fields) -> TagRules:
     if parameters.tag_handling == "html":
         return html_rules(
             splitting=parameters.splitting_tags,
             not_splitting=parameters.non_splitting_tags,
             ignored=parameters.ignore_tags,
         )
-    splitting = set(parameters.splitting_tags)
-    if parameters.outline_detection:
-        splitting |= outline(text) - set(parameters.non_splitting_tags)
-    return xml_rules(splitting=sorted(splitting), ignored=parameters.ignore_tags)
-
-
-def outline(text: str) -> set[str]:
-    """Return the names of XML elements that separate sentences: they have siblings, and no text beside them.
-
-    An element that somewhere has text beside it, such as a bold word, separates none.
-
-    >>> sorted(outline("<row><cell>The <b>house</b></cell><cell>The dog</cell></row>"))
-    ['cell']
-    """
-    separate, inline = set[str](), set[str]()
-    children: list[list[str]] = [[]]  # of the elements that are open, the text itself first
-    names, has_text = [""], [False]
-
-    def close() -> None:
-        siblings = children.pop()
-        if has_text.pop():
-            inline.update(siblings)
-        elif len(siblings) > 1:
-            separate.update(siblings)
-        names.pop()
-
-    for token in tokenize(text, xml=True):
-        if token.kind is Kind.TEXT:
-            has_text[-1] |= any(map(str.isalnum, token.text))
-        elif token.kind is Kind.POINT and token.name:
-            children[-1].append(token.name)
-        elif token.kind is Kind.OPEN:
-            children[-1].append(token.name)
-            names.append(token.name)
-            children.append([])
-            has_text.append(False)
-        elif token.kind is Kind.CLOSE and token.name in names:
-            while names[-1] != token.name:
-                close()
-            close()
-    while names:
-        close()
-    return separate - inline
+    return xml_rules(
+        splitting=parameters.splitting_tags,
+        not_splitting=parameters.non_splitting_tags,
+        ignored=parameters.ignore_tags,
+        outline=parameters.outline_detection,
+    )
