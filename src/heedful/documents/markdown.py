@@ -220,8 +220,8 @@ def _html(token: "Token", own: Sequence[str], units: Units) -> tuple[int, str] |
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
     rules, tags = html_rules(ignored=["pre"]), PageTags(units, None)
-    html = read_markup(raw.removesuffix(last), rules, units, tag=tags.written, written=with_marks)
-    return starts[0], html + last
+    parts = read_markup(raw.removesuffix(last), rules, units, tag=tags.written, written=with_marks)
+    return starts[0], "".join(parts) + last
 
 
 def _lines_of(

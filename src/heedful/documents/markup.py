@@ -9,7 +9,7 @@ from itertools import chain
 
 from heedful.documents.spans import SpannedText
 from heedful.documents.template import Template, Unit, Units, lined_unit, reference
-from heedful.documents.tokens import Kind, Token, entity_writer, partners, plain_text, tokenize
+from heedful.documents.tokens import Kind, Token, entity_writer, partners, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
 # and those with a number for a name; every other tag of HTML ends one.
@@ -112,9 +112,9 @@ def xml_rules(
 def read_text(text: str, rules: TagRules | None) -> Template:
     """Return a text to translate, with the rules of its markup; None: it has none."""
     if rules is None:
-        return Template(reference(0), [Unit(plain_text(text))])
+        return Template(reference(0), [Unit(text, str)])
     units = Units()
-    return units.template([read_markup(text, rules, units)])
+    return units.template(read_markup(text, rules, units))
 
 
 def read_markup(
@@ -124,8 +124,8 @@ def read_markup(
     *,
     tag: Callable[[Token], str] | None = None,
     written: Callable[[str], str] = str,
-) -> str:
-    """Return HTML or XML with references to its texts.
+) -> Iterator[str]:
+    """Yield the parts of HTML or XML, with references to its texts.
 
     Args:
         text: the document, or a part of one.
@@ -137,9 +137,10 @@ def read_markup(
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
         tokens = _without_ruby(tokens)
-    ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
+    ends: Mapping[int, int] = {}
+    if any(each.translated is False or each.name in rules.untranslated for each in tokens):
+        ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
     separators = _outline(tokens, rules.in_outline) if rules.in_outline else frozenset()
-    parts: list[str] = []
     preformatted = 0
     run: list[Token] = []
     for index, token in chain(_whole(tokens, range(len(tokens)), ends, rules), [(len(tokens), _END)]):
@@ -158,14 +159,13 @@ def read_markup(
                 text_of=lambda each: each.text,
                 written=write if written is str else partial(_in_turn, write, written),
             )
-            parts += [written(before), units.refer(unit), written(behind)]
+            yield from (written(before), units.refer(unit), written(behind))
         else:
-            parts.append(written("".join(each.raw for each in run)))
+            yield written("".join(each.raw for each in run))
         run = []
-        parts.append(written(token.raw))
+        yield written(token.raw)
         if token.name in _PREFORMATTED and not rules.xml:
             preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
-    return "".join(parts)
 
 
 _END = Token(Kind.POINT, "")

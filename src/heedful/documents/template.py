@@ -11,7 +11,7 @@ from io import StringIO
 
 from heedful.documents.placeholders import find
 from heedful.documents.reading import WATCH
-from heedful.documents.spans import Builder, LineEnds, SpannedText, has_letters, markup, with_line_ends
+from heedful.documents.spans import Builder, SpannedText, has_letters, markup, with_line_ends
 from heedful.documents.tokens import Token, plain_text, spanned
 
 _REFERENCE = re.compile("\0(\\d+)\0")
@@ -23,12 +23,21 @@ class Unit:
     """A text that is translated as one: a paragraph, a cell, a caption.
 
     Attributes:
-        source: the text.
-        written: returns a translation as the format writes it.
+        text: with its spans; a `str` if it is without markup: a file of lines has millions of such units.
+        write: returns a translation as the format writes it; of a `str`, the characters of a translation.
     """
 
-    source: SpannedText
-    written: Callable[[SpannedText], str] = markup
+    text: SpannedText | str
+    write: Callable[[SpannedText], str] | Callable[[str], str]
+
+    @property
+    def source(self) -> SpannedText:
+        """The text to translate."""
+        return plain_text(self.text) if isinstance(self.text, str) else self.text
+
+    def written(self, translation: SpannedText) -> str:
+        """Return a translation as the format writes it."""
+        return self.write(markup(translation) if isinstance(self.text, str) else translation)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,9 @@ def lined_unit(
         length = builder.length
 
     source = spanned(run, add_text)
-    return Unit(source, _in_lines(line_ends, length, written) if line_ends else written)
-
-
-def _in_lines(
-    line_ends: LineEnds, length: int, written: Callable[[SpannedText], str]
-) -> Callable[[SpannedText], str]:
-    return lambda new: written(with_line_ends(new, line_ends, length))
+    if not line_ends:
+        return Unit(source, written)
+    return Unit(source, lambda new: written(with_line_ends(new, line_ends, length)))
 
 
 def reference(number: int) -> str:
@@ -109,11 +114,10 @@ class Units:
     def __init__(self) -> None:
         self.units: list[Unit] = []
         self._watch = WATCH.get()
-        self._written_by: dict[Callable[[str], str], Callable[[SpannedText], str]] = {}
 
     def refer(self, unit: Unit) -> str:
         """Return the reference to a new unit."""
-        self._watch(len(unit.source.text), 0)
+        self._watch(len(unit.text if isinstance(unit.text, str) else unit.text.text), 0)
         self.units.append(unit)
         return reference(len(self.units) - 1)
 
@@ -127,14 +131,8 @@ class Units:
         """
         if not has_letters(text):
             return raw
-        if escape not in self._written_by:
-            self._written_by[escape] = markup if escape is str else lambda new: escape(markup(new))
-        written = self._written_by[escape]
-        if escape(text) != raw:
-            return self.refer(
-                Unit(plain_text(text), lambda new: raw if markup(new) == text else written(new))
-            )
-        return self.refer(Unit(plain_text(text), written))
+        is_usual = escape(text) == raw
+        return self.refer(Unit(text, escape if is_usual else lambda new: raw if new == text else escape(new)))
 
     def template(self, parts: Iterable[str]) -> Template:
         """Return the text of these parts, with all units; it needs no list of very many parts."""

@@ -13,9 +13,9 @@ from itertools import groupby, islice, pairwise
 
 from heedful.documents.formats import primary_language
 from heedful.documents.placeholders import find
-from heedful.documents.spans import SpannedText, has_letters, markup
+from heedful.documents.spans import has_letters, markup
 from heedful.documents.template import Template, Unit, Units, lined_unit
-from heedful.documents.tokens import Kind, Token, entity_writer, plain_text, plain_tokens
+from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 
@@ -403,7 +403,7 @@ def read_po(text: str, *, language: str | None = None) -> Template:
             accelerator, source = _without_accelerator(source)
             if not has_letters(source):
                 continue
-            unit = units.refer(Unit(plain_text(source), _as_po(text, accelerator)))
+            unit = units.refer(Unit(source, _as_po(text, accelerator)))
             parts += [text[at : each.start], unit]
             at = each.end
     return units.template([*parts, text[at:]])
@@ -491,7 +491,7 @@ def _is_singular(keyword: str, forms: str) -> bool:
     return keyword == f"msgstr[{one}]" and one not in others
 
 
-def _as_po(file: str, accelerator: str) -> Callable[[SpannedText], str]:
+def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
     """Return what writes a text as the strings of a file, on lines that end as its lines do."""
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
@@ -500,8 +500,7 @@ def _as_po(file: str, accelerator: str) -> Callable[[SpannedText], str]:
             line = line.replace(char, f"\\{name}")
         return f'"{line}"'
 
-    def written(translation: SpannedText) -> str:
-        text = markup(translation)
+    def written(text: str) -> str:
         text = _with_accelerator(text, accelerator) if accelerator else text
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)
         return quoted(text) if len(lines) == 1 else end.join(['""', *map(quoted, lines)])

@@ -42,7 +42,7 @@ def read_html(text: str, *, language: str | None = None) -> Template:
     """
     units = Units()
     page = PageTags(units, language)
-    return units.template([read_markup(text, html_rules(), units, tag=page.written)])
+    return units.template(read_markup(text, html_rules(), units, tag=page.written))
 
 
 class PageTags:
