@@ -17,7 +17,7 @@ from heedful.documents.spans import (
     spellings,
     with_line_ends,
 )
-from heedful.documents.template import Template, Unit, Units
+from heedful.documents.template import Template, Unit
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
 from heedful.documents.web_pages import PageTags
@@ -116,7 +116,7 @@ def read_markdown(text: str) -> Template:
     shown = ["\n"] * num_front + [each.rstrip("\r\n") + "\n" for each in lines[num_front:]]
     shown_text = "".join(shown)
     offsets = [0, *accumulate(map(len, lines))]
-    units = Units()
+    units = Template()
     titles = _titles(shown_text)
     masked = _OPAQUE.sub(_mask, _HEAD_LINE.sub(_mask_head, shown_text))
     masked_lines = masked.split("\n")
@@ -143,7 +143,7 @@ def read_markdown(text: str) -> Template:
     for start, end, reference in sorted(replaced):
         parts += [text[at:start], reference]
         at = end
-    return units.template([*parts, text[at:]])
+    return units.filled([*parts, text[at:]])
 
 
 def _parser() -> "MarkdownIt":
@@ -203,7 +203,7 @@ def _mask(opaque: re.Match[str]) -> str:
     return marks + masked
 
 
-def _html(token: "Token", own: Sequence[str], units: Units) -> tuple[int, str] | None:
+def _html(token: "Token", own: Sequence[str], units: Template) -> tuple[int, str] | None:
     """Return where HTML begins in its first line, and the reference to it, to the end of its lines.
 
     It is read without the marks of blocks, which are put before its lines again.
@@ -243,7 +243,7 @@ class _Inline:
     """Reads the inline tokens of a text as a text with spans, and writes its translation."""
 
     def __init__(
-        self, token: "Token", own: Sequence[Range], text: str, units: Units, parser: "MarkdownIt"
+        self, token: "Token", own: Sequence[Range], text: str, units: Template, parser: "MarkdownIt"
     ) -> None:
         self._content, self._units, self._parser = token.content, units, parser
         self._tags = PageTags(units, None)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain
 
 from heedful.documents.spans import SpannedText
-from heedful.documents.template import Template, Unit, Units, lined_unit, reference
+from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, partners, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
@@ -111,16 +111,15 @@ def xml_rules(
 
 def read_text(text: str, rules: TagRules | None) -> Template:
     """Return a text to translate, with the rules of its markup; None: it has none."""
-    if rules is None:
-        return Template(reference(0), [Unit(text, str)])
-    units = Units()
-    return units.template(read_markup(text, rules, units))
+    units = Template()
+    parts = [units.refer(Unit(text, str))] if rules is None else read_markup(text, rules, units)
+    return units.filled(parts)
 
 
 def read_markup(
     text: str,
     rules: TagRules,
-    units: Units,
+    units: Template,
     *,
     tag: Callable[[Token], str] | None = None,
     written: Callable[[str], str] = str,

@@ -122,32 +122,20 @@ def _text(node: Element, rules: _Inline) -> str:
 
 
 _NAMESPACE = "urn:oasis:names:tc:opendocument:xmlns:"
+_PAIRS_OF_TEXT = {
+    **{f"text:{name}-start": (f"text:{name}-end", "name", "name") for name in ("bookmark", "reference-mark")},
+    "office:annotation": ("office:annotation-end", "name", "name"),
+}
+_UNSEEN_IN_TEXT = frozenset({
+    *_PAIRS_OF_TEXT, *(end for end, _, _ in _PAIRS_OF_TEXT.values()), "text:s", "text:note",
+    "text:soft-page-break", "text:bookmark", "text:reference-mark", "text:change",
+    "text:change-start", "text:change-end",
+})  # fmt: skip
 _PARAGRAPH = _Inline(
     around=frozenset(("text:span", "text:a", "text:meta")),
     breaks=frozenset(("text:line-break", "text:tab")),
-    unseen=frozenset(
-        {
-            "text:s",
-            "text:soft-page-break",
-            "text:note",
-            "text:bookmark",
-            "text:bookmark-start",
-            "text:bookmark-end",
-            "text:reference-mark",
-            "text:reference-mark-start",
-            "text:reference-mark-end",
-            "office:annotation",
-            "office:annotation-end",
-            "text:change",
-            "text:change-start",
-            "text:change-end",
-        }
-    ),
-    pairs={
-        "text:bookmark-start": ("text:bookmark-end", "name", "name"),
-        "text:reference-mark-start": ("text:reference-mark-end", "name", "name"),
-        "office:annotation": ("office:annotation-end", "name", "name"),
-    },
+    unseen=_UNSEEN_IN_TEXT,
+    pairs=_PAIRS_OF_TEXT,
     blanks=True,
 )
 
@@ -249,29 +237,17 @@ _SUBSCRIPT = re.compile(
 )
 
 
+_CODES = {
+    "xliff:bpt": ("xliff:ept", "id", "id"),
+    "xliff:bx": ("xliff:ex", "id", "id"),
+    "xliff:sc": ("xliff:ec", "id", "startRef"),
+    "xliff:sm": ("xliff:em", "id", "startRef"),
+    "bpt": ("ept", "i", "i"),
+}
 _SEGMENT = _Inline(
     around=frozenset(("xliff:g", "xliff:mrk", "xliff:pc", "hi")),
-    unseen=frozenset(
-        {
-            "xliff:bpt",
-            "xliff:ept",
-            "xliff:bx",
-            "xliff:ex",
-            "xliff:sc",
-            "xliff:ec",
-            "xliff:sm",
-            "xliff:em",
-            "bpt",
-            "ept",
-        }
-    ),
-    pairs={
-        "xliff:bpt": ("xliff:ept", "id", "id"),
-        "xliff:bx": ("xliff:ex", "id", "id"),
-        "xliff:sc": ("xliff:ec", "id", "startRef"),
-        "xliff:sm": ("xliff:em", "id", "startRef"),
-        "bpt": ("ept", "i", "i"),
-    },
+    unseen=frozenset((*_CODES, *(end for end, _, _ in _CODES.values()))),
+    pairs=_CODES,
 )
 _UNTRANSLATED = ("new", "needs-translation", "initial")
 

@@ -40,7 +40,6 @@ class Unit:
         return self.write(markup(translation) if isinstance(self.text, str) else translation)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
 class Template:
     """A text with references to its units; what a unit is written as may hold references to others.
 
@@ -49,8 +48,37 @@ class Template:
         units: by number.
     """
 
-    text: str
-    units: Sequence[Unit]
+    def __init__(self) -> None:
+        """Begin the reading of a text."""
+        self.text = ""
+        self.units: list[Unit] = []
+        self._watch = WATCH.get()
+
+    def refer(self, unit: Unit) -> str:
+        """Return the reference to a new unit."""
+        self._watch(len(unit.text if isinstance(unit.text, str) else unit.text.text), 0)
+        self.units.append(unit)
+        return f"\0{len(self.units) - 1}\0"
+
+    def plain(self, text: str, raw: str, escape: Callable[[str], str]) -> str:
+        """Return the reference to a text without markup, or what is written if it has no letters.
+
+        Args:
+            text: to translate.
+            raw: what stands for it in the file.
+            escape: writes a translation so that the format takes it for text.
+        """
+        if not has_letters(text):
+            return raw
+        is_usual = escape(text) == raw
+        return self.refer(Unit(text, escape if is_usual else lambda new: raw if new == text else escape(new)))
+
+    def filled(self, parts: Iterable[str]) -> "Template":
+        """Return the template with the text of these parts; it needs no list of very many parts."""
+        text = StringIO(newline="")
+        text.writelines(parts)
+        self.text = text.getvalue()
+        return self
 
     def joined(self, written: Sequence[str]) -> str:
         """Return the text with what is written for each unit."""
@@ -101,44 +129,6 @@ def lined_unit(
     if not line_ends:
         return Unit(source, written)
     return Unit(source, lambda new: written(with_line_ends(new, line_ends, length)))
-
-
-def reference(number: int) -> str:
-    """Return what stands for the unit of a number."""
-    return f"\0{number}\0"
-
-
-class Units:
-    """Numbers the units of a text while it is read."""
-
-    def __init__(self) -> None:
-        self.units: list[Unit] = []
-        self._watch = WATCH.get()
-
-    def refer(self, unit: Unit) -> str:
-        """Return the reference to a new unit."""
-        self._watch(len(unit.text if isinstance(unit.text, str) else unit.text.text), 0)
-        self.units.append(unit)
-        return reference(len(self.units) - 1)
-
-    def plain(self, text: str, raw: str, escape: Callable[[str], str]) -> str:
-        """Return the reference to a text without markup, or what is written if it has no letters.
-
-        Args:
-            text: to translate.
-            raw: what stands for it in the file.
-            escape: writes a translation so that the format takes it for text.
-        """
-        if not has_letters(text):
-            return raw
-        is_usual = escape(text) == raw
-        return self.refer(Unit(text, escape if is_usual else lambda new: raw if new == text else escape(new)))
-
-    def template(self, parts: Iterable[str]) -> Template:
-        """Return the text of these parts, with all units; it needs no list of very many parts."""
-        text = StringIO(newline="")
-        text.writelines(parts)
-        return Template(text.getvalue(), self.units)
 
 
 def with_blanks(text: str) -> str:

@@ -14,7 +14,7 @@ from itertools import groupby, islice, pairwise
 from heedful.documents.formats import primary_language
 from heedful.documents.placeholders import find
 from heedful.documents.spans import has_letters, markup
-from heedful.documents.template import Template, Unit, Units, lined_unit
+from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
@@ -31,11 +31,11 @@ def read_lines(text: str) -> Template:
 
     In such a file the first word of a line would not have fitted into the line before.
     """
-    units = Units()
+    units = Template()
     width = max((len(each.group().rstrip()) for each in _LINE.finditer(text)), default=0)
     lines = (each.group() for each in _LINE.finditer(text))
     if width not in _COLUMNS:
-        return units.template(units.plain(each, each, str) for each in lines)
+        return units.filled(units.plain(each, each, str) for each in lines)
     parts: list[str] = []
     paragraph: list[str] = []
     for line in lines:
@@ -43,7 +43,7 @@ def read_lines(text: str) -> Template:
             parts.append(_wrapped(paragraph, units))
             paragraph = []
         paragraph.append(line)
-    return units.template([*parts, _wrapped(paragraph, units)])
+    return units.filled([*parts, _wrapped(paragraph, units)])
 
 
 def _goes_on(line: str, following: str, width: int) -> bool:
@@ -57,7 +57,7 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _wrapped(lines: Sequence[str], units: Units) -> str:
+def _wrapped(lines: Sequence[str], units: Template) -> str:
     """Return the reference to the unit of a paragraph, or of each of its lines if no sentence is in two."""
     is_paragraph = any(
         after.strip()[:1].islower() and not _END_OF_SENTENCE.search(before.rstrip())
@@ -93,7 +93,7 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
     Raises:
         InputError: there is no cue.
     """
-    units, parts = Units(), []
+    units, parts = Template(), []
     lines = _LINE.findall(text)
     at, num_cues = 0, 0
     while at < len(lines):
@@ -112,10 +112,10 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
             parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
     if text.strip() and not num_cues:
         raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
-    return units.template(parts)
+    return units.filled(parts)
 
 
-def _cue(cue: str, units: Units, *, escaped: bool) -> str:
+def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     """Return the reference to the unit of a cue."""
     if not any(map(str.isalpha, _CUE_TAG.sub("", cue))):
         return cue
@@ -150,7 +150,7 @@ def read_json(text: str) -> Template:
         parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from None
-    units, parts = Units(), []
+    units, parts = Template(), []
     escape = partial(json.dumps, ensure_ascii=text.isascii() and "\\u" in text)
     at = 0
     for match in re.finditer(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?', text):
@@ -161,7 +161,7 @@ def read_json(text: str) -> Template:
             value = json.loads(raw, strict=False)
             raw = units.plain(value, raw, escape)
         parts.append(raw)
-    return units.template([*parts, text[at:]])
+    return units.filled([*parts, text[at:]])
 
 
 _DELIMITERS = ",;\t|"
@@ -238,7 +238,7 @@ def read_table(
     """
     named, at = _named_delimiter(text)
     delimiter, numbers = check_columns(text[at:], columns, delimiter=delimiter or named, option=option)
-    units = Units()
+    units = Template()
 
     def parts() -> Iterator[str]:
         yield text[:at]
@@ -252,7 +252,7 @@ def read_table(
             if match["end"] != delimiter:
                 column, is_head = 0, False
 
-    return units.template(parts())
+    return units.filled(parts())
 
 
 def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
@@ -385,7 +385,7 @@ def read_po(text: str, *, language: str | None = None) -> Template:
     Raises:
         InputError: something that no catalogue has, or a catalogue for another language.
     """
-    units, parts = Units(), []
+    units, parts = Template(), []
     at, forms = 0, "n != 1"
     singular = plural = ""
     for each in po_fields(text):
@@ -406,7 +406,7 @@ def read_po(text: str, *, language: str | None = None) -> Template:
             unit = units.refer(Unit(source, _as_po(text, accelerator)))
             parts += [text[at : each.start], unit]
             at = each.end
-    return units.template([*parts, text[at:]])
+    return units.filled([*parts, text[at:]])
 
 
 def po_fields(text: str) -> Iterator[PoField]:

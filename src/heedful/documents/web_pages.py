@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from heedful.documents.formats import primary_language
 from heedful.documents.markup import html_rules, read_markup
-from heedful.documents.template import Template, Units
+from heedful.documents.template import Template
 from heedful.documents.tokens import Kind, Token
 from heedful.documents.xml_text import Element, XmlReader, XmlRules, tags_of, verbatim
 from heedful.errors import InputError
@@ -40,15 +40,15 @@ def read_html(text: str, *, language: str | None = None) -> Template:
         text: of the file.
         language: the one to translate into, which the page then names; None: it is not known.
     """
-    units = Units()
+    units = Template()
     page = PageTags(units, language)
-    return units.template(read_markup(text, html_rules(), units, tag=page.written))
+    return units.filled(read_markup(text, html_rules(), units, tag=page.written))
 
 
 class PageTags:
     """Writes the tags of a page, with references to the units in their attributes."""
 
-    def __init__(self, units: Units, language: str | None) -> None:
+    def __init__(self, units: Template, language: str | None) -> None:
         self._units, self._language = units, language
         self._named = ""  # the language that the page is in
 

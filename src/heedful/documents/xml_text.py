@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 from heedful.documents.reading import WATCH
 from heedful.documents.spans import SpannedText, markup
-from heedful.documents.template import Template, Units
+from heedful.documents.template import Template
 from heedful.errors import InputError
 
 _MANY = 1000  # elements that the watch is told of together
@@ -88,7 +88,7 @@ class XmlReader:
     """Reads one document."""
 
     def __init__(self, rules: XmlRules) -> None:
-        self.units = Units()
+        self.units = Template()
         self.keeps_space = False  # in the element that ends (xml:space)
         self._rules, self._watch = rules, WATCH.get()
         self._num_elements = self._start = 0
@@ -123,9 +123,9 @@ class XmlReader:
             if not self._rules.may_declare:
                 parser.StartDoctypeDeclHandler = _refuse_doctype
 
-        _parse(data, set_handlers)
+        _parse(data, set_handlers, encoding="utf-8")
         self._last(data[self._start :].decode())
-        return self.units.template(self._parts)
+        return self.units.filled(self._parts)
 
     def raw(self, node: Element | Chars) -> str:
         """Return what is written for a node, with references to the units in it."""
@@ -209,8 +209,10 @@ class XmlReader:
             children.append(Chars(raw, text))
 
 
-def _parse(data: bytes, set_handlers: Callable[[expat.XMLParserType], None]) -> None:
-    parser = expat.ParserCreate(namespace_separator=" ")
+def _parse(
+    data: bytes, set_handlers: Callable[[expat.XMLParserType], None], encoding: str | None = None
+) -> None:
+    parser = expat.ParserCreate(encoding, " ")
     parser.EntityDeclHandler = refuse_entities
     set_handlers(parser)
     try:
