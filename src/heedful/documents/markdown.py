@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -219,9 +220,12 @@ def _html(token: "Token", own: Sequence[str], units: Template) -> tuple[int, str
     def with_marks(part: str) -> str:
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
-    rules, tags = html_rules(ignored=["pre"]), PageTags(units, None)
-    parts = read_markup(raw.removesuffix(last), rules, units, tag=tags.written, written=with_marks)
-    return starts[0], "".join(parts) + last
+    rules, tags, first = html_rules(ignored=["pre"]), PageTags(units, None), len(units.units)
+    parts = [*map(with_marks, read_markup(raw.removesuffix(last), rules, units, tag=tags.written)), last]
+    for index, unit in enumerate(units.units[first:], start=first):
+        write = unit.write
+        units.units[index] = replace(unit, write=lambda new, write=write: with_marks(write(new)))
+    return starts[0], "".join(parts)
 
 
 def _lines_of(

@@ -4,10 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 
-from heedful.documents.spans import SpannedText
 from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, partners, tokenize
 
@@ -122,7 +120,6 @@ def read_markup(
     units: Template,
     *,
     tag: Callable[[Token], str] | None = None,
-    written: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """Yield the parts of HTML or XML, with references to its texts.
 
@@ -131,7 +128,6 @@ def read_markup(
         rules: of its tags.
         units: to which the texts are added.
         tag: returns what is written for a token; None: the token.
-        written: returns what is written for a part without tags that separate sentences, or its translation.
     """
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
@@ -151,18 +147,17 @@ def read_markup(
             continue
         if any(map(_has_text, run)):
             before, run, behind = ("", run, "") if preformatted else _without_edges(run)
-            write = entity_writer(run, xml=rules.xml)
             unit = lined_unit(
                 run,
                 None if preformatted else _BLANKS,
                 text_of=lambda each: each.text,
-                written=write if written is str else partial(_in_turn, write, written),
+                written=entity_writer(run, xml=rules.xml),
             )
-            yield from (written(before), units.refer(unit), written(behind))
+            yield from (before, units.refer(unit), behind)
         else:
-            yield written("".join(each.raw for each in run))
+            yield "".join(each.raw for each in run)
         run = []
-        yield written(token.raw)
+        yield token.raw
         if token.name in _PREFORMATTED and not rules.xml:
             preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
 
@@ -170,54 +165,37 @@ def read_markup(
 _END = Token(Kind.POINT, "")
 
 
-def _in_turn(
-    write: Callable[[SpannedText], str], written: Callable[[str], str], translation: SpannedText
-) -> str:
-    return written(write(translation))
-
-
 def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> frozenset[int]:
     """Return the indices of the tags of elements of XML that have siblings, and no text beside them.
 
     With a blank between them, elements are running text if one has text beside it elsewhere, as bold words.
     """
-    groups: list[tuple[list[int], str]] = []
-    inline: set[str] = set()
-    inside: list[list[int]] = [[]]  # of the elements that are open, the document first: the tags in them
-    names, beside = [""], [""]  # and what is between these
-
-    def leave() -> None:
-        tags, between = inside.pop(), beside.pop()
-        if between == "text":
-            inline.update(tokens[at].name for at in tags)
-        elif sum(tokens[at].kind is not Kind.CLOSE for at in tags) > 1:
-            groups.append((tags, between))
-        names.pop()
-
+    start_of = {end: start for start, end in partners(tokens).items()}
+    open_elements = [-1]  # the document first
+    parents: dict[int, int] = {}  # the index of the element that a tag stands in
+    with_text, with_blanks = set[int](), set[int]()
     for index, token in enumerate(tokens):
         if token.kind is Kind.TEXT:
-            is_text = any(map(str.isalnum, token.text))
-            is_blank = token.raw.isspace() and not set(token.raw) & {"\n", "\r"}
-            beside[-1] = "text" if is_text else beside[-1] or ("blank" if is_blank else "")
-        elif token.kind is Kind.CLOSE and token.name in names:
-            while names[-1] != token.name:
-                leave()
-            leave()
-            inside[-1].append(index)
-        elif token.kind is Kind.OPEN or token.name:
-            inside[-1].append(index)
+            if any(map(str.isalnum, token.text)):
+                with_text.add(open_elements[-1])
+            elif token.raw.isspace() and not set(token.raw) & {"\n", "\r"}:
+                with_blanks.add(open_elements[-1])
+        elif index in start_of:
+            while open_elements.pop() != start_of[index]:
+                pass
+            parents[index] = open_elements[-1]
+        elif token.name and token.kind is not Kind.CLOSE:
+            parents[index] = open_elements[-1]
             if token.kind is Kind.OPEN:
-                names.append(token.name)
-                inside.append([])
-                beside.append("")
-    while names:
-        leave()
+                open_elements.append(index)
+    num_inside = Counter(parent for index, parent in parents.items() if index not in start_of)
+    inline = {tokens[index].name for index, parent in parents.items() if parent in with_text}
+    running = {parent for index, parent in parents.items() if tokens[index].name in inline}
+    kept = with_text | (with_blanks & running)
     return frozenset(
-        at
-        for tags, between in groups
-        if not (between == "blank" and any(tokens[at].name in inline for at in tags))
-        for at in tags
-        if may_separate(tokens[at].name)
+        index
+        for index, parent in parents.items()
+        if parent not in kept and num_inside[parent] > 1 and may_separate(tokens[index].name)
     )
 
 

@@ -16,7 +16,7 @@ from typing import BinaryIO, Self
 from xml.parsers import expat
 
 from heedful.decoding.translation import MemoryMatch
-from heedful.documents.xml_text import NO_XML, as_attribute, as_text, refuse_entities
+from heedful.documents.xml_text import NO_XML, as_attribute, as_text, parser_of_xml
 from heedful.errors import InputError
 
 _BLOCK = 2**20  # bytes
@@ -123,12 +123,11 @@ class _TmxReader:
         self._units: deque[tuple[str, str]] = deque()
         self._languages: dict[str, None] = {}
         self._num_units = 0
-        self.parser = expat.ParserCreate(namespace_separator=" ")
+        self.parser = parser_of_xml()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
-        self.parser.EntityDeclHandler = refuse_entities
 
     def taken(self) -> Iterator[tuple[str, str]]:
         """Yield the units since the last call."""

@@ -61,7 +61,7 @@ class PageTags:
         if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
             return raw
         matches = list(_ATTRIBUTE.finditer(raw))
-        values = {each["name"].lower(): _value(each) for each in matches}
+        values = attributes(token)
         parts: list[str] = []
         at = 0
         for each in matches:
@@ -103,8 +103,10 @@ def _quoted(value: str) -> str:
     return f'"{html.escape(value, quote=True)}"'
 
 
-def _value(attribute: re.Match[str]) -> str:
-    return html.unescape(attribute[attribute.lastgroup or 0])
+def attributes(tag: Token) -> dict[str, str]:
+    """Return the attributes of a tag of HTML, with names in lower case; the last of one name counts."""
+    found = _ATTRIBUTE.finditer(tag.raw)
+    return {each["name"].lower(): html.unescape(each[each.lastgroup or 0]) for each in found}
 
 
 _PACKAGE = "http://www.idpf.org/2007/opf"

@@ -109,21 +109,21 @@ class XmlReader:
         if len(data) > _MAX_BYTES:
             raise InputError(f"XML of {len(data):,} bytes; at most {_MAX_BYTES:,} are read")
 
-        def set_handlers(parser: expat.XMLParserType) -> None:
-            def follow(event: Callable[[str], None]) -> None:
-                at = parser.CurrentByteIndex
-                self._last(data[self._start : at].decode())
-                self._start, self._last = at, event
+        parser = parser_of_xml("utf-8")
 
-            parser.StartElementHandler = lambda name, own: follow(lambda raw: self._opened(name, own, raw))
-            parser.EndElementHandler = lambda _: follow(self._closed)
-            parser.CharacterDataHandler = lambda text: follow(lambda raw: self._chars(raw, text))
-            for name in _OTHER_EVENTS:
-                setattr(parser, f"{name}Handler", lambda *_: follow(lambda raw: self._chars(raw, "")))
-            if not self._rules.may_declare:
-                parser.StartDoctypeDeclHandler = _refuse_doctype
+        def follow(event: Callable[[str], None]) -> None:
+            at = parser.CurrentByteIndex
+            self._last(data[self._start : at].decode())
+            self._start, self._last = at, event
 
-        _parse(data, set_handlers, encoding="utf-8")
+        parser.StartElementHandler = lambda name, own: follow(lambda raw: self._opened(name, own, raw))
+        parser.EndElementHandler = lambda _: follow(self._closed)
+        parser.CharacterDataHandler = lambda text: follow(lambda raw: self._chars(raw, text))
+        for name in _OTHER_EVENTS:
+            setattr(parser, f"{name}Handler", lambda *_: follow(lambda raw: self._chars(raw, "")))
+        if not self._rules.may_declare:
+            parser.StartDoctypeDeclHandler = _refuse_doctype
+        _parse(parser, data)
         self._last(data[self._start :].decode())
         return self.units.filled(self._parts)
 
@@ -209,12 +209,22 @@ class XmlReader:
             children.append(Chars(raw, text))
 
 
-def _parse(
-    data: bytes, set_handlers: Callable[[expat.XMLParserType], None], encoding: str | None = None
-) -> None:
+def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:
+    """Return a parser that refuses entities; names are a namespace, a blank, and a local name.
+
+    Args:
+        encoding: of the document; None: the one that it names.
+    """
+
+    def refuse(name: str, *_: object) -> None:
+        raise InputError(f"damaged XML: it declares the entity {name}; entities are not expanded")
+
     parser = expat.ParserCreate(encoding, " ")
-    parser.EntityDeclHandler = refuse_entities
-    set_handlers(parser)
+    parser.EntityDeclHandler = refuse
+    return parser
+
+
+def _parse(parser: expat.XMLParserType, data: bytes) -> None:
     try:
         parser.Parse(data, True)  # noqa: FBT003, it takes no names
     except expat.ExpatError as error:
@@ -233,7 +243,9 @@ def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
         attributes = {each.rpartition(" ")[2]: value for each, value in own.items()}
         tags.append((name.rpartition(" ")[2], attributes))
 
-    _parse(data, lambda parser: setattr(parser, "StartElementHandler", add))
+    parser = parser_of_xml()
+    parser.StartElementHandler = add
+    _parse(parser, data)
     return tags
 
 
@@ -286,11 +298,6 @@ def ends_of_pairs(
         if node.name in attribute_of:
             next_of[node.name, node.attributes.get(attribute_of[node.name])] = at
     return ends
-
-
-def refuse_entities(name: str, *_: object) -> None:
-    """Refuse a document that declares an entity: what expat calls for each."""
-    raise InputError(f"damaged XML: it declares the entity {name}; entities are not expanded")
 
 
 def as_text(text: str) -> str:
