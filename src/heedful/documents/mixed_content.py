@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from heedful.documents.formats import primary_language
 from heedful.documents.spans import Builder, has_letters
-from heedful.documents.template import Template, Unit, with_blanks
+from heedful.documents.template import WHITE_SPACE, Template, Unit
 from heedful.documents.xml_text import (
     Chars,
     Element,
@@ -36,8 +36,7 @@ class _Inline:
         breaks: they separate sentences.
         unseen: they have no width; all others that have no text stand between words, as pictures do.
         pairs: the element that ends what one begins, and the attributes of both that are equal.
-        blanks: whether all white space is blanks.
-        joins_lines: whether line ends are blanks.
+        blank: what is a blank.
         low: the styles of subscripts.
     """
 
@@ -45,8 +44,7 @@ class _Inline:
     breaks: frozenset[str] = frozenset()
     unseen: frozenset[str] = frozenset()
     pairs: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
-    blanks: bool = False
-    joins_lines: bool = False
+    blank: re.Pattern[str] | None = None
     low: frozenset[str] = frozenset()
 
 
@@ -69,7 +67,7 @@ def _add(
         node, end = nodes[at], ends.get(at)
         if isinstance(node, Chars):
             if node.text:
-                builder.text(_with_blanks(node.text, rules))
+                builder.text(rules.blank.sub(" ", node.text) if rules.blank else node.text)
             elif node.raw not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
                 builder.point(node.raw)
         elif end is not None:
@@ -87,12 +85,6 @@ def _add(
         else:
             builder.point(reader.raw(node), "point" if node.name in rules.unseen else "object")
         at += 1
-
-
-def _with_blanks(text: str, rules: _Inline) -> str:
-    if rules.blanks:
-        return with_blanks(text)
-    return _LINE_END.sub(" ", text) if rules.joins_lines else text
 
 
 def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
@@ -136,7 +128,7 @@ _PARAGRAPH = _Inline(
     breaks=frozenset(("text:line-break", "text:tab")),
     unseen=_UNSEEN_IN_TEXT,
     pairs=_PAIRS_OF_TEXT,
-    blanks=True,
+    blank=WHITE_SPACE,
 )
 
 
@@ -312,7 +304,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
         reader: of the document.
     """
     keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
-    rules = _SEGMENT if keeps_space else replace(_SEGMENT, joins_lines=True)
+    rules = _SEGMENT if keeps_space else replace(_SEGMENT, blank=_LINE_END)
     if not _segments_of(source):
         unit = _unit(source, reader, rules)
         return None if unit is None else reader.units.refer(unit)

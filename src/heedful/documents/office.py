@@ -15,7 +15,7 @@ from itertools import chain
 from heedful.documents.formats import primary_language
 from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
 from heedful.documents.spans import Builder, Kind, SpannedText, edges, has_letters, moved, parts
-from heedful.documents.template import Unit, with_blanks
+from heedful.documents.template import WHITE_SPACE, Unit
 from heedful.documents.xml_text import (
     Chars,
     Element,
@@ -24,6 +24,7 @@ from heedful.documents.xml_text import (
     as_text,
     elements,
     ends_of_pairs,
+    plain_content,
     plain_text,
     verbatim,
     with_value,
@@ -169,7 +170,7 @@ class _Paragraph:
                     yield from self._items(chain.from_iterable(map(elements, bases)))
                 elif each.name == text_name and run is not None:
                     text = plain_text(each)
-                    yield _Item(each, run, key, text if self._kind == _SHEET else with_blanks(text))
+                    yield _Item(each, run, key, text if self._kind == _SHEET else WHITE_SPACE.sub(" ", text))
                 elif each.name not in _DROPPED and each.name != properties_name:
                     is_hyphen = each.name == "w:noBreakHyphen" and run is not None
                     yield _Item(each, run, key, "\u2011" if is_hyphen else None)
@@ -440,9 +441,6 @@ def rules(
     def cell(node: Element, reader: XmlReader) -> str:
         return verbatim(node) if names and plain_text(node) in names else _paragraph(node, reader)
 
-    def plain(node: Element, reader: XmlReader) -> str:
-        return reader.plain_content(node)
-
     named = language if language is not None and _LANGUAGE_TAG.fullmatch(language) else None
 
     def in_language(node: Element, reader: XmlReader) -> str:
@@ -460,7 +458,7 @@ def rules(
             **dict.fromkeys(("x:si", "x:is"), cell),
             **dict.fromkeys(_HEADERS, header),
             **dict.fromkeys(("c:strCache", "c:multiLvlStrCache"), cached_strings),
-            **dict.fromkeys((*properties, "tc:text"), plain),
+            **dict.fromkeys((*properties, "tc:text"), plain_content),
             "x:dataValidation": validation,
             "x:c": formula_cell,
             "x:calcPr": calculation,

@@ -15,7 +15,7 @@ from heedful.documents.spans import Builder, SpannedText, has_letters, markup, w
 from heedful.documents.tokens import Token, plain_text, spanned
 
 _REFERENCE = re.compile("\0(\\d+)\0")
-_WHITE_SPACE = re.compile(r"[ \t\r\n]+")
+WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # one blank, in formats where line ends mean nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,3 @@ def lined_unit(
     if not line_ends:
         return Unit(source, written)
     return Unit(source, lambda new: written(with_line_ends(new, line_ends, length)))
-
-
-def with_blanks(text: str) -> str:
-    """Return a text with one blank for white space, for formats where line ends mean nothing."""
-    return _WHITE_SPACE.sub(" ", text)

@@ -360,16 +360,6 @@ class PoField:
     strings: list[re.Match[str]] = field(default_factory=list)
 
     @property
-    def start(self) -> int:
-        """Where the first string begins in the file."""
-        return self.strings[0].start()
-
-    @property
-    def end(self) -> int:
-        """Where the last string ends."""
-        return self.strings[-1].end()
-
-    @property
     def text(self) -> str:
         """The string."""
         return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
@@ -404,8 +394,8 @@ def read_po(text: str, *, language: str | None = None) -> Template:
             if not has_letters(source):
                 continue
             unit = units.refer(Unit(source, _as_po(text, accelerator)))
-            parts += [text[at : each.start], unit]
-            at = each.end
+            parts += [text[at : each.strings[0].start()], unit]
+            at = each.strings[-1].end()
     return units.filled([*parts, text[at:]])
 
 

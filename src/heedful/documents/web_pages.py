@@ -12,7 +12,7 @@ from heedful.documents.formats import primary_language
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template
 from heedful.documents.tokens import Kind, Token
-from heedful.documents.xml_text import Element, XmlReader, XmlRules, tags_of, verbatim
+from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, verbatim
 from heedful.errors import InputError
 
 # Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
@@ -149,16 +149,13 @@ def book_parts(
 
 
 def _book_rules(language: str | None) -> XmlRules:
-    def plain(node: Element, reader: XmlReader) -> str:
-        return reader.plain_content(node)
-
     def its_language(node: Element, _: XmlReader) -> str:
         return verbatim(node) if language is None else node.opening + language + node.closing
 
     return XmlRules(
         prefixes=_PREFIXES,
         units={
-            **dict.fromkeys(("dc:title", "dc:description", "dc:subject", "ncx:text"), plain),
+            **dict.fromkeys(("dc:title", "dc:description", "dc:subject", "ncx:text"), plain_content),
             "dc:language": its_language,
         },
         may_declare=True,

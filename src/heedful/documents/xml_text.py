@@ -151,11 +151,6 @@ class XmlReader:
             self._parts[at] = ""
         return is_before
 
-    def plain_content(self, node: Element) -> str:
-        """Return an element with the reference to the unit that its text is."""
-        raw = "".join(map(verbatim, node.children))
-        return node.opening + self.units.plain(plain_text(node), raw, as_text) + node.closing
-
     def opening(self, node: Element) -> str:
         """Return the start tag of a node, with references to the units in its attributes."""
         tag = node.opening
@@ -273,6 +268,12 @@ def elements(node: Element) -> list[Element]:
 def plain_text(node: Element) -> str:
     """Return all text in a node."""
     return "".join(each.text if isinstance(each, Chars) else plain_text(each) for each in node.children)
+
+
+def plain_content(node: Element, reader: XmlReader) -> str:
+    """Return an element with the reference to the unit that its text is."""
+    raw = "".join(map(verbatim, node.children))
+    return node.opening + reader.units.plain(plain_text(node), raw, as_text) + node.closing
 
 
 def ends_of_pairs(
