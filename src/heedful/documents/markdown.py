@@ -390,12 +390,9 @@ class _Inline:
             self._line_ends.append((self._builder.length, between))
             self._builder.text(" ")
         else:
-            self._add_break(self._content[self._at : end - 1] + between)
+            self._has_breaks = True
+            self._builder.point(self._content[self._at : end - 1] + between, "break")
         self._at = end
-
-    def _add_break(self, raw: str) -> None:
-        self._has_breaks = True
-        self._builder.point(raw, "break")
 
     def _begin(self, raw: str) -> None:
         self._builder.open(raw, kind="low" if raw[:4].lower() == "<sub" else "element")
@@ -451,7 +448,8 @@ class _Inline:
                 self._is_pronounced = not tag["close"]
             return
         if tag is not None and tag["name"].lower() == "br":
-            self._add_break(raw)
+            self._has_breaks = True
+            self._builder.point(raw, "break")
         elif tag is None or tag["single"] or tag["name"].lower() in ("img", "wbr", "input"):
             self._builder.point(raw)
         elif tag["close"]:

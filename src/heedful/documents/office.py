@@ -382,24 +382,23 @@ def _paragraph(node: Element, reader: XmlReader) -> str:
     return _Paragraph(node, reader).reference(node)
 
 
-class _Paragraphs:
-    """Writes the paragraphs of a Word document: a drop cap is a part of the one behind it."""
+def _paragraphs() -> Callable[[Element, XmlReader], str]:
+    """Return what writes the paragraphs of Word documents: a drop cap is a part of the one behind it."""
+    drop_cap = initial = ""
 
-    def __init__(self) -> None:
-        self._drop_cap = self._initial = ""
-
-    def paragraph(self, node: Element, reader: XmlReader) -> str:
-        """Return what is written for a paragraph."""
-        drop_cap, self._drop_cap = self._drop_cap, ""
-        if drop_cap and reader.take_before(drop_cap):
-            return _Paragraph(node, reader, self._initial).reference(node, drop_cap)
-        raw = verbatim(node)
-        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw)) == 1:
-            self._initial = plain_text(node).strip()
-            if 0 < len(self._initial) <= _MAX_DROP_CAP:
-                self._drop_cap = raw
+    def paragraph(node: Element, reader: XmlReader) -> str:
+        nonlocal drop_cap, initial
+        before, drop_cap = drop_cap, ""
+        if before and reader.take_before(before):
+            return _Paragraph(node, reader, initial).reference(node, before)
+        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw := verbatim(node))) == 1:
+            initial = plain_text(node).strip()
+            if 0 < len(initial) <= _MAX_DROP_CAP:
+                drop_cap = raw
                 return raw
-        return _paragraph(node, reader)
+        return _Paragraph(node, reader).reference(node)
+
+    return paragraph
 
 
 _NO_TEXT = frozenset(("w:date", "w:picture", "w:docPartObj", "w:docPartList", "w:group"))
@@ -453,7 +452,7 @@ def rules(
     return XmlRules(
         prefixes=_PREFIXES,
         units={
-            "w:p": _Paragraphs().paragraph,
+            "w:p": _paragraphs(),
             **dict.fromkeys(("a:p", "x:text"), _paragraph),
             **dict.fromkeys(("x:si", "x:is"), cell),
             **dict.fromkeys(_HEADERS, header),

@@ -51,8 +51,8 @@ class Element:
     @property
     def prefix(self) -> str:
         """The prefix as written, with its colon; "" if there is none."""
-        written = re.match(r"<([^\s/>]*)", self.opening)
-        return written[1].rpartition(":")[0] + ":" if written and ":" in written[1] else ""
+        written = re.match(r"<([^\s/>]*:)", self.opening)
+        return written[1] if written else ""
 
 
 @dataclass(frozen=True)
