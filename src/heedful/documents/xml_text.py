@@ -233,13 +233,10 @@ def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
         InputError: it is not well-formed, or declares entities.
     """
     tags: list[tuple[str, dict[str, str]]] = []
-
-    def add(name: str, own: Mapping[str, str]) -> None:
-        attributes = {each.rpartition(" ")[2]: value for each, value in own.items()}
-        tags.append((name.rpartition(" ")[2], attributes))
-
     parser = parser_of_xml()
-    parser.StartElementHandler = add
+    parser.StartElementHandler = lambda name, own: tags.append(
+        (name.rpartition(" ")[2], {each.rpartition(" ")[2]: value for each, value in own.items()})
+    )
     _parse(parser, data)
     return tags
 
