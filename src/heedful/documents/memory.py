@@ -15,6 +15,7 @@ from typing import BinaryIO, Self
 from xml.parsers import expat
 
 from heedful.decoding.translation import MemoryMatch
+from heedful.documents.formats import tag_of_language
 from heedful.documents.xml_text import NO_XML, as_attribute, as_text, parser_of_xml
 from heedful.errors import InputError
 
@@ -181,28 +182,17 @@ class _TmxReader:
     def _add_unit(self) -> None:
         self._languages |= dict.fromkeys(self._variants)
         src = self._src or (self._of_unit if self._of_unit.lower() != _ALL else "")
-        source = _variant(src, self._variants) if src else next(iter(self._variants), None)
+        source = tag_of_language(src, self._variants) if src else next(iter(self._variants), None)
         others = [each for each in self._variants if each != source]
         if self._tgt is None and len(others) > 1:
             raise InputError(_NO_TARGET)
-        target = next(iter(others), None) if self._tgt is None else _variant(self._tgt, others)
+        target = next(iter(others), None) if self._tgt is None else tag_of_language(self._tgt, others)
         if source is None or target is None:
             return
         self._num_units += 1
         pair = self._variants[source], self._variants[target]
         if pair[0] is not None and pair[1] is not None:
             self.units.append((pair[0], pair[1]))
-
-
-def _variant(language: str, variants: Iterable[str]) -> str | None:
-    """Return which of the tags means a language: the same, else one of the same language."""
-    subtags = _subtags(language)
-    same = [each for each in variants if _subtags(each)[0] == subtags[0]]
-    return min(same, key=lambda each: (_subtags(each) != subtags, len(_subtags(each))), default=None)
-
-
-def _subtags(language: str) -> list[str]:
-    return language.lower().replace("_", "-").split("-")
 
 
 class TmxWriter:

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from heedful.documents.formats import primary_language
+from heedful.documents.formats import primary_language, tag_of_language
 from heedful.documents.spans import Builder, has_letters
 from heedful.documents.template import WHITE_SPACE, Template, Unit
 from heedful.documents.xml_text import (
@@ -384,14 +384,10 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
     def entry(node: Element, reader: XmlReader) -> str:
         variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
         own = (node.attributes.get("srclang") or its_source).lower()
-        of_language = {each.attributes.get("lang", "").lower(): each for each in reversed(variants)}
-        alike = (
-            each
-            for language, each in of_language.items()
-            if primary_language(language) == primary_language(own)
-        )
-        variant = of_language.get(own) or next(iter(variants) if own in ("", "*all*") else alike, None)
-        is_translated = any(primary_language(each) == primary_language(language) for each in of_language)
+        of_language = {each.attributes.get("lang", ""): each for each in reversed(variants)}
+        tag = tag_of_language(own, of_language)
+        variant = next(iter(variants), None) if own in ("", "*all*") else of_language[tag] if tag else None
+        is_translated = tag_of_language(language, of_language) is not None
         segments = [each for each in variant.children if isinstance(each, Element)] if variant else []
         segment = next((each for each in segments if each.name == "seg"), None)
         unit = None if segment is None or is_translated else _unit(segment, reader, _SEGMENT)

@@ -31,6 +31,11 @@ class Unit:
     write: Callable[[SpannedText], str] | Callable[[str], str]
 
     @property
+    def characters(self) -> str:
+        """The text without its spans."""
+        return self.text if isinstance(self.text, str) else self.text.text
+
+    @property
     def source(self) -> SpannedText:
         """The text to translate."""
         return plain_text(self.text) if isinstance(self.text, str) else self.text
@@ -56,7 +61,7 @@ class Template:
 
     def refer(self, unit: Unit) -> str:
         """Return the reference to a new unit."""
-        self._watch(len(unit.text if isinstance(unit.text, str) else unit.text.text), 0)
+        self._watch(len(unit.characters), 0)
         self.units.append(unit)
         return f"\0{len(self.units) - 1}\0"
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request

@@ -512,7 +512,7 @@ class _Run:
             max_bytes=_UNPACKED * limits.document_bytes,
             watch=self._watch,
         )
-        texts = [each.source.text for each in document.units]
+        texts = [each.characters for each in document.units]
         characters = sum(map(len, texts))
         self._characters = characters
         source = request.source
