@@ -93,13 +93,17 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
     Raises:
         InputError: there is no cue.
     """
-    units, parts = Template(), []
+    units = Template()
+    return units.filled(_subtitles(text, units, escaped=escaped))
+
+
+def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
     lines = _LINE.findall(text)
     at, num_cues = 0, 0
     while at < len(lines):
-        parts.append(lines[at])
+        yield lines[at]
         at += 1
-        if "-->" not in parts[-1]:
+        if "-->" not in lines[at - 1]:
             continue
         start, num_cues = at, num_cues + 1
         while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip() or not escaped):
@@ -109,10 +113,9 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
         for is_text, paragraph in groupby(lines[start:at], lambda line: bool(line.strip())):
             cue = "".join(paragraph)
             core = cue.rstrip("\r\n") if is_text else ""
-            parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
+            yield from (_cue(core, units, escaped=escaped), cue[len(core) :])
     if text.strip() and not num_cues:
         raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
-    return units.filled(parts)
 
 
 def _cue(cue: str, units: Template, *, escaped: bool) -> str:
