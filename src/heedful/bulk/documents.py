@@ -99,7 +99,7 @@ class DocumentJob(ShardJob):
         lookup = lines.lookup or MemoryLookup()
         translate = with_translator(lines.translator, lines.options, known=lookup.translation, add=lookup.add)
         units, out = opened.units, None
-        ends = [0, *accumulate(len(each.source.text) for each in units)]
+        ends = [0, *accumulate(len(each.characters) for each in units)]
         translations = list[str]()
         with ExitStack() as stack:
             if stored is not None:

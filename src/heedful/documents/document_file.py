@@ -8,9 +8,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
-from itertools import accumulate, pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
 Reader = Callable[[str], Template]
 _PartReaders = Callable[[zipfile.ZipFile], Mapping[str, XmlRules | Reader]]
-_TABLE_PART = re.compile(r"xl/(?:tables/[^/]+|pivotCache/pivotCacheDefinition[^/]*)\.xml")
 _MAX_FILE = 256 * 2**20  # bytes of a file that is read as a whole, and of a part of a package
 _MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
 _MAX_RATIO = 250  # between a large part and its compressed size; tables of numbers have about 30
@@ -64,36 +62,33 @@ _TABLE_HEAD = 2**20  # bytes, in which the first line of a table is
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A text of a document, and how it is encoded."""
-
-    template: Template
-    encode: Callable[[str], bytes]
-
-
 class DocumentFile:
     """A document that was read.
 
     Attributes:
-        units: in the order of the document.
+        parts: its texts, and what encodes them; of a package by the names of its members.
+        package: the file of a package.
     """
 
-    def __init__(self, parts: Mapping[str, _Part], *, package: bytes | None = None) -> None:
-        """Take the texts of a document; of a package by the names of its members."""
-        self._parts, self._package = parts, package
-        self.units = [unit for part in parts.values() for unit in part.template.units]
+    parts: Mapping[str, tuple[Template, Callable[[str], bytes]]]
+    package: bytes | None = None
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """The units in the order of the document."""
+        return [unit for template, _ in self.parts.values() for unit in template.units]
 
     def write(self, written: Sequence[str], stream: BinaryIO) -> None:
         """Write the document with what is written for the translation of each unit."""
-        bounds = [0, *accumulate(len(part.template.units) for part in self._parts.values())]
-        texts = {
-            name: part.encode(part.template.joined(written[start:end]))
-            for (name, part), (start, end) in zip(self._parts.items(), pairwise(bounds), strict=True)
-        }
-        if self._package is None:
+        texts: dict[str, bytes] = {}
+        at = 0
+        for name, (template, encode) in self.parts.items():
+            texts[name] = encode(template.joined(written[at : at + len(template.units)]))
+            at += len(template.units)
+        if self.package is None:
             stream.write(texts[""])
             return
-        with zipfile.ZipFile(BytesIO(self._package)) as old, zipfile.ZipFile(stream, "w") as new:
+        with zipfile.ZipFile(BytesIO(self.package)) as old, zipfile.ZipFile(stream, "w") as new:
             new.comment = old.comment
             for info in old.infolist():
                 own = copy.copy(info)
@@ -187,7 +182,7 @@ def read_document(
         if kind in parts_of:
             return _read_package(path.read_bytes(), parts_of[kind], max_bytes)
         text, encode = decode_text(path.read_bytes(), syntax=_SYNTAX.get(kind))
-        return DocumentFile({"": _Part(readers[kind](text), encode)})
+        return DocumentFile({"": (readers[kind](text), encode)})
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
@@ -243,15 +238,16 @@ def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) ->
                 syntax: Syntax | None = "xml" if is_xml else None if own is read_lines else "html"
                 text, encode = decode_text(package.read(name), syntax=syntax)
                 template = XmlReader(own).read(text) if isinstance(own, XmlRules) else own(text)
-                parts[name] = _Part(template, encode)
+                parts[name] = template, encode
             except InputError as error:
                 raise InputError(f"{name}: {error}") from None
-    return DocumentFile(parts, package=data)
+    return DocumentFile(parts, data)
 
 
 def _office_parts(package: zipfile.ZipFile, *, language: str | None) -> dict[str, XmlRules | Reader]:
     """Return how each part that people read is read, by the list of content types."""
     names = package.namelist()
+    tags = partial(_tags_of_members, package)
     if _TYPES not in names:
         raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
     if any("\\" in each for each in names):
@@ -260,7 +256,7 @@ def _office_parts(package: zipfile.ZipFile, *, language: str | None) -> dict[str
         )
     type_of_end: dict[str, str] = {}
     type_of_name: dict[str, str] = {}
-    for tag, own in tags_of(package.read(_TYPES)):
+    for tag, own in tags(re.escape(_TYPES)):
         if tag == "Default":
             type_of_end[own.get("Extension", "").lower()] = own.get("ContentType", "")
         elif tag == "Override":
@@ -280,9 +276,21 @@ def _office_parts(package: zipfile.ZipFile, *, language: str | None) -> dict[str
     further += ["core-properties"] if shown else []
     further += ["wordprocessingml.styles+xml"] if language is not None else []
     read |= {each for each in names if any(end in type_of_name[each] for end in further)}
-    rules = office.rules(names=_names_of_columns(package), properties=shown, language=language)
+    # Names by which formulas and pivot tables find columns: cells with such a text stay.
+    columns = (own.get("name", "") for tag, own in tags(_TABLE_PART) if tag in ("tableColumn", "cacheField"))
+    rules = office.rules(
+        names=frozenset(each.replace("_x000a_", "\n") for each in columns),
+        properties=shown,
+        language=language,
+    )
     parts: dict[str, XmlRules | Reader] = {name: rules for name in type_of_name if name in read}
-    for name in _chunks_of_word(package):
+    # Parts that a Word document shows in their own formats (w:altChunk).
+    chunks = (
+        own.get("Target", "") for _, own in tags(_RELATIONS) if own.get("Type", "").endswith("/aFChunk")
+    )
+    for name in (each[1:] if each.startswith("/") else f"word/{each}" for each in chunks):
+        if name not in names:
+            continue
         kind = type_of_name[name].partition(";")[0]
         if kind not in _CHUNKS:
             raise InputError(
@@ -297,7 +305,8 @@ _CHUNKS: Mapping[str, Reader] = {
     **dict.fromkeys(("text/html", "application/xhtml+xml"), read_html),
     "text/plain": read_lines,
 }
-_RELATIONS = "word/_rels/document.xml.rels"
+_RELATIONS = r"word/_rels/document\.xml\.rels"
+_TABLE_PART = r"xl/(?:tables/[^/]+|pivotCache/pivotCacheDefinition[^/]*)\.xml"
 # Properties that a control is bound to or a field shows; cells with a formula and a text as its result.
 _SHOWN_PROPERTY = re.compile(
     r"""coreProperties\[1\]/(?:\w+:)?(\w+)\[1\]|[>"']\s*(TITLE|SUBJECT|KEYWORDS|COMMENTS)\b"""
@@ -305,21 +314,11 @@ _SHOWN_PROPERTY = re.compile(
 _TEXT_RESULT = re.compile(r"""<(?:\w+:)?c\s[^<>]*\bt=["']str["'][^<>]*><(?:\w+:)?f""")
 
 
-def _chunks_of_word(package: zipfile.ZipFile) -> list[str]:
-    """Return the names of the parts that a Word document shows in their own formats (w:altChunk)."""
-    names = package.namelist()
-    relations = tags_of(package.read(_RELATIONS)) if _RELATIONS in names else []
-    targets = [own.get("Target", "") for _, own in relations if own.get("Type", "").endswith("/aFChunk")]
-    paths = [each[1:] if each.startswith("/") else f"word/{each}" for each in targets]
-    return [each for each in paths if each in names]
-
-
-def _names_of_columns(package: zipfile.ZipFile) -> frozenset[str]:
-    """Return the names by which formulas and pivot tables find columns: cells with such a text stay."""
-    tables = [each for each in package.namelist() if _TABLE_PART.fullmatch(each)]
-    tags = (each for name in tables for each in tags_of(package.read(name)))
-    named = {own.get("name", "") for tag, own in tags if tag in ("tableColumn", "cacheField")}
-    return frozenset(each.replace("_x000a_", "\n") for each in named)
+def _tags_of_members(package: zipfile.ZipFile, names: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the tags of members with names of a pattern."""
+    for each in package.namelist():
+        if re.fullmatch(names, each):
+            yield from tags_of(package.read(each))
 
 
 Translate = Callable[[Sequence[str], Container[str]], Sequence[Output]]

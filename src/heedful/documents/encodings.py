@@ -5,13 +5,12 @@ import re
 import string
 from collections.abc import Callable
 from contextlib import suppress
-from html.parser import HTMLParser
 from itertools import chain, islice
 from typing import Literal
 
-from typing_extensions import override
-
 from heedful.documents.text_files import po_fields
+from heedful.documents.tokens import tokenize
+from heedful.documents.web_pages import attributes
 from heedful.errors import InputError
 
 Syntax = Literal["html", "xml", "po"]  # by which a file names its encoding
@@ -102,26 +101,14 @@ def not_decoded(name: str, byte: int) -> InputError:
     return InputError(f"not {name} (byte {byte}); convert it to UTF-8")
 
 
-class _Meta(HTMLParser):
-    """Finds the encoding that the head of a page names, outside of comments and scripts."""
-
-    name = ""
-
-    @override
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        if tag == "meta" and not self.name:
-            content = values.get("content") or ""
-            is_type = (values.get("http-equiv") or "").lower() == "content-type"
-            in_content = re.search(r"""(?i)charset\s*=\s*["']?([\w.:-]+)""", content) if is_type else None
-            self.name = (values.get("charset") or (in_content[1] if in_content else "")).strip()
-
-
 def _charset_of_html(data: bytes) -> str:
-    page = _Meta()
-    with suppress(AssertionError):  # of html.parser, on damaged declarations
-        page.feed(data[:_HEAD].decode("latin-1"))
-    name = page.name or _charset_of_xml(data)
+    name = ""
+    for tag in (each for each in tokenize(data[:_HEAD].decode("latin-1")) if each.name == "meta"):
+        own = attributes(tag)
+        is_type = own.get("http-equiv", "").lower() == "content-type"
+        in_content = re.search(r"""(?i)charset\s*=\s*["']?([\w.:-]+)""", own.get("content", ""))
+        name = name or (own.get("charset") or (in_content[1] if is_type and in_content else "")).strip()
+    name = name or _charset_of_xml(data)
     if name.lower().startswith("utf-16"):  # as browsers take it
         return "utf-8"
     known = name.lower()

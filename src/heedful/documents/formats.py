@@ -60,4 +60,19 @@ def primary_language(tag: str) -> str:
     >>> primary_language("de-AT")
     'de'
     """
-    return re.split("[-_]", tag.lower())[0]
+    return _subtags(tag)[0]
+
+
+def tag_of_language(language: str, tags: Iterable[str]) -> str | None:
+    """Return which of some tags means a language: the same, else one of the same language.
+
+    >>> tag_of_language("de", ["en", "de-AT"])
+    'de-AT'
+    """
+    subtags = _subtags(language)
+    same = [each for each in tags if _subtags(each)[0] == subtags[0]]
+    return min(same, key=lambda each: (_subtags(each) != subtags, len(_subtags(each))), default=None)
+
+
+def _subtags(tag: str) -> list[str]:
+    return re.split("[-_]", tag.lower())

@@ -2,13 +2,23 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.placeholders import Range
-from heedful.documents.spans import Builder, Span, SpannedText, edges, has_letters, parts, with_line_ends
-from heedful.documents.template import Template, Unit, Units
+from heedful.documents.spans import (
+    Builder,
+    Span,
+    SpannedText,
+    edges,
+    has_letters,
+    parts,
+    spellings,
+    with_line_ends,
+)
+from heedful.documents.template import Template, Unit
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
 from heedful.documents.web_pages import PageTags
@@ -107,7 +117,7 @@ def read_markdown(text: str) -> Template:
     shown = ["\n"] * num_front + [each.rstrip("\r\n") + "\n" for each in lines[num_front:]]
     shown_text = "".join(shown)
     offsets = [0, *accumulate(map(len, lines))]
-    units = Units()
+    units = Template()
     titles = _titles(shown_text)
     masked = _OPAQUE.sub(_mask, _HEAD_LINE.sub(_mask_head, shown_text))
     masked_lines = masked.split("\n")
@@ -134,7 +144,7 @@ def read_markdown(text: str) -> Template:
     for start, end, reference in sorted(replaced):
         parts += [text[at:start], reference]
         at = end
-    return units.template([*parts, text[at:]])
+    return units.filled([*parts, text[at:]])
 
 
 def _parser() -> "MarkdownIt":
@@ -194,7 +204,7 @@ def _mask(opaque: re.Match[str]) -> str:
     return marks + masked
 
 
-def _html(token: "Token", own: Sequence[str], units: Units) -> tuple[int, str] | None:
+def _html(token: "Token", own: Sequence[str], units: Template) -> tuple[int, str] | None:
     """Return where HTML begins in its first line, and the reference to it, to the end of its lines.
 
     It is read without the marks of blocks, which are put before its lines again.
@@ -210,9 +220,12 @@ def _html(token: "Token", own: Sequence[str], units: Units) -> tuple[int, str] |
     def with_marks(part: str) -> str:
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
-    rules, tags = html_rules(ignored=["pre"]), PageTags(units, None)
-    html = read_markup(raw.removesuffix(last), rules, units, tag=tags.written, written=with_marks)
-    return starts[0], html + last
+    rules, tags, first = html_rules(ignored=["pre"]), PageTags(units, None), len(units.units)
+    parts = [*map(with_marks, read_markup(raw.removesuffix(last), rules, units, tag=tags.written)), last]
+    for index, unit in enumerate(units.units[first:], start=first):
+        write = unit.write
+        units.units[index] = replace(unit, write=lambda new, write=write: with_marks(write(new)))
+    return starts[0], "".join(parts)
 
 
 def _lines_of(
@@ -234,7 +247,7 @@ class _Inline:
     """Reads the inline tokens of a text as a text with spans, and writes its translation."""
 
     def __init__(
-        self, token: "Token", own: Sequence[Range], text: str, units: Units, parser: "MarkdownIt"
+        self, token: "Token", own: Sequence[Range], text: str, units: Template, parser: "MarkdownIt"
     ) -> None:
         self._content, self._units, self._parser = token.content, units, parser
         self._tags = PageTags(units, None)
@@ -247,9 +260,13 @@ class _Inline:
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
         self._is_pronounced = False  # in the text of ruby, which goes
-        self._plain: set[str] = set()  # special characters that are not escaped
-        self._spelled: dict[str, str] = {}  # entities, by their characters
         self._tokens = token.children or []
+        self._forms: dict[
+            str, list[str]
+        ] = {  # how characters are written, in order: escaped, by entities, bare
+            each: []
+            for each in (*_SPECIAL, "&", *(own.content for own in self._tokens if own.type == "text_special"))
+        }
         self._last_closing = {
             tag["name"].lower(): index
             for index, each in enumerate(self._tokens)
@@ -313,14 +330,12 @@ class _Inline:
     def _add(self, token: "Token", index: int) -> None:
         kind = token.type
         if kind == "text":
-            self._plain |= set(token.content) & set(_SPECIAL)
             raw = self._take(token.content)
             if not (index and self._tokens[index - 1].type == "link_open" and self._is_address(index - 1)):
                 self._add_text(token.content, raw)
         elif kind == "text_special":
             raw = self._take(token.markup)
-            if raw.startswith("&") and len(token.content) == 1:
-                self._spelled[token.content] = raw
+            self._forms[token.content].append(raw)
             self._builder.text(token.content)
         elif kind in ("softbreak", "hardbreak"):
             self._add_line_end(moves=kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at))
@@ -346,7 +361,7 @@ class _Inline:
             return
         at = 0
         for mask in _MASKED.finditer(text):
-            self._builder.text(text[at : mask.start()])
+            self._add_chars(text[at : mask.start()])
             at = mask.end()
             own = raw[mask.start() : at]
             if own and mask.group().startswith(_OPENING):
@@ -359,7 +374,13 @@ class _Inline:
                 if callout := _CALLOUT.fullmatch(own):
                     own = callout[1] + self._units.plain(callout[2], callout[2], str)
                 self._builder.point(own, "object")
-        self._builder.text(text[at:])
+        self._add_chars(text[at:])
+
+    def _add_chars(self, text: str) -> None:
+        for char in text:
+            if char in self._forms:
+                self._forms[char].append(char)
+        self._builder.text(text)
 
     def _add_line_end(self, *, moves: bool) -> None:
         end = self._content.index("\n", self._at) + 1
@@ -369,12 +390,9 @@ class _Inline:
             self._line_ends.append((self._builder.length, between))
             self._builder.text(" ")
         else:
-            self._add_break(self._content[self._at : end - 1] + between)
+            self._has_breaks = True
+            self._builder.point(self._content[self._at : end - 1] + between, "break")
         self._at = end
-
-    def _add_break(self, raw: str) -> None:
-        self._has_breaks = True
-        self._builder.point(raw, "break")
 
     def _begin(self, raw: str) -> None:
         self._builder.open(raw, kind="low" if raw[:4].lower() == "<sub" else "element")
@@ -430,7 +448,8 @@ class _Inline:
                 self._is_pronounced = not tag["close"]
             return
         if tag is not None and tag["name"].lower() == "br":
-            self._add_break(raw)
+            self._has_breaks = True
+            self._builder.point(raw, "break")
         elif tag is None or tag["single"] or tag["name"].lower() in ("img", "wbr", "input"):
             self._builder.point(raw)
         elif tag["close"]:
@@ -461,14 +480,20 @@ class _Inline:
         return "".join(each.content for each in token.children or () if each.type.startswith("text"))
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
-        table = {each: f"\\{each}" for each in _SPECIAL if each not in self._plain} | self._spelled
-        written = str.maketrans(table)
+        left = spellings({char: own for char, own in self._forms.items() if own}, translation.text)
+
+        def spelled(text: str, at: int) -> str:
+            char, own = text[at], self._forms.get(text[at], ())
+            entity = next((each for each in own if each[0] == "&" != each), None)
+            escaped = f"\\{char}" if char in _SPECIAL and not own else char
+            new = next(left[char]) if char in left else entity or escaped
+            return "&amp;" if new == "&" and _ENTITY.match(text, at) else new
+
         texts: list[str] = []
         starts: list[int] = []  # of the texts in elements that are open
         for what, text, span in parts(translation):
             if what == "text":
-                plain = text if "&" in table else _ENTITY.sub("&amp;", text)
-                texts.append(plain.translate(written))
+                texts.append("".join(spelled(text, at) for at in range(len(text))))
             elif what == "open":
                 starts.append(len(texts))
             elif what == "close":

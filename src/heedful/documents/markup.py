@@ -1,15 +1,13 @@
 """From the tokens of HTML or XML to runs of text with inline tags, and what is between them."""
 
-import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain
 
-from heedful.documents.spans import SpannedText, markup
-from heedful.documents.template import Template, Unit, Units, lined_unit, reference
-from heedful.documents.tokens import Kind, Token, partners, plain_text, tokenize
+from heedful.documents.template import Template, Unit, lined_unit
+from heedful.documents.tokens import Kind, Token, entity_writer, partners, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
 # and those with a number for a name; every other tag of HTML ends one.
@@ -62,11 +60,14 @@ class TagRules:
         ends_sentence: whether a tag of that name separates sentences.
         untranslated: names of elements that are not translated.
         xml: whether names and contents have no meaning of their own, as in HTML.
+        in_outline: whether a tag of that name may separate sentences by its place in the document (see
+            `_outline`); None: none does.
     """
 
     ends_sentence: Callable[[str], bool]
     untranslated: frozenset[str]
     xml: bool = False
+    in_outline: Callable[[str], bool] | None = None
 
 
 def html_rules(
@@ -81,53 +82,67 @@ def html_rules(
     return TagRules(ends_sentence, _UNTRANSLATED_ELEMENTS | set(ignored))
 
 
-def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> TagRules:
-    """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them."""
+def xml_rules(
+    *,
+    splitting: Sequence[str] = (),
+    not_splitting: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    outline: bool = False,
+) -> TagRules:
+    """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them.
+
+    Args:
+        splitting: names of elements that separate sentences.
+        not_splitting: names of elements that separate none, wherever they stand.
+        ignored: names of elements that are not translated.
+        outline: whether elements without text beside them separate sentences (`_outline`).
+    """
     separate = frozenset((*splitting, *_BEFORE_XML))
-    return TagRules(separate.__contains__, frozenset(ignored), xml=True)
+    inline = frozenset(not_splitting)
+    return TagRules(
+        separate.__contains__,
+        frozenset(ignored),
+        xml=True,
+        in_outline=(lambda name: name not in inline) if outline else None,
+    )
 
 
 def read_text(text: str, rules: TagRules | None) -> Template:
     """Return a text to translate, with the rules of its markup; None: it has none."""
-    if rules is None:
-        return Template(reference(0), [Unit(plain_text(text))])
-    units = Units()
-    return units.template([read_markup(text, rules, units)])
+    units = Template()
+    parts = [units.refer(Unit(text, str))] if rules is None else read_markup(text, rules, units)
+    return units.filled(parts)
 
 
 def read_markup(
     text: str,
     rules: TagRules,
-    units: Units,
+    units: Template,
     *,
     tag: Callable[[Token], str] | None = None,
-    written: Callable[[str], str] = str,
-) -> str:
-    """Return HTML or XML with references to its texts.
+) -> Iterator[str]:
+    """Yield the parts of HTML or XML, with references to its texts.
 
     Args:
         text: the document, or a part of one.
         rules: of its tags.
         units: to which the texts are added.
         tag: returns what is written for a token; None: the token.
-        written: returns what is written for a part without tags that separate sentences, or its translation.
     """
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
         tokens = _without_ruby(tokens)
-    ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
-    tokens = list(_whole(tokens, range(len(tokens)), ends, rules))
-    if tag is not None:
-        tokens = [replace(each, raw=raw) if (raw := tag(each)) != each.raw else each for each in tokens]
-
-    def write(translation: SpannedText) -> str:
-        return written(markup(translation, partial(html.escape, quote=False)))
-
-    parts: list[str] = []
+    ends: Mapping[int, int] = {}
+    if any(each.translated is False or each.name in rules.untranslated for each in tokens):
+        ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
+    separators = _outline(tokens, rules.in_outline) if rules.in_outline else frozenset()
     preformatted = 0
     run: list[Token] = []
-    for token in [*tokens, None]:
-        if token is not None and not (token.name != "" and rules.ends_sentence(token.name)):
+    for index, token in chain(_whole(tokens, range(len(tokens)), ends, rules), [(len(tokens), _END)]):
+        if tag is not None and (raw := tag(token)) != token.raw:
+            token = replace(token, raw=raw)
+        is_separate = index in separators or (token.name != "" and rules.ends_sentence(token.name))
+        if not is_separate and token is not _END:
             run.append(token)
             continue
         if any(map(_has_text, run)):
@@ -136,17 +151,52 @@ def read_markup(
                 run,
                 None if preformatted else _BLANKS,
                 text_of=lambda each: each.text,
-                written=write,
+                written=entity_writer(run, xml=rules.xml),
             )
-            parts += [written(before), units.refer(unit), written(behind)]
+            yield from (before, units.refer(unit), behind)
         else:
-            parts.append(written("".join(each.raw for each in run)))
+            yield "".join(each.raw for each in run)
         run = []
-        if token is not None:
-            parts.append(written(token.raw))
-            if token.name in _PREFORMATTED and not rules.xml:
-                preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
-    return "".join(parts)
+        yield token.raw
+        if token.name in _PREFORMATTED and not rules.xml:
+            preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
+
+
+_END = Token(Kind.POINT, "")
+
+
+def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> frozenset[int]:
+    """Return the indices of the tags of elements of XML that have siblings, and no text beside them.
+
+    With a blank between them, elements are running text if one has text beside it elsewhere, as bold words.
+    """
+    start_of = {end: start for start, end in partners(tokens).items()}
+    open_elements = [-1]  # the document first
+    parents: dict[int, int] = {}  # the index of the element that a tag stands in
+    with_text, with_blanks = set[int](), set[int]()
+    for index, token in enumerate(tokens):
+        if token.kind is Kind.TEXT:
+            if any(map(str.isalnum, token.text)):
+                with_text.add(open_elements[-1])
+            elif token.raw.isspace() and not set(token.raw) & {"\n", "\r"}:
+                with_blanks.add(open_elements[-1])
+        elif index in start_of:
+            while open_elements.pop() != start_of[index]:
+                pass
+            parents[index] = open_elements[-1]
+        elif token.name and token.kind is not Kind.CLOSE:
+            parents[index] = open_elements[-1]
+            if token.kind is Kind.OPEN:
+                open_elements.append(index)
+    num_inside = Counter(parent for index, parent in parents.items() if index not in start_of)
+    inline = {tokens[index].name for index, parent in parents.items() if parent in with_text}
+    running = {parent for index, parent in parents.items() if tokens[index].name in inline}
+    kept = with_text | (with_blanks & running)
+    return frozenset(
+        index
+        for index, parent in parents.items()
+        if parent not in kept and num_inside[parent] > 1 and may_separate(tokens[index].name)
+    )
 
 
 def _without_ruby(tokens: list[Token]) -> list[Token]:
@@ -191,7 +241,8 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
 
 def _whole(
     tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
-) -> Iterator[Token]:
+) -> Iterator[tuple[int, Token]]:
+    """Yield tokens with their indices: an element that is not to be translated is one."""
     at = indices.start
     while at < indices.stop:
         token, end = tokens[at], ends.get(at, at)
@@ -199,25 +250,26 @@ def _whole(
             yield from _kept(tokens, range(at, end + 1), ends, rules)
             at = end + 1
         else:
-            yield token
+            yield at, token
             at += 1
 
 
 def _kept(
     tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
-) -> Iterator[Token]:
+) -> Iterator[tuple[int, Token]]:
     """Yield an element that is not to be translated, but for elements inside that say that they are."""
     name, start = tokens[indices.start].name, indices.start
     at = start + 1
     while at < indices.stop:
         end = ends.get(at, at)
         if end > at and tokens[at].translated and end < indices.stop:
-            yield Token(Kind.POINT, "".join(each.raw for each in tokens[start:at]), name)
+            yield indices.start, Token(Kind.POINT, "".join(each.raw for each in tokens[start:at]), name)
             yield from _whole(tokens, range(at, end + 1), ends, rules)
             start = at = end + 1
         else:
             at += 1
-    yield Token(Kind.POINT, "".join(each.raw for each in tokens[start : indices.stop]), name)
+    rest = "".join(each.raw for each in tokens[start : indices.stop])
+    yield indices.start, Token(Kind.POINT, rest, name)
 
 
 def _implied_ends(tokens: Sequence[Token]) -> dict[int, int]:

@@ -7,7 +7,6 @@ declares is expanded or loaded.
 import gzip
 import unicodedata
 import zlib
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import chain
@@ -16,7 +15,8 @@ from typing import BinaryIO, Self
 from xml.parsers import expat
 
 from heedful.decoding.translation import MemoryMatch
-from heedful.documents.xml_text import NO_XML, as_attribute, as_text, refuse_entities
+from heedful.documents.formats import tag_of_language
+from heedful.documents.xml_text import NO_XML, as_attribute, as_text, parser_of_xml
 from heedful.errors import InputError
 
 _BLOCK = 2**20  # bytes
@@ -96,7 +96,8 @@ def read_units(
                 block = file.read(_BLOCK)
                 is_last = not block
                 reader.parser.Parse(block, is_last)
-                yield from reader.taken()
+                yield from reader.units
+                reader.units.clear()
         if is_needed:
             reader.check_languages()
     except (expat.ExpatError, ValueError, LookupError, EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -114,26 +115,20 @@ class _TmxReader:
         self._src, self._tgt = src, tgt
         self._source = ""  # of the header
         self._of_unit = ""
-        self._path: list[str] = []
+        self._depth = 0
         self._variants: dict[str, str | None] = {}  # of the unit, by language; None: it has codes
         self._language = ""
         self._text: list[str] | None = None  # of the segment; None: outside of one
-        self._length = self._inside_codes = 0
-        self._has_codes = False
-        self._units: deque[tuple[str, str]] = deque()
+        self._length = 0
+        self._has_codes = False  # then its text is not collected
+        self.units: list[tuple[str, str]] = []  # that are read
         self._languages: dict[str, None] = {}
         self._num_units = 0
-        self.parser = expat.ParserCreate(namespace_separator=" ")
+        self.parser = parser_of_xml()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
-        self.parser.EntityDeclHandler = refuse_entities
-
-    def taken(self) -> Iterator[tuple[str, str]]:
-        """Yield the units since the last call."""
-        while self._units:
-            yield self._units.popleft()
 
     def check_languages(self) -> None:
         """Refuse a file without a unit of both languages.
@@ -151,14 +146,13 @@ class _TmxReader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         local = name.rpartition(" ")[2]
         own = {each.rpartition(" ")[2].lower(): value for each, value in attributes.items()}
-        if not self._path and local != "tmx":
+        if not self._depth and local != "tmx":
             raise InputError(f"no TMX: it begins with the element {local}")
-        self._path.append(local)
-        if len(self._path) > _MAX_DEPTH:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
             raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
         if self._text is not None:
             self._has_codes |= local in _CODES
-            self._inside_codes += local in _CODES
         elif local == "header":
             self._source = own.get("srclang", "")
         elif local == "tu":
@@ -166,21 +160,19 @@ class _TmxReader:
         elif local == "tuv":
             self._language = own.get("lang", "")
         elif local == "seg":
-            self._text, self._length, self._inside_codes, self._has_codes = [], 0, 0, False
+            self._text, self._length, self._has_codes = [], 0, False
 
     def _end(self, name: str) -> None:
-        local = self._path.pop()
-        if self._text is not None:
-            self._inside_codes -= local in _CODES
-            if local == "seg":
-                text = None if self._has_codes else "".join(self._text)
-                self._variants.setdefault(self._language, text)
-                self._text = None
-        elif local == "tu":
+        self._depth -= 1
+        local = name.rpartition(" ")[2]
+        if self._text is not None and local == "seg":
+            self._variants.setdefault(self._language, None if self._has_codes else "".join(self._text))
+            self._text = None
+        elif self._text is None and local == "tu":
             self._add_unit()
 
     def _characters(self, data: str) -> None:
-        if self._text is None or self._inside_codes:
+        if self._text is None or self._has_codes:
             return
         self._length += len(data)
         if self._length > _MAX_SEGMENT:
@@ -190,28 +182,17 @@ class _TmxReader:
     def _add_unit(self) -> None:
         self._languages |= dict.fromkeys(self._variants)
         src = self._src or (self._of_unit if self._of_unit.lower() != _ALL else "")
-        source = _variant(src, self._variants) if src else next(iter(self._variants), None)
+        source = tag_of_language(src, self._variants) if src else next(iter(self._variants), None)
         others = [each for each in self._variants if each != source]
         if self._tgt is None and len(others) > 1:
             raise InputError(_NO_TARGET)
-        target = next(iter(others), None) if self._tgt is None else _variant(self._tgt, others)
+        target = next(iter(others), None) if self._tgt is None else tag_of_language(self._tgt, others)
         if source is None or target is None:
             return
         self._num_units += 1
         pair = self._variants[source], self._variants[target]
         if pair[0] is not None and pair[1] is not None:
-            self._units.append((pair[0], pair[1]))
-
-
-def _variant(language: str, variants: Iterable[str]) -> str | None:
-    """Return which of the tags means a language: the same, else one of the same language."""
-    subtags = _subtags(language)
-    same = [each for each in variants if _subtags(each)[0] == subtags[0]]
-    return min(same, key=lambda each: (_subtags(each) != subtags, len(_subtags(each))), default=None)
-
-
-def _subtags(language: str) -> list[str]:
-    return language.lower().replace("_", "-").split("-")
+            self.units.append((pair[0], pair[1]))
 
 
 class TmxWriter:

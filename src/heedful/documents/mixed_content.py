@@ -6,9 +6,9 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from heedful.documents.formats import primary_language
+from heedful.documents.formats import primary_language, tag_of_language
 from heedful.documents.spans import Builder, has_letters
-from heedful.documents.template import Template, Unit, with_blanks
+from heedful.documents.template import WHITE_SPACE, Template, Unit
 from heedful.documents.xml_text import (
     Chars,
     Element,
@@ -36,8 +36,7 @@ class _Inline:
         breaks: they separate sentences.
         unseen: they have no width; all others that have no text stand between words, as pictures do.
         pairs: the element that ends what one begins, and the attributes of both that are equal.
-        blanks: whether all white space is blanks.
-        joins_lines: whether line ends are blanks.
+        blank: what is a blank.
         low: the styles of subscripts.
     """
 
@@ -45,8 +44,7 @@ class _Inline:
     breaks: frozenset[str] = frozenset()
     unseen: frozenset[str] = frozenset()
     pairs: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
-    blanks: bool = False
-    joins_lines: bool = False
+    blank: re.Pattern[str] | None = None
     low: frozenset[str] = frozenset()
 
 
@@ -69,7 +67,7 @@ def _add(
         node, end = nodes[at], ends.get(at)
         if isinstance(node, Chars):
             if node.text:
-                builder.text(_with_blanks(node.text, rules))
+                builder.text(rules.blank.sub(" ", node.text) if rules.blank else node.text)
             elif node.raw not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
                 builder.point(node.raw)
         elif end is not None:
@@ -87,12 +85,6 @@ def _add(
         else:
             builder.point(reader.raw(node), "point" if node.name in rules.unseen else "object")
         at += 1
-
-
-def _with_blanks(text: str, rules: _Inline) -> str:
-    if rules.blanks:
-        return with_blanks(text)
-    return _LINE_END.sub(" ", text) if rules.joins_lines else text
 
 
 def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
@@ -122,33 +114,21 @@ def _text(node: Element, rules: _Inline) -> str:
 
 
 _NAMESPACE = "urn:oasis:names:tc:opendocument:xmlns:"
+_PAIRS_OF_TEXT = {
+    **{f"text:{name}-start": (f"text:{name}-end", "name", "name") for name in ("bookmark", "reference-mark")},
+    "office:annotation": ("office:annotation-end", "name", "name"),
+}
+_UNSEEN_IN_TEXT = frozenset({
+    *_PAIRS_OF_TEXT, *(end for end, _, _ in _PAIRS_OF_TEXT.values()), "text:s", "text:note",
+    "text:soft-page-break", "text:bookmark", "text:reference-mark", "text:change",
+    "text:change-start", "text:change-end",
+})  # fmt: skip
 _PARAGRAPH = _Inline(
     around=frozenset(("text:span", "text:a", "text:meta")),
     breaks=frozenset(("text:line-break", "text:tab")),
-    unseen=frozenset(
-        {
-            "text:s",
-            "text:soft-page-break",
-            "text:note",
-            "text:bookmark",
-            "text:bookmark-start",
-            "text:bookmark-end",
-            "text:reference-mark",
-            "text:reference-mark-start",
-            "text:reference-mark-end",
-            "office:annotation",
-            "office:annotation-end",
-            "text:change",
-            "text:change-start",
-            "text:change-end",
-        }
-    ),
-    pairs={
-        "text:bookmark-start": ("text:bookmark-end", "name", "name"),
-        "text:reference-mark-start": ("text:reference-mark-end", "name", "name"),
-        "office:annotation": ("office:annotation-end", "name", "name"),
-    },
-    blanks=True,
+    unseen=_UNSEEN_IN_TEXT,
+    pairs=_PAIRS_OF_TEXT,
+    blank=WHITE_SPACE,
 )
 
 
@@ -249,29 +229,17 @@ _SUBSCRIPT = re.compile(
 )
 
 
+_CODES = {
+    "xliff:bpt": ("xliff:ept", "id", "id"),
+    "xliff:bx": ("xliff:ex", "id", "id"),
+    "xliff:sc": ("xliff:ec", "id", "startRef"),
+    "xliff:sm": ("xliff:em", "id", "startRef"),
+    "bpt": ("ept", "i", "i"),
+}
 _SEGMENT = _Inline(
     around=frozenset(("xliff:g", "xliff:mrk", "xliff:pc", "hi")),
-    unseen=frozenset(
-        {
-            "xliff:bpt",
-            "xliff:ept",
-            "xliff:bx",
-            "xliff:ex",
-            "xliff:sc",
-            "xliff:ec",
-            "xliff:sm",
-            "xliff:em",
-            "bpt",
-            "ept",
-        }
-    ),
-    pairs={
-        "xliff:bpt": ("xliff:ept", "id", "id"),
-        "xliff:bx": ("xliff:ex", "id", "id"),
-        "xliff:sc": ("xliff:ec", "id", "startRef"),
-        "xliff:sm": ("xliff:em", "id", "startRef"),
-        "bpt": ("ept", "i", "i"),
-    },
+    unseen=frozenset((*_CODES, *(end for end, _, _ in _CODES.values()))),
+    pairs=_CODES,
 )
 _UNTRANSLATED = ("new", "needs-translation", "initial")
 
@@ -336,7 +304,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
         reader: of the document.
     """
     keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
-    rules = _SEGMENT if keeps_space else replace(_SEGMENT, joins_lines=True)
+    rules = _SEGMENT if keeps_space else replace(_SEGMENT, blank=_LINE_END)
     if not _segments_of(source):
         unit = _unit(source, reader, rules)
         return None if unit is None else reader.units.refer(unit)
@@ -416,14 +384,10 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
     def entry(node: Element, reader: XmlReader) -> str:
         variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
         own = (node.attributes.get("srclang") or its_source).lower()
-        of_language = {each.attributes.get("lang", "").lower(): each for each in reversed(variants)}
-        alike = (
-            each
-            for language, each in of_language.items()
-            if primary_language(language) == primary_language(own)
-        )
-        variant = of_language.get(own) or next(iter(variants) if own in ("", "*all*") else alike, None)
-        is_translated = any(primary_language(each) == primary_language(language) for each in of_language)
+        of_language = {each.attributes.get("lang", ""): each for each in reversed(variants)}
+        tag = tag_of_language(own, of_language)
+        variant = next(iter(variants), None) if own in ("", "*all*") else of_language[tag] if tag else None
+        is_translated = tag_of_language(language, of_language) is not None
         segments = [each for each in variant.children if isinstance(each, Element)] if variant else []
         segment = next((each for each in segments if each.name == "seg"), None)
         unit = None if segment is None or is_translated else _unit(segment, reader, _SEGMENT)

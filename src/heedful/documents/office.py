@@ -7,13 +7,15 @@ element in the text, and is put around the words that are aligned with it.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from heedful.documents.formats import primary_language
 from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
 from heedful.documents.spans import Builder, Kind, SpannedText, edges, has_letters, moved, parts
-from heedful.documents.template import Unit, with_blanks
+from heedful.documents.template import WHITE_SPACE, Unit
 from heedful.documents.xml_text import (
     Chars,
     Element,
@@ -22,6 +24,7 @@ from heedful.documents.xml_text import (
     as_text,
     elements,
     ends_of_pairs,
+    plain_content,
     plain_text,
     verbatim,
     with_value,
@@ -139,48 +142,38 @@ class _Paragraph:
         behind = "".join(raw(each) for each in children if each.name in _LAST) + node.closing
         self._base = self._main_key(items)
         self._add(items)
-        unpacked = self._format_of_key[self._base], self._prefix, self._kind
+        base = self._format_of_key[self._base]
+        runs = partial(_written, base=base, prefix=self._prefix, kind=self._kind)
         source = self._builder.source()
         if drop_cap:
-            unit = Unit(
-                source,
-                lambda text: _with_drop_cap(drop_cap, before, text, lambda rest: _written(rest, *unpacked)),
-            )
+            unit = Unit(source, partial(_with_drop_cap, drop_cap, before, runs))
             return self._reader.units.refer(unit) + behind
-        unit = Unit(source, lambda text: _written(text, *unpacked))
-        return before + self._reader.units.refer(unit) + behind
+        return before + self._reader.units.refer(Unit(source, runs)) + behind
 
-    def _items(self, nodes: Sequence[Element]) -> Iterator[_Item]:
+    def _items(self, nodes: Iterable[Element]) -> Iterator[_Item]:
         """Yield the items of a paragraph, or of an element in it: the children of its runs, one by one."""
+        text_name, properties_name = f"{self._kind}:t", f"{self._kind}:rPr"
         for node in nodes:
-            if node.name == f"{self._kind}:t":  # of a cell without runs
-                no_run = self._format_of_key.setdefault("", _Format("", ""))
-                yield _Item(node, no_run, "", self._text(node))
-            elif node.name != f"{self._kind}:r":
-                yield from [] if node.name in _DROPPED else [_Item(node)]
-            else:
-                yield from self._items_of_run(node)
-
-    def _items_of_run(self, run: Element) -> Iterator[_Item]:
-        own = elements(run)
-        properties = "".join(self._reader.raw(each) for each in own if each.name == f"{self._kind}:rPr")
-        key = _UNSEEN.sub("", properties)
-        key = "" if _NO_PROPERTIES.fullmatch(key) else key
-        format_of_run = _Format(run.opening + properties, run.closing)
-        self._format_of_key.setdefault(key, format_of_run)
-        for each in own:
-            if each.name == "w:ruby":  # without how it is pronounced
-                bases = (base for base in elements(each) if base.name == "w:rubyBase")
-                yield from self._items([run for base in bases for run in elements(base)])
-            elif each.name not in _DROPPED and each.name != f"{self._kind}:rPr":
-                yield _Item(each, format_of_run, key, self._text(each))
-
-    def _text(self, node: Element) -> str | None:
-        """Return the text of a child of a run; None if it is something else."""
-        if node.name == f"{self._kind}:t":
-            text = "".join(each.text for each in node.children if isinstance(each, Chars))
-            return text if self._kind == _SHEET else with_blanks(text)
-        return "\u2011" if node.name == "w:noBreakHyphen" else None
+            inside, run, key = [node], None, ""
+            if node.name == f"{self._kind}:r":
+                inside = elements(node)
+                properties = "".join(map(self._reader.raw, (e for e in inside if e.name == properties_name)))
+                key = _UNSEEN.sub("", properties)
+                key = "" if _NO_PROPERTIES.fullmatch(key) else key
+                run = _Format(node.opening + properties, node.closing)
+                self._format_of_key.setdefault(key, run)
+            elif node.name == text_name:  # of a cell without runs
+                run = self._format_of_key.setdefault("", _Format("", ""))
+            for each in inside:
+                if each.name == "w:ruby" and run is not None:  # without how it is pronounced
+                    bases = (base for base in elements(each) if base.name == "w:rubyBase")
+                    yield from self._items(chain.from_iterable(map(elements, bases)))
+                elif each.name == text_name and run is not None:
+                    text = plain_text(each)
+                    yield _Item(each, run, key, text if self._kind == _SHEET else WHITE_SPACE.sub(" ", text))
+                elif each.name not in _DROPPED and each.name != properties_name:
+                    is_hyphen = each.name == "w:noBreakHyphen" and run is not None
+                    yield _Item(each, run, key, "\u2011" if is_hyphen else None)
 
     def _texts(self, items: Sequence[_Item], *, deep: bool) -> Iterator[tuple[_Item, str]]:
         for item in items:
@@ -257,16 +250,17 @@ class _Paragraph:
 
     def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
         """Add a field with its result, which is behind an item that separates it from the instruction."""
-        if separate is None or _COMPUTED.match(_instruction(items[:separate])):
+        codes = (plain_text(each.node) for each in items[:separate] if each.node.name == "w:instrText")
+        if separate is None or _COMPUTED.match("".join(codes)):
             self._builder.point("".join(map(self._raw, items)), "object")
         else:
             before = "".join(map(self._raw, items[: separate + 1]))
             self._add_around(before, items[separate + 1 : -1], self._raw(items[-1]))
 
     def _outside(self, node: Element) -> tuple[str, str]:
-        if node.name != "w:sdt":
-            return self._reader.opening(node), node.closing
         content = _content(node)
+        if content is node:
+            return self._reader.opening(node), node.closing
         before = [self._reader.raw(each) for each in node.children if each is not content]
         return (
             node.opening + "".join(before) + (content.opening if content else ""),
@@ -326,7 +320,7 @@ def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) ->
 
 
 def _with_drop_cap(
-    drop_cap: str, before: str, translation: SpannedText, runs: Callable[[SpannedText], str]
+    drop_cap: str, before: str, runs: Callable[[SpannedText], str], translation: SpannedText
 ) -> str:
     """Return the paragraph of a drop cap, and the one behind it without its last tags."""
     first = _FIRST_LETTER.match(translation.text)
@@ -355,16 +349,6 @@ def _fields(items: Sequence[_Item]) -> dict[int, tuple[int | None, int]]:
     return fields
 
 
-def _instruction(items: Sequence[_Item]) -> str:
-    return "".join(
-        each.text
-        for item in items
-        if item.node.name == "w:instrText"
-        for each in item.node.children
-        if isinstance(each, Chars)
-    )
-
-
 def _is_around(node: Element) -> bool:
     if node.name == "w:fldSimple":
         return not _COMPUTED.match(node.attributes.get("instr", ""))
@@ -372,13 +356,14 @@ def _is_around(node: Element) -> bool:
 
 
 def _content(node: Element) -> Element | None:
-    contents = (each for each in node.children if isinstance(each, Element) and each.name == "w:sdtContent")
-    return next(contents, None)
+    """Return the element with what an element is around."""
+    contents = (each for each in elements(node) if each.name == "w:sdtContent")
+    return next(contents, None) if node.name == "w:sdt" else node
 
 
 def _inside(node: Element) -> list[Element]:
-    inner = _content(node) if node.name == "w:sdt" else node
-    return elements(inner) if inner else []
+    content = _content(node)
+    return elements(content) if content else []
 
 
 # The letter of a drop cap, with quotes before it; and the text of a paragraph.
@@ -397,24 +382,23 @@ def _paragraph(node: Element, reader: XmlReader) -> str:
     return _Paragraph(node, reader).reference(node)
 
 
-class _Paragraphs:
-    """Writes the paragraphs of a Word document: a drop cap is a part of the one behind it."""
+def _paragraphs() -> Callable[[Element, XmlReader], str]:
+    """Return what writes the paragraphs of Word documents: a drop cap is a part of the one behind it."""
+    drop_cap = initial = ""
 
-    def __init__(self) -> None:
-        self._drop_cap = self._initial = ""
-
-    def paragraph(self, node: Element, reader: XmlReader) -> str:
-        """Return what is written for a paragraph."""
-        drop_cap, self._drop_cap = self._drop_cap, ""
-        if drop_cap and reader.take_before(drop_cap):
-            return _Paragraph(node, reader, self._initial).reference(node, drop_cap)
-        raw = verbatim(node)
-        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw)) == 1:
-            self._initial = plain_text(node).strip()
-            if 0 < len(self._initial) <= _MAX_DROP_CAP:
-                self._drop_cap = raw
+    def paragraph(node: Element, reader: XmlReader) -> str:
+        nonlocal drop_cap, initial
+        before, drop_cap = drop_cap, ""
+        if before and reader.take_before(before):
+            return _Paragraph(node, reader, initial).reference(node, before)
+        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw := verbatim(node))) == 1:
+            initial = plain_text(node).strip()
+            if 0 < len(initial) <= _MAX_DROP_CAP:
+                drop_cap = raw
                 return raw
-        return _paragraph(node, reader)
+        return _Paragraph(node, reader).reference(node)
+
+    return paragraph
 
 
 _NO_TEXT = frozenset(("w:date", "w:picture", "w:docPartObj", "w:docPartList", "w:group"))
@@ -456,9 +440,6 @@ def rules(
     def cell(node: Element, reader: XmlReader) -> str:
         return verbatim(node) if names and plain_text(node) in names else _paragraph(node, reader)
 
-    def plain(node: Element, reader: XmlReader) -> str:
-        return reader.plain_content(node)
-
     named = language if language is not None and _LANGUAGE_TAG.fullmatch(language) else None
 
     def in_language(node: Element, reader: XmlReader) -> str:
@@ -471,12 +452,12 @@ def rules(
     return XmlRules(
         prefixes=_PREFIXES,
         units={
-            "w:p": _Paragraphs().paragraph,
+            "w:p": _paragraphs(),
             **dict.fromkeys(("a:p", "x:text"), _paragraph),
             **dict.fromkeys(("x:si", "x:is"), cell),
             **dict.fromkeys(_HEADERS, header),
             **dict.fromkeys(("c:strCache", "c:multiLvlStrCache"), cached_strings),
-            **dict.fromkeys((*properties, "tc:text"), plain),
+            **dict.fromkeys((*properties, "tc:text"), plain_content),
             "x:dataValidation": validation,
             "x:c": formula_cell,
             "x:calcPr": calculation,

@@ -33,7 +33,8 @@ def project(sentence: SpannedText, translation: str, links: Links | None) -> Spa
     gaps = _Gaps((sentence.text, source), (translation, target), links)
     writer = _Writer(translation, target)
     _place(sentence.spans, (0, len(target)), sentence.text, gaps, writer)
-    return writer.finished()
+    writer.go_to(len(translation))
+    return writer.built.built()
 
 
 def _place(spans: Sequence[Span], bounds: Range, source: str, gaps: "_Gaps", writer: "_Writer") -> None:
@@ -64,16 +65,16 @@ def _place(spans: Sequence[Span], bounds: Range, source: str, gaps: "_Gaps", wri
 def _cut_words(
     sentence: SpannedText, translation: str, links: Links
 ) -> tuple[list[Range], list[Range], Sequence[tuple[int, int]]]:
-    """Return the words of a sentence and of its translation, cut where an element begins or ends in one.
+    """Return the words of a sentence and of its translation, cut where a span begins or ends in one.
 
     The target word with the same text, or else the longest linked word, is cut too: after the same letters if
-    it has them (1<sup>st</sup>), otherwise in proportion.
+    it has them (1<sup>st</sup>), otherwise in proportion. A soft hyphen cuts a word with the same text alone.
 
     Returns:
         The spans of both, and the links between them.
     """
     source, target = words(sentence.text), words(translation)
-    inside = _cuts(sentence, source)
+    inside, cut_by_elements = _cuts(sentence, source)
     if not inside:
         return source, target, links
     targets: dict[int, list[int]] = {src: [] for src in inside}
@@ -90,7 +91,8 @@ def _cut_words(
         word = sentence.text[slice(*source[src])]
         same = of_text.get(word.casefold(), [])
         by_length = sorted(targets[src], key=lambda tgt: target[tgt][0] - target[tgt][1])
-        best = same.pop(0) if same else next((tgt for tgt in by_length if tgt not in of_target), None)
+        others_of = by_length if src in cut_by_elements else ()
+        best = same.pop(0) if same else next((tgt for tgt in others_of if tgt not in of_target), None)
         if best is not None:
             places = _shares(word, cuts, translation[slice(*target[best])])
             of_target[best] = src, [target[best][0] + place for place in places]
@@ -111,17 +113,19 @@ def _cut_words(
     return src_spans, tgt_spans, finer
 
 
-def _cuts(sentence: SpannedText, source: Sequence[Range]) -> dict[int, list[int]]:
-    """Return by number the words in which an element begins or ends, and behind how many letters."""
+def _cuts(sentence: SpannedText, source: Sequence[Range]) -> tuple[dict[int, list[int]], set[int]]:
+    """Return by number the words that spans cut, behind how many letters, and those that elements cut."""
     starts = [start for start, _ in source]
     inside: dict[int, set[int]] = {}
-    for position, what, _ in edges(sentence.spans):
+    by_elements: set[int] = set()
+    for position, what, span in edges(sentence.spans):
         number = bisect_left(starts, position) - 1
-        if number >= 0 and what != "point":
+        if number >= 0 and (what != "point" or span.kind in ("point", "wbr")):
             start, end = source[number]
             if start < position < end and (start, end) not in sentence.placeholders:
                 inside.setdefault(number, set()).add(position - start)
-    return {number: sorted(each) for number, each in inside.items() if len(each) <= _MAX_CUTS}
+                by_elements |= {number} if what != "point" else set()
+    return {number: sorted(each) for number, each in inside.items() if len(each) <= _MAX_CUTS}, by_elements
 
 
 def _shares(word: str, cuts: Sequence[int], target: str) -> list[int]:
@@ -164,12 +168,14 @@ class _Gaps:
         links: Links,
     ) -> None:
         """Take the source and its words, the translation and its words, and the links between them."""
-        source, src_spans = of_source
-        translation, spans = of_translation
+        (source, src_spans), (_, spans) = of_source, of_translation
         self.num_words = len(spans)
         self._starts = [start for start, _ in src_spans]
         # A link between a word and a sign is a mistake: of a full stop that the source does not have, mostly.
-        self._src_signs, self._tgt_signs = _signs(source, src_spans), _signs(translation, spans)
+        self._src_signs, self._tgt_signs = (
+            [not any(map(str.isalnum, text[start:end])) for start, end in ranges]
+            for text, ranges in (of_source, of_translation)
+        )
         linked = [
             (src, tgt)
             for src, tgt in links
@@ -226,11 +232,6 @@ class _Gaps:
         return above if nearer else below
 
 
-def _signs(text: str, spans: Sequence[Range]) -> list[bool]:
-    """Return for each word whether it is a sign, without letters and digits."""
-    return [not any(map(str.isalnum, text[start:end])) for start, end in spans]
-
-
 class _Writer:
     """Writes the translation from left to right, with spans in the gaps between its words."""
 
@@ -238,7 +239,7 @@ class _Writer:
         self._text = text
         self._ends = [0, *(end for _, end in ranges)]  # of the word before each gap
         self._starts = [*(start for start, _ in ranges), len(text)]  # of the word after each gap
-        self._built = Builder()
+        self.built = Builder()
         self._at = 0
         self._last = ""  # the last character that was written, without tags
         self._run = ""  # text since the last tag or white space
@@ -253,7 +254,7 @@ class _Writer:
         if span.opening is not None:
             is_before_space = source[span.start : span.start + 1].isspace()
             self._go(gap, _spaces_before(source, span.start) if is_before_space else -1)
-            self._built.open(span.opening, kind=span.kind, format=span.format)
+            self.built.open(span.opening, kind=span.kind, format=span.format)
 
     def close(self, span: Span, gap: int, source: str) -> None:
         """End an element in a gap."""
@@ -266,7 +267,7 @@ class _Writer:
         is_apart = _is_empty(span) and not span.inside and source[span.start : span.start + 1].isspace()
         before = _spaces_before(source, span.start) if is_apart else 0
         self._go(gap, before or spaces)
-        self._built.close(span.closing)
+        self.built.close(span.closing)
         self._space_is_pending = self._space_is_pending or (before > 0 and self._at == self._starts[gap])
 
     def point(self, span: Span, gap: int, source: str) -> None:
@@ -274,37 +275,32 @@ class _Writer:
         before, after = source[max(0, span.start - 1) : span.start], source[span.start : span.start + 1]
         if span.kind == "mark" and span.kept is not None:
             self._go(gap, 0)
-            self._built.add(parts(span.kept))
+            self.built.add(parts(span.kept))
         elif span.kind == "blank" and span.kept is not None:  # in place of the white space
-            self._go_to(self._ends[gap])
+            self.go_to(self._ends[gap])
             self._space_is_pending = False
-            self._built.add(parts(span.kept))
-            self._end_run()
+            self.built.add(parts(span.kept))
+            self._run, self._placeholders = "", set()
             self._at, self._last = max(self._at, self._starts[gap]), " "
         elif span.kind in _SHOWN:
             self._shown(span, gap, span.beside if span.kind == "placeholder" else (before, after))
         else:
             self._go(gap, 0 if before and not before.isspace() else -1)
-            self._built.add([("point", "", span)])
+            self.built.add([("point", "", span)])
             is_apart = before.isspace() and after.isspace() and span.kind != "wbr"
             self._space_is_pending = self._space_is_pending or (is_apart and self._at == self._starts[gap])
-
-    def finished(self) -> SpannedText:
-        """Return all that was written, and the rest of the translation."""
-        self._go_to(len(self._text))
-        return self._built.built()
 
     def _go(self, gap: int, num_spaces: int) -> None:
         """Go to where a tag stands in a gap: behind some characters of its white space; -1: behind all."""
         behind = self._starts[gap]
-        self._go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
+        self.go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
         if num_spaces:
             self._write_pending_space()
-        self._end_run()
+        self._run, self._placeholders = "", set()
 
     def _lead(self, span: Span, gap: int) -> None:
         """Write the space before a placeholder that is first in an element, before the element's tag."""
-        self._go_to(self._ends[gap])
+        self.go_to(self._ends[gap])
         if self._at == self._starts[gap] and _are_apart(span.beside[0], self._last, _OPENING):
             self._write_pending_space()
             if not self._last.isspace():
@@ -312,7 +308,7 @@ class _Writer:
 
     def _shown(self, span: Span, gap: int, beside: tuple[str, str]) -> None:
         """Write a placeholder, or a point that is shown, with white space if the source has some."""
-        self._go_to(self._ends[gap])
+        self.go_to(self._ends[gap])
         before, after = beside
         is_touched = before != "" and not before.isspace()
         if self._space_is_pending and not (is_touched and self._last == before):
@@ -322,18 +318,19 @@ class _Writer:
         space_after = _are_apart(after, self._text[self._starts[gap] : self._starts[gap] + 1], _CLOSING)
         has_space = self._at < self._starts[gap]  # in the gap, and not yet written
         if space_before and has_space and not space_after:
-            self._go_to(self._starts[gap])
+            self.go_to(self._starts[gap])
         elif space_before:
             self._write(" ")
         if span.kept is not None:
             self._write_placeholder(span.kept)
         else:
-            self._built.add([("point", "", span)])
-            self._end_run()
+            self.built.add([("point", "", span)])
+            self._run, self._placeholders = "", set()
             self._last = ">"
         self._space_is_pending = space_after and not has_space
 
-    def _go_to(self, position: int) -> None:
+    def go_to(self, position: int) -> None:
+        """Write the translation up to a position, if it is not yet written."""
         if position > self._at:
             if not self._text[self._at].isspace():
                 self._write_pending_space()
@@ -348,28 +345,24 @@ class _Writer:
 
     def _write(self, text: str) -> None:
         self._keep_apart(self._placeholders, text[:_NEAR])
-        self._built.text(text)
+        self.built.text(text)
         self._last = text[-1:]
         last_space = max((at for at, char in enumerate(text) if char.isspace()), default=-1)
         if last_space >= 0:
-            self._end_run()
+            self._run, self._placeholders = "", set()
         self._run += text[last_space + 1 :]
 
     def _write_placeholder(self, kept: SpannedText) -> None:
         own, at = set(find(kept.text)), len(self._run)
         self._keep_apart(self._placeholders | {(at + start, at + end) for start, end in own}, kept.text)
-        self._built.add(parts(kept))
+        self.built.add(parts(kept))
         self._last, self._run, self._placeholders = kept.text[-1:], kept.text, own
 
     def _keep_apart(self, expected: set[Range], following: str) -> None:
         """Write a space if a placeholder would be read as something else with what follows."""
         if self._run and expected and not expected <= set(find(self._run + following)):
-            self._built.text(" ")
-            self._end_run()
-
-    def _end_run(self) -> None:
-        self._run = ""
-        self._placeholders = set()
+            self.built.text(" ")
+            self._run, self._placeholders = "", set()
 
 
 def _is_empty(span: Span) -> bool:

@@ -65,7 +65,8 @@ def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
                 behind = i + 1
         own = _cut(text, left[first:behind], start, end)
         placeholders = tuple((low - start, high - start) for low, high in ranges)
-        pieces.append(_without_invisible(SpannedText(own.text, own.spans, placeholders)))
+        sentence = SpannedText(own.text, own.spans, placeholders)
+        pieces.append(_without_invisible(sentence) if _INVISIBLE.search(own.text) else sentence)
         at, edge = end, behind
     return [*pieces, _cut(text, left[edge:], at, len(text.text), unfolds=True)]
 
@@ -133,8 +134,6 @@ def _without_splits(sentences: Iterable[Sentence], text: SpannedText) -> Iterato
 def _without_invisible(sentence: SpannedText) -> SpannedText:
     """Return a sentence without invisible characters: a model knows the word without them."""
     text = sentence.text
-    if not _INVISIBLE.search(text):
-        return sentence
     starts = [start for start, _ in sentence.placeholders]
 
     def is_free(at: int) -> bool:

@@ -13,6 +13,7 @@ from heedful.documents.xml_text import (
     as_attribute,
     as_text,
     elements,
+    plain_content,
     plain_text,
     verbatim,
     with_value,
@@ -94,7 +95,7 @@ def cached_strings(node: Element, reader: XmlReader) -> str:
     inside = (
         each.raw
         if isinstance(each, Chars)
-        else reader.plain_content(each)
+        else plain_content(each, reader)
         if each.name == "c:v"
         else cached_strings(each, reader)
         for each in node.children

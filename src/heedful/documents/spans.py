@@ -6,9 +6,9 @@ Spans are in order and properly nested; those inside an element are its own. Pos
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Literal
 
 from heedful.documents.placeholders import Range, find
@@ -126,6 +126,22 @@ def markup(text: SpannedText, escape: Callable[[str], str] = str) -> str:
         for what, piece, span in parts(text)
     )
     return "".join(pieces)
+
+
+def spellings(forms: Mapping[str, Sequence[str]], translation: str) -> dict[str, Iterator[str]]:
+    """Return how characters are written one after the other: as an entity, or bare.
+
+    If the source writes one in several ways, the order stays, as long as the translation has it as often.
+
+    Args:
+        forms: of a character, in the order of the source.
+        translation: all of its characters.
+    """
+    return {
+        char: cycle(own)
+        for char, own in forms.items()
+        if len({*own}) == 1 or translation.count(char) == len(own)
+    }
 
 
 def has_letters(text: str) -> bool:

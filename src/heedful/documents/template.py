@@ -11,11 +11,11 @@ from io import StringIO
 
 from heedful.documents.placeholders import find
 from heedful.documents.reading import WATCH
-from heedful.documents.spans import Builder, LineEnds, SpannedText, has_letters, markup, with_line_ends
+from heedful.documents.spans import Builder, SpannedText, has_letters, markup, with_line_ends
 from heedful.documents.tokens import Token, plain_text, spanned
 
 _REFERENCE = re.compile("\0(\\d+)\0")
-_WHITE_SPACE = re.compile(r"[ \t\r\n]+")
+WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # one blank, in formats where line ends mean nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,28 @@ class Unit:
     """A text that is translated as one: a paragraph, a cell, a caption.
 
     Attributes:
-        source: the text.
-        written: returns a translation as the format writes it.
+        text: with its spans; a `str` if it is without markup: a file of lines has millions of such units.
+        write: returns a translation as the format writes it; of a `str`, the characters of a translation.
     """
 
-    source: SpannedText
-    written: Callable[[SpannedText], str] = markup
+    text: SpannedText | str
+    write: Callable[[SpannedText], str] | Callable[[str], str]
+
+    @property
+    def characters(self) -> str:
+        """The text without its spans."""
+        return self.text if isinstance(self.text, str) else self.text.text
+
+    @property
+    def source(self) -> SpannedText:
+        """The text to translate."""
+        return plain_text(self.text) if isinstance(self.text, str) else self.text
+
+    def written(self, translation: SpannedText) -> str:
+        """Return a translation as the format writes it."""
+        return self.write(markup(translation) if isinstance(self.text, str) else translation)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
 class Template:
     """A text with references to its units; what a unit is written as may hold references to others.
 
@@ -40,8 +53,37 @@ class Template:
         units: by number.
     """
 
-    text: str
-    units: Sequence[Unit]
+    def __init__(self) -> None:
+        """Begin the reading of a text."""
+        self.text = ""
+        self.units: list[Unit] = []
+        self._watch = WATCH.get()
+
+    def refer(self, unit: Unit) -> str:
+        """Return the reference to a new unit."""
+        self._watch(len(unit.characters), 0)
+        self.units.append(unit)
+        return f"\0{len(self.units) - 1}\0"
+
+    def plain(self, text: str, raw: str, escape: Callable[[str], str]) -> str:
+        """Return the reference to a text without markup, or what is written if it has no letters.
+
+        Args:
+            text: to translate.
+            raw: what stands for it in the file.
+            escape: writes a translation so that the format takes it for text.
+        """
+        if not has_letters(text):
+            return raw
+        is_usual = escape(text) == raw
+        return self.refer(Unit(text, escape if is_usual else lambda new: raw if new == text else escape(new)))
+
+    def filled(self, parts: Iterable[str]) -> "Template":
+        """Return the template with the text of these parts; it needs no list of very many parts."""
+        text = StringIO(newline="")
+        text.writelines(parts)
+        self.text = text.getvalue()
+        return self
 
     def joined(self, written: Sequence[str]) -> str:
         """Return the text with what is written for each unit."""
@@ -89,60 +131,6 @@ def lined_unit(
         length = builder.length
 
     source = spanned(run, add_text)
-    return Unit(source, _in_lines(line_ends, length, written) if line_ends else written)
-
-
-def _in_lines(
-    line_ends: LineEnds, length: int, written: Callable[[SpannedText], str]
-) -> Callable[[SpannedText], str]:
-    return lambda new: written(with_line_ends(new, line_ends, length))
-
-
-def reference(number: int) -> str:
-    """Return what stands for the unit of a number."""
-    return f"\0{number}\0"
-
-
-class Units:
-    """Numbers the units of a text while it is read."""
-
-    def __init__(self) -> None:
-        self.units: list[Unit] = []
-        self._watch = WATCH.get()
-        self._written_by: dict[Callable[[str], str], Callable[[SpannedText], str]] = {}
-
-    def refer(self, unit: Unit) -> str:
-        """Return the reference to a new unit."""
-        self._watch(len(unit.source.text), 0)
-        self.units.append(unit)
-        return reference(len(self.units) - 1)
-
-    def plain(self, text: str, raw: str, escape: Callable[[str], str]) -> str:
-        """Return the reference to a text without markup, or what is written if it has no letters.
-
-        Args:
-            text: to translate.
-            raw: what stands for it in the file.
-            escape: writes a translation so that the format takes it for text.
-        """
-        if not has_letters(text):
-            return raw
-        if escape not in self._written_by:
-            self._written_by[escape] = markup if escape is str else lambda new: escape(markup(new))
-        written = self._written_by[escape]
-        if escape(text) != raw:
-            return self.refer(
-                Unit(plain_text(text), lambda new: raw if markup(new) == text else written(new))
-            )
-        return self.refer(Unit(plain_text(text), written))
-
-    def template(self, parts: Iterable[str]) -> Template:
-        """Return the text of these parts, with all units; it needs no list of very many parts."""
-        text = StringIO(newline="")
-        text.writelines(parts)
-        return Template(text.getvalue(), self.units)
-
-
-def with_blanks(text: str) -> str:
-    """Return a text with one blank for white space, for formats where line ends mean nothing."""
-    return _WHITE_SPACE.sub(" ", text)
+    if not line_ends:
+        return Unit(source, written)
+    return Unit(source, lambda new: written(with_line_ends(new, line_ends, length)))

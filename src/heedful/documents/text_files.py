@@ -2,7 +2,6 @@
 
 import csv
 import gettext
-import html
 import io
 import json
 import re
@@ -14,9 +13,9 @@ from itertools import groupby, islice, pairwise
 
 from heedful.documents.formats import primary_language
 from heedful.documents.placeholders import find
-from heedful.documents.spans import SpannedText, has_letters, markup
-from heedful.documents.template import Template, Unit, Units, lined_unit
-from heedful.documents.tokens import Kind, Token, plain_text, plain_tokens
+from heedful.documents.spans import has_letters, markup
+from heedful.documents.template import Template, Unit, lined_unit
+from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 
@@ -32,11 +31,11 @@ def read_lines(text: str) -> Template:
 
     In such a file the first word of a line would not have fitted into the line before.
     """
-    units = Units()
+    units = Template()
     width = max((len(each.group().rstrip()) for each in _LINE.finditer(text)), default=0)
     lines = (each.group() for each in _LINE.finditer(text))
     if width not in _COLUMNS:
-        return units.template(units.plain(each, each, str) for each in lines)
+        return units.filled(units.plain(each, each, str) for each in lines)
     parts: list[str] = []
     paragraph: list[str] = []
     for line in lines:
@@ -44,7 +43,7 @@ def read_lines(text: str) -> Template:
             parts.append(_wrapped(paragraph, units))
             paragraph = []
         paragraph.append(line)
-    return units.template([*parts, _wrapped(paragraph, units)])
+    return units.filled([*parts, _wrapped(paragraph, units)])
 
 
 def _goes_on(line: str, following: str, width: int) -> bool:
@@ -58,7 +57,7 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _wrapped(lines: Sequence[str], units: Units) -> str:
+def _wrapped(lines: Sequence[str], units: Template) -> str:
     """Return the reference to the unit of a paragraph, or of each of its lines if no sentence is in two."""
     is_paragraph = any(
         after.strip()[:1].islower() and not _END_OF_SENTENCE.search(before.rstrip())
@@ -94,13 +93,17 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
     Raises:
         InputError: there is no cue.
     """
-    units, parts = Units(), []
+    units = Template()
+    return units.filled(_subtitles(text, units, escaped=escaped))
+
+
+def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
     lines = _LINE.findall(text)
     at, num_cues = 0, 0
     while at < len(lines):
-        parts.append(lines[at])
+        yield lines[at]
         at += 1
-        if "-->" not in parts[-1]:
+        if "-->" not in lines[at - 1]:
             continue
         start, num_cues = at, num_cues + 1
         while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip() or not escaped):
@@ -110,13 +113,12 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
         for is_text, paragraph in groupby(lines[start:at], lambda line: bool(line.strip())):
             cue = "".join(paragraph)
             core = cue.rstrip("\r\n") if is_text else ""
-            parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
+            yield from (_cue(core, units, escaped=escaped), cue[len(core) :])
     if text.strip() and not num_cues:
         raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
-    return units.template(parts)
 
 
-def _cue(cue: str, units: Units, *, escaped: bool) -> str:
+def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     """Return the reference to the unit of a cue."""
     if not any(map(str.isalpha, _CUE_TAG.sub("", cue))):
         return cue
@@ -136,7 +138,7 @@ def _cue(cue: str, units: Units, *, escaped: bool) -> str:
         tokens,
         None if is_dialogue else _END_OF_LINE,
         text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
-        written=partial(markup, escape=partial(html.escape, quote=False)) if escaped else markup,
+        written=entity_writer(tokens) if escaped else markup,
     )
     return units.refer(unit)
 
@@ -151,7 +153,7 @@ def read_json(text: str) -> Template:
         parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from None
-    units, parts = Units(), []
+    units, parts = Template(), []
     escape = partial(json.dumps, ensure_ascii=text.isascii() and "\\u" in text)
     at = 0
     for match in re.finditer(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?', text):
@@ -162,7 +164,7 @@ def read_json(text: str) -> Template:
             value = json.loads(raw, strict=False)
             raw = units.plain(value, raw, escape)
         parts.append(raw)
-    return units.template([*parts, text[at:]])
+    return units.filled([*parts, text[at:]])
 
 
 _DELIMITERS = ",;\t|"
@@ -239,7 +241,7 @@ def read_table(
     """
     named, at = _named_delimiter(text)
     delimiter, numbers = check_columns(text[at:], columns, delimiter=delimiter or named, option=option)
-    units = Units()
+    units = Template()
 
     def parts() -> Iterator[str]:
         yield text[:at]
@@ -253,7 +255,7 @@ def read_table(
             if match["end"] != delimiter:
                 column, is_head = 0, False
 
-    return units.template(parts())
+    return units.filled(parts())
 
 
 def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
@@ -361,16 +363,6 @@ class PoField:
     strings: list[re.Match[str]] = field(default_factory=list)
 
     @property
-    def start(self) -> int:
-        """Where the first string begins in the file."""
-        return self.strings[0].start()
-
-    @property
-    def end(self) -> int:
-        """Where the last string ends."""
-        return self.strings[-1].end()
-
-    @property
     def text(self) -> str:
         """The string."""
         return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
@@ -386,7 +378,7 @@ def read_po(text: str, *, language: str | None = None) -> Template:
     Raises:
         InputError: something that no catalogue has, or a catalogue for another language.
     """
-    units, parts = Units(), []
+    units, parts = Template(), []
     at, forms = 0, "n != 1"
     singular = plural = ""
     for each in po_fields(text):
@@ -404,10 +396,10 @@ def read_po(text: str, *, language: str | None = None) -> Template:
             accelerator, source = _without_accelerator(source)
             if not has_letters(source):
                 continue
-            unit = units.refer(Unit(plain_text(source), _as_po(text, accelerator)))
-            parts += [text[at : each.start], unit]
-            at = each.end
-    return units.template([*parts, text[at:]])
+            unit = units.refer(Unit(source, _as_po(text, accelerator)))
+            parts += [text[at : each.strings[0].start()], unit]
+            at = each.strings[-1].end()
+    return units.filled([*parts, text[at:]])
 
 
 def po_fields(text: str) -> Iterator[PoField]:
@@ -492,7 +484,7 @@ def _is_singular(keyword: str, forms: str) -> bool:
     return keyword == f"msgstr[{one}]" and one not in others
 
 
-def _as_po(file: str, accelerator: str) -> Callable[[SpannedText], str]:
+def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
     """Return what writes a text as the strings of a file, on lines that end as its lines do."""
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
@@ -501,8 +493,7 @@ def _as_po(file: str, accelerator: str) -> Callable[[SpannedText], str]:
             line = line.replace(char, f"\\{name}")
         return f'"{line}"'
 
-    def written(translation: SpannedText) -> str:
-        text = markup(translation)
+    def written(text: str) -> str:
         text = _with_accelerator(text, accelerator) if accelerator else text
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)
         return quoted(text) if len(lines) == 1 else end.join(['""', *map(quoted, lines)])

@@ -2,15 +2,15 @@
 
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from html.entities import html5
 
 from heedful.documents.placeholders import blocks, find, is_block
 from heedful.documents.reading import counted
-from heedful.documents.spans import Builder, SpannedText
+from heedful.documents.spans import Builder, SpannedText, markup, spellings
 from heedful.documents.spans import Kind as SpanKind
 
 
@@ -336,3 +336,48 @@ def _kind_of_point(token: Token) -> SpanKind:
     if token.kind is Kind.POINT and token.name and re.match(r"<\d", token.raw) is None:
         return "object" if is_shown else "tag"
     return "sign" if is_shown else "point"
+
+
+_ENTITY = re.compile(r"(&(?:\#\d+|\#[xX][0-9A-Fa-f]+|[A-Za-z]\w*);?)")
+
+
+def entity_writer(run: Sequence[Token], *, xml: bool = False) -> Callable[[SpannedText], str]:
+    """Return what writes a translation with characters as its source writes them: as entities, or bare.
+
+    A character that the source writes in several ways is written in the same order if the translation has it
+    as often; otherwise by an entity if it needs one.
+
+    Args:
+        run: the source.
+        xml: whether it is XML.
+    """
+    raws = [each.raw for each in run if each.kind is Kind.TEXT]
+    if all(_escaped(html.unescape(raw)) == raw for raw in raws):
+        return _with_entities
+    pieces = [each for raw in raws for each in _ENTITY.split(raw)]
+    of_entity = {char for each in pieces if each.startswith("&") and len(char := html.unescape(each)) == 1}
+    forms: dict[str, list[str]] = {}
+    for each in pieces:
+        for form in [each] if len(html.unescape(each)) == 1 else each:
+            if (char := html.unescape(form)) in of_entity or char in "&<>":
+                forms.setdefault(char, []).append(form)
+    return partial(_as_spelled, forms, xml)
+
+
+def _as_spelled(forms: Mapping[str, Sequence[str]], xml: bool, translation: SpannedText) -> str:  # noqa: FBT001
+    left = spellings(forms, translation.text)
+
+    def spelled(text: str) -> str:
+        new = "".join(next(left[char]) if char in left else _escaped(char) for char in text)
+        is_text = [each.text for each in tokenize(new, xml=xml)] == [text]
+        return new if is_text else _escaped(text)
+
+    return markup(translation, spelled)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def _with_entities(translation: SpannedText) -> str:
+    return markup(translation, _escaped)

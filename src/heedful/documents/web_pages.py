@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 from heedful.documents.formats import primary_language
 from heedful.documents.markup import html_rules, read_markup
-from heedful.documents.template import Template, Units
+from heedful.documents.template import Template
 from heedful.documents.tokens import Kind, Token
-from heedful.documents.xml_text import Element, XmlReader, XmlRules, tags_of, verbatim
+from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, verbatim
 from heedful.errors import InputError
 
 # Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
@@ -40,15 +40,15 @@ def read_html(text: str, *, language: str | None = None) -> Template:
         text: of the file.
         language: the one to translate into, which the page then names; None: it is not known.
     """
-    units = Units()
+    units = Template()
     page = PageTags(units, language)
-    return units.template([read_markup(text, html_rules(), units, tag=page.written)])
+    return units.filled(read_markup(text, html_rules(), units, tag=page.written))
 
 
 class PageTags:
     """Writes the tags of a page, with references to the units in their attributes."""
 
-    def __init__(self, units: Units, language: str | None) -> None:
+    def __init__(self, units: Template, language: str | None) -> None:
         self._units, self._language = units, language
         self._named = ""  # the language that the page is in
 
@@ -61,7 +61,7 @@ class PageTags:
         if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
             return raw
         matches = list(_ATTRIBUTE.finditer(raw))
-        values = {each["name"].lower(): _value(each) for each in matches}
+        values = attributes(token)
         parts: list[str] = []
         at = 0
         for each in matches:
@@ -103,8 +103,10 @@ def _quoted(value: str) -> str:
     return f'"{html.escape(value, quote=True)}"'
 
 
-def _value(attribute: re.Match[str]) -> str:
-    return html.unescape(attribute[attribute.lastgroup or 0])
+def attributes(tag: Token) -> dict[str, str]:
+    """Return the attributes of a tag of HTML, with names in lower case; the last of one name counts."""
+    found = _ATTRIBUTE.finditer(tag.raw)
+    return {each["name"].lower(): html.unescape(each[each.lastgroup or 0]) for each in found}
 
 
 _PACKAGE = "http://www.idpf.org/2007/opf"
@@ -147,16 +149,13 @@ def book_parts(
 
 
 def _book_rules(language: str | None) -> XmlRules:
-    def plain(node: Element, reader: XmlReader) -> str:
-        return reader.plain_content(node)
-
     def its_language(node: Element, _: XmlReader) -> str:
         return verbatim(node) if language is None else node.opening + language + node.closing
 
     return XmlRules(
         prefixes=_PREFIXES,
         units={
-            **dict.fromkeys(("dc:title", "dc:description", "dc:subject", "ncx:text"), plain),
+            **dict.fromkeys(("dc:title", "dc:description", "dc:subject", "ncx:text"), plain_content),
             "dc:language": its_language,
         },
         may_declare=True,

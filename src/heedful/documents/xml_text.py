@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 from heedful.documents.reading import WATCH
 from heedful.documents.spans import SpannedText, markup
-from heedful.documents.template import Template, Units
+from heedful.documents.template import Template
 from heedful.errors import InputError
 
 _MANY = 1000  # elements that the watch is told of together
@@ -51,8 +51,8 @@ class Element:
     @property
     def prefix(self) -> str:
         """The prefix as written, with its colon; "" if there is none."""
-        written = re.match(r"<([^\s/>]*)", self.opening)
-        return written[1].rpartition(":")[0] + ":" if written and ":" in written[1] else ""
+        written = re.match(r"<([^\s/>]*:)", self.opening)
+        return written[1] if written else ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class XmlReader:
     """Reads one document."""
 
     def __init__(self, rules: XmlRules) -> None:
-        self.units = Units()
+        self.units = Template()
         self.keeps_space = False  # in the element that ends (xml:space)
         self._rules, self._watch = rules, WATCH.get()
         self._num_elements = self._start = 0
@@ -109,23 +109,23 @@ class XmlReader:
         if len(data) > _MAX_BYTES:
             raise InputError(f"XML of {len(data):,} bytes; at most {_MAX_BYTES:,} are read")
 
-        def set_handlers(parser: expat.XMLParserType) -> None:
-            def follow(event: Callable[[str], None]) -> None:
-                at = parser.CurrentByteIndex
-                self._last(data[self._start : at].decode())
-                self._start, self._last = at, event
+        parser = parser_of_xml("utf-8")
 
-            parser.StartElementHandler = lambda name, own: follow(lambda raw: self._opened(name, own, raw))
-            parser.EndElementHandler = lambda _: follow(self._closed)
-            parser.CharacterDataHandler = lambda text: follow(lambda raw: self._chars(raw, text))
-            for name in _OTHER_EVENTS:
-                setattr(parser, f"{name}Handler", lambda *_: follow(lambda raw: self._chars(raw, "")))
-            if not self._rules.may_declare:
-                parser.StartDoctypeDeclHandler = _refuse_doctype
+        def follow(event: Callable[[str], None]) -> None:
+            at = parser.CurrentByteIndex
+            self._last(data[self._start : at].decode())
+            self._start, self._last = at, event
 
-        _parse(data, set_handlers)
+        parser.StartElementHandler = lambda name, own: follow(lambda raw: self._opened(name, own, raw))
+        parser.EndElementHandler = lambda _: follow(self._closed)
+        parser.CharacterDataHandler = lambda text: follow(lambda raw: self._chars(raw, text))
+        for name in _OTHER_EVENTS:
+            setattr(parser, f"{name}Handler", lambda *_: follow(lambda raw: self._chars(raw, "")))
+        if not self._rules.may_declare:
+            parser.StartDoctypeDeclHandler = _refuse_doctype
+        _parse(parser, data)
         self._last(data[self._start :].decode())
-        return self.units.template(self._parts)
+        return self.units.filled(self._parts)
 
     def raw(self, node: Element | Chars) -> str:
         """Return what is written for a node, with references to the units in it."""
@@ -150,11 +150,6 @@ class XmlReader:
         if is_before:
             self._parts[at] = ""
         return is_before
-
-    def plain_content(self, node: Element) -> str:
-        """Return an element with the reference to the unit that its text is."""
-        raw = "".join(map(verbatim, node.children))
-        return node.opening + self.units.plain(plain_text(node), raw, as_text) + node.closing
 
     def opening(self, node: Element) -> str:
         """Return the start tag of a node, with references to the units in its attributes."""
@@ -209,10 +204,22 @@ class XmlReader:
             children.append(Chars(raw, text))
 
 
-def _parse(data: bytes, set_handlers: Callable[[expat.XMLParserType], None]) -> None:
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.EntityDeclHandler = refuse_entities
-    set_handlers(parser)
+def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:
+    """Return a parser that refuses entities; names are a namespace, a blank, and a local name.
+
+    Args:
+        encoding: of the document; None: the one that it names.
+    """
+
+    def refuse(name: str, *_: object) -> None:
+        raise InputError(f"damaged XML: it declares the entity {name}; entities are not expanded")
+
+    parser = expat.ParserCreate(encoding, " ")
+    parser.EntityDeclHandler = refuse
+    return parser
+
+
+def _parse(parser: expat.XMLParserType, data: bytes) -> None:
     try:
         parser.Parse(data, True)  # noqa: FBT003, it takes no names
     except expat.ExpatError as error:
@@ -226,12 +233,11 @@ def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
         InputError: it is not well-formed, or declares entities.
     """
     tags: list[tuple[str, dict[str, str]]] = []
-
-    def add(name: str, own: Mapping[str, str]) -> None:
-        attributes = {each.rpartition(" ")[2]: value for each, value in own.items()}
-        tags.append((name.rpartition(" ")[2], attributes))
-
-    _parse(data, lambda parser: setattr(parser, "StartElementHandler", add))
+    parser = parser_of_xml()
+    parser.StartElementHandler = lambda name, own: tags.append(
+        (name.rpartition(" ")[2], {each.rpartition(" ")[2]: value for each, value in own.items()})
+    )
+    _parse(parser, data)
     return tags
 
 
@@ -261,6 +267,12 @@ def plain_text(node: Element) -> str:
     return "".join(each.text if isinstance(each, Chars) else plain_text(each) for each in node.children)
 
 
+def plain_content(node: Element, reader: XmlReader) -> str:
+    """Return an element with the reference to the unit that its text is."""
+    raw = "".join(map(verbatim, node.children))
+    return node.opening + reader.units.plain(plain_text(node), raw, as_text) + node.closing
+
+
 def ends_of_pairs(
     nodes: Sequence[Element | Chars], pairs: Mapping[str, tuple[str, str, str]]
 ) -> dict[int, int]:
@@ -284,11 +296,6 @@ def ends_of_pairs(
         if node.name in attribute_of:
             next_of[node.name, node.attributes.get(attribute_of[node.name])] = at
     return ends
-
-
-def refuse_entities(name: str, *_: object) -> None:
-    """Refuse a document that declares an entity: what expat calls for each."""
-    raise InputError(f"damaged XML: it declares the entity {name}; entities are not expanded")
 
 
 def as_text(text: str) -> str:

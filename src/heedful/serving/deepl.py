@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request
@@ -11,7 +10,6 @@ from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.glossary import Glossary, merged
 from heedful.documents.markup import TagRules, html_rules, xml_rules
-from heedful.documents.tokens import Kind, tokenize
 from heedful.serving.gateway import Gateway, get_and_post, read_fields, refusals, schema_of, schema_of_texts
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import TranslationRequest
@@ -143,7 +141,7 @@ def router(gateway: Gateway) -> APIRouter:
                 texts=tuple(texts),
                 source=parameters.source_lang or None,
                 target=parameters.target_lang,
-                rules=partial(_rules, parameters) if parameters.tag_handling else None,
+                rules=(lambda _: _rules(parameters)) if parameters.tag_handling else None,
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
             ),
@@ -232,42 +230,16 @@ def _source_code(code: str) -> str:
     return code.split("-")[0].upper()
 
 
-def _rules(parameters: _Fields, text: str) -> TagRules:
+def _rules(parameters: _Fields) -> TagRules:
     if parameters.tag_handling == "html":
         return html_rules(
             splitting=parameters.splitting_tags,
             not_splitting=parameters.non_splitting_tags,
             ignored=parameters.ignore_tags,
         )
-    splitting = set(parameters.splitting_tags)
-    if parameters.outline_detection:
-        splitting |= outline(text) - set(parameters.non_splitting_tags)
-    return xml_rules(splitting=sorted(splitting), ignored=parameters.ignore_tags)
-
-
-def outline(text: str) -> set[str]:
-    """Return the names of XML elements that separate sentences: they have siblings, and no text beside them.
-
-    An element that somewhere has text beside it, such as a bold word, separates none.
-
-    >>> sorted(outline("<row><cell>The <b>house</b></cell><cell>The dog</cell></row>"))
-    ['cell']
-    """
-    elements: list[tuple[bool, list[str]]] = []  # that are closed: whether they have text, and children
-    names, opened = [""], [(False, list[str]())]
-    for token in tokenize(text, xml=True):
-        has_text, children = opened[-1]
-        if token.kind is Kind.TEXT:
-            opened[-1] = (has_text or any(map(str.isalnum, token.text)), children)
-        elif token.kind is Kind.OPEN or (token.kind is Kind.POINT and token.name):
-            children.append(token.name)
-            if token.kind is Kind.OPEN:
-                names.append(token.name)
-                opened.append((False, []))
-        elif token.kind is Kind.CLOSE and token.name in names:
-            depth = len(names) - 1 - names[::-1].index(token.name)
-            elements += opened[depth:]
-            del names[depth:], opened[depth:]
-    elements += opened
-    separate = {name for has_text, own in elements if not has_text and len(own) > 1 for name in own}
-    return separate - {name for has_text, own in elements if has_text for name in own}
+    return xml_rules(
+        splitting=parameters.splitting_tags,
+        not_splitting=parameters.non_splitting_tags,
+        ignored=parameters.ignore_tags,
+        outline=parameters.outline_detection,
+    )

@@ -484,7 +484,7 @@ class _Run:
             max_bytes=_UNPACKED * limits.document_bytes,
             watch=self._watch,
         )
-        texts = [each.source.text for each in document.units]
+        texts = [each.characters for each in document.units]
         self._characters = sum(map(len, texts))
         source = request.source
         if source is None:

@@ -25,6 +25,7 @@ from document_files import (
     docx_file,
     fingerprint,
     identity,
+    made_by_libreoffice,
     members,
     sample_files,
     translated_bytes,
@@ -419,7 +420,7 @@ def test_units_are_translated_in_chunks(tmp_path: Path) -> None:
 def test_documents_of_libreoffice_are_translated_and_open_again(
     name: str, to: str, samples: Path, tmp_path: Path
 ) -> None:
-    written = converted_by_libreoffice(samples / name, to, tmp_path)
+    [written] = made_by_libreoffice([samples / name], to, tmp_path)
     data = translated_bytes(written, upper)
     before, after = members(written.read_bytes()), members(data)
     assert list(after) == list(before)
@@ -434,7 +435,8 @@ def test_documents_of_libreoffice_are_translated_and_open_again(
             part: re.sub(r"\s", "", "".join(_texts_of(part, data))).casefold()
             for part, data in members(path.read_bytes()).items()
         }
-        for path in (converted_by_libreoffice(each, back, tmp_path) for each in (written, again))
+        for each in (written, again)
+        for path in converted_by_libreoffice([each], back, tmp_path)
     ]
     assert texts[0] == texts[1]
     assert sum(map(len, texts[0].values())) > 50

@@ -289,6 +289,7 @@ def test_line_ends_are_at_blanks_of_the_text() -> None:
         ("Press :octicons-x-16: or ++ctrl+alt++ now.", "PRESS :octicons-x-16: OR ++ctrl+alt++ NOW."),
         ('[house](u "a title") ![dog](x \'a "b" c\')', '[HOUSE](u "A TITLE") ![DOG](x \'A "B" C\')'),
         ("A &lt; b and&nbsp;so &amp; on", "A &lt; B AND&nbsp;SO &amp; ON"),
+        ('A &amp; b & c &quot;d" \\* and *', 'A &amp; B & C &quot;D" \\* AND *'),
         ("<pre>\nas it is\n</pre>", "<pre>\nas it is\n</pre>"),
     ],
 )

@@ -323,6 +323,41 @@ def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, 
         parser.Parse(text.encode(), True)
 
 
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ("<row><cell>A dog</cell>\n<cell>A cat</cell></row>", ["A dog", "A cat"]),
+        ("<a>one</a> and <b>two</b>", ["one and two"]),
+        ("</x><a>one</a><a>two", ["one", "two"]),
+        # A name that is inside a text here, and around one there.
+        ("<p>A <b>red</b> dog</p><row><b>A dog</b><b>A cat</b></row>", ["A red dog", "A dog", "A cat"]),
+        ("<a>A <n>one</n></a><list>\n<n>two</n>\n<n>three</n>\n</list>", ["A one", "two", "three"]),
+        ("<p>a <b>red</b> dog</p><p><b>Two</b> <i>men</i></p>", ["a red dog", "Two men"]),
+        ("<row><cell/><code>rm</code><cell>A cat</cell></row>", ["A cat"]),
+    ],
+)  # fmt: skip
+def test_the_outline_of_xml_separates_sentences(document: str, found: list[str]) -> None:
+    assert sentences(document, xml_rules(ignored=["code"], outline=True)) == found
+
+
+SPELLED = "A &amp; B & C &copy; © &#39;d&#39; 3 > 2 &gt; 1 R&D &mdash; &nbsp;x"
+
+
+@pytest.mark.parametrize("xml", [True, False])
+def test_characters_are_written_as_in_the_source(xml: bool) -> None:
+    rules = xml_rules() if xml else html_rules()
+    for document in (SPELLED, f"<p>{SPELLED}</p>", f"{SPELLED} <b>{SPELLED}</b>"):
+        same = joined(read_text(document, rules), lambda sentence: project(sentence, sentence.text, None))
+        assert same == document
+    (sentence,) = sentences(SPELLED, rules)
+    assert (
+        translated(SPELLED, {sentence: "'é' © & B &copy; >"}, rules)
+        == "&#39;é&#39; © &amp; B &amp;copy; &gt;"
+    )
+    assert translated("A & b", {"A & b": "A &copy B"}, rules) == "A &amp;copy B"
+    assert translated("a &lt; b", {"a < b": "b <"}, rules) == "b &lt;"
+
+
 def test_names_of_xml_have_capital_letters() -> None:
     document = "<Seg>A dog</Seg><Seg>A cat</Seg> <X>rm</X><x>up</x>"
     rules = xml_rules(splitting=["Seg"], ignored=["X"])

@@ -80,3 +80,9 @@ def test_the_time_of_a_cue_grows_with_its_length(run: str) -> None:
     template = read_subtitles(f"{TIMES}{cue}\n")
     assert len(template.units) == 1
     assert template.joined(["a b"]).startswith(TIMES + "a")
+
+
+def test_characters_of_webvtt_are_written_as_in_the_source() -> None:
+    cue = "WEBVTT\n\n00:01.000 --> 00:02.000\n<i>Q &amp; A & &lrm;B</i> -> &nbsp;C &gt;\n"
+    template = read_subtitles(cue, escaped=True)
+    assert template.joined([each.written(each.source) for each in template.units]) == cue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import docx
 import pytest
-from document_files import members, translated_bytes, upper
+from document_files import identity, members, translated_bytes, upper
 from docx.oxml import parse_xml
 from docx.oxml.ns import qn
 
@@ -138,6 +138,16 @@ def test_a_drop_cap_before_a_table_stays(tmp_path: Path) -> None:
     table = "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>he old</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
     text = translated_document(document_with(DROP_CAP, table), tmp_path)["word/document.xml"]
     assert text.index(">T<") < text.index("<w:tbl") < text.index("HE OLD")
+
+
+def test_a_soft_hyphen_stays_in_a_word_that_stays(tmp_path: Path) -> None:
+    hyphen = "</w:t><w:softHyphen/><w:t>"
+    paragraph = f"<w:p><w:r><w:t>The grand{hyphen}father and the grand{hyphen}mother read</w:t></w:r></w:p>"
+    document_with(paragraph).save(str(tmp_path / "a.docx"))  # type: ignore[attr-defined]
+    for translate in (identity, lambda texts, _: [Output(each) for each in texts]):  # with links, and without
+        written = members(translated_bytes(tmp_path / "a.docx", translate))["word/document.xml"].decode()
+        assert re.sub("<w:softHyphen/>", "-", written.partition("<w:body>")[2]).count("</w:t>-<w:t") == 2
+        assert re.findall(r">([^<]*)</w:t>", written) == ["The grand", "father and the grand", "mother read"]
 
 
 def test_the_base_of_a_phonetic_guide_is_a_part_of_the_text(tmp_path: Path) -> None:

@@ -161,3 +161,15 @@ def test_a_catalogue_for_another_language_is_refused(tmp_path: Path) -> None:
 def test_spaces_beside_a_code_at_the_end_of_an_element_stay(source: str, tmp_path: Path) -> None:
     [found], _ = targets(unit(f"<source>{source}</source>"), tmp_path)
     assert found.casefold() == f"<target>{source}</target>".casefold()
+
+
+def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
+    head = '<?xml version="1.0" encoding="ISO-8859-1"?>'
+    head += '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">'
+    text = head + '<trans-unit id="ä"><source>Käse &#252;</source>{}</trans-unit></xliff>'
+    (tmp_path / "a.xlf").write_bytes(text.format("").encode("latin-1"))
+    [unit] = read_document(tmp_path / "a.xlf").units
+    assert unit.source.text == "Käse ü"
+    assert translated_bytes(tmp_path / "a.xlf", upper).decode("latin-1") == text.format(
+        "<target>KÄSE Ü</target>"
+    )

@@ -15,7 +15,6 @@ from small_services import RuleTranslator, rule_model
 
 from heedful.serving import deepl_glossaries, gateway
 from heedful.serving.app import application
-from heedful.serving.deepl import outline
 from heedful.serving.gateway import Gateway
 from heedful.serving.glossaries import GlossaryStore
 from heedful.serving.limits import Limits
@@ -254,21 +253,6 @@ def test_sibling_elements_of_xml_are_sentences_of_their_own(
     reply = served.ask("POST", "/v2/translate", content=urlencode(fields), headers=FORM)
     assert reply.is_success
     assert served.sentences() == sentences
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("plain", set()),
-        ("<a>one</a>", set()),
-        ("<a>one</a> and <b>two</b>", set()),
-        ("<a><b>one</b><c>two <b>three</b></c></a>", {"c"}),  # b has text beside it, too
-        ("<a><b/><c>one</c></a><d>", {"a", "b", "c", "d"}),
-        ("</x><a>one</a><a>two", {"a"}),
-    ],
-)
-def test_the_outline_of_xml(text: str, names: set[str]) -> None:
-    assert outline(text) == names
 
 
 def test_a_page_of_another_site_may_translate_and_store_nothing(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_html_keeps_its_tags_and_text_its_placeholders() -> None:
             "X {n, plural, one {# dog. A} other {\n# dogs}} X",
         ),
         ("{x}: %d", None, "{x}: %d"),  # nothing to translate
-        ("<p>a &copy; b &#x1F600;</p>", html_rules(), "<p>X \u00a9 X \U0001f600</p>"),
+        ("<p>a &copy; b &#x1F600;</p>", html_rules(), "<p>X &copy; X &#x1F600;</p>"),
         ("a https://a.org/x<wbr>y?a=1&amp;b=2 b", html_rules(), "X https://a.org/xy?a=1&amp;b=2 <wbr>X"),
         ("a " + "%s " * 40 + "b", None, "X " + "%s " * 40 + "X"),
     ],
