@@ -29,6 +29,7 @@ KINDS: tuple[AttentionKind, ...] = ("encoder", "decoder", "cross")
 Head = int | Literal["mean"]  # counts from 1
 MEAN: Literal["mean"] = "mean"
 ALL = "all"
+MERGED = "one attention on source and target: a row of both maps adds up to 1"
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,9 @@ class AttentionMaps:
         target_in_tokens: the decoder's input, from the start token on.
         target_tokens: the decoder's output, end of sentence included.
         layers: encoder, decoder and cross-attention, each from the first layer to the last.
+        is_merged: whether the decoder has one attention over the source and the target so far (T5Gemma 2). The
+            cross map is then the part on the source, and the decoder map the part on the target: a row of both
+            adds up to 1, as transformers splits it too.
     """
 
     source: str
@@ -107,6 +111,7 @@ class AttentionMaps:
     target_in_tokens: tuple[str, ...] = field(repr=False)
     target_tokens: tuple[str, ...]
     layers: tuple[LayerAttention, ...] = field(repr=False)
+    is_merged: bool = False
 
     def labels(self, kind: AttentionKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the labels of rows (queries) and columns (keys)."""
@@ -145,6 +150,7 @@ class AttentionMaps:
         layer = self.of("cross")[-1]
         rows, columns = (readable_tokens(labels) for labels in self.labels("cross"))
         caption = f"cross-attention, layer {layer.layer}, mean of {len(layer.weights)} heads"
+        caption += f"; {MERGED}" * self.is_merged
         return weight_table(caption, rows, columns, layer.of_head(MEAN).tolist())
 
     def as_dict(self) -> dict[str, object]:
@@ -155,6 +161,7 @@ class AttentionMaps:
             "source_pieces": list(self.source_tokens),
             "target_in_pieces": list(self.target_in_tokens),
             "target_pieces": list(self.target_tokens),
+            "merged": self.is_merged,
             "maps": [
                 {
                     "kind": layer.kind,
@@ -199,6 +206,7 @@ def attention_maps(
             for kind in KINDS
             for layer, of_layer in enumerate(getattr(weights, kind), start=1)
         ),
+        is_merged=bundle.config.model.decoder_unit == "merged",
     )
 
 
