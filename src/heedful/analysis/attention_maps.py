@@ -100,9 +100,9 @@ class AttentionMaps:
         target_in_tokens: the decoder's input, from the start token on.
         target_tokens: the decoder's output, end of sentence included.
         layers: encoder, decoder and cross-attention, each from the first layer to the last.
-        is_merged: whether the decoder has one attention over the source and the target so far (T5Gemma 2). The
-            cross map is then the part on the source, and the decoder map the part on the target: a row of both
-            adds up to 1, as transformers splits it too.
+        is_merged: whether the decoder has one attention over the source and the target so far (T5Gemma 2).
+            Then the cross map is the part on the source, and the decoder map the part on the target, as in
+            transformers: a row of both adds up to 1.
     """
 
     source: str

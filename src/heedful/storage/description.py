@@ -52,7 +52,7 @@ class Description(BaseModel):
     def write(self, path: Path) -> None:
         """Write config.json of a bundle, with the checksum of these settings, as a whole or not at all."""
         sums = {name: checksum for name, checksum in self.sha256.items() if name != _SETTINGS}
-        values = self._values() | {"sha256": sums | {_SETTINGS: self._checksum()}}
+        values = self.model_dump(exclude_none=True) | {"sha256": sums | {_SETTINGS: self._checksum()}}
         _write(path / CONFIG_FILE, json.dumps(values, indent=2) + "\n")
 
     def check(self, path: Path) -> None:
@@ -70,11 +70,8 @@ class Description(BaseModel):
             if problem:
                 raise BundleError(f"{file}: {problem}; copy the bundle again")
 
-    def _values(self) -> dict[str, Any]:
-        return {key: value for key, value in self.model_dump().items() if value is not None}
-
     def _checksum(self) -> str:
-        settings = {k: v for k, v in self._values().items() if k not in ("format_version", "sha256")}
+        settings = self.model_dump(exclude_none=True, exclude={"format_version", "sha256"})
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
