@@ -13,7 +13,6 @@ from heedful.analysis import AttentionKind
 from heedful.analysis.plotting import readable_tokens
 from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.texts import check_unsplit
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
@@ -230,17 +229,25 @@ def attention_of(
     bundle = translator.bundle
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     options = options or SearchOptions.from_config(bundle.config.decode)
-    limit = options.source_limit(bundle.config)
-    check_unsplit("attention: TEXT", special_tokens.source(bundle.tokenizers.src.encode(source)), limit)
+    limit, read = (
+        options.source_limit(bundle.config),
+        special_tokens.source(bundle.tokenizers.src.encode(source)),
+    )
+    written: Sequence[int] = ()
     if target is not None:
         written = [*special_tokens.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
-        check_unsplit("attention: --target", written, limit)
-        return attention_maps(bundle, source, written, backend=translator.generator.backend)
-    [translation] = translator.translations([source], options=options)
-    if not translation.hypotheses:
-        raise InputError("attention: the sentence is empty; give one")
-    ids = translation.hypotheses[0].ids
-    return attention_maps(bundle, source, ids, backend=translator.generator.backend)
+    for name, ids in (("TEXT", read), ("--target", written)):
+        if len(ids) > limit:
+            raise InputError(
+                f"attention: {name}: {len(ids):,} tokens, above max_source_tokens={limit:,}; give a shorter "
+                "one, or raise it"
+            )
+    if target is None:
+        [translation] = translator.translations([source], options=options)
+        if not translation.hypotheses:
+            raise InputError("attention: the sentence is empty; give one")
+        written = translation.hypotheses[0].ids
+    return attention_maps(bundle, source, written, backend=translator.generator.backend)
 
 
 def write_attention_json(maps: AttentionMaps, path: Path) -> None:
