@@ -31,9 +31,10 @@ def average(
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")
     checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
+    if not checkpoints:
+        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
     if len(checkpoints) < last:
-        remedy = f"give --last {len(checkpoints)}" if checkpoints else "wait for them, or give another run"
-        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; {remedy}")
+        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
     if damaged := next((path for path in checkpoints if not is_complete(path)), None):
         raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
     bundle = load_bundle(run)
