@@ -26,7 +26,7 @@ from heedful.decoding.glossary import Entry, PlacedTerm, placed_terms, term_of
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
-from heedful.errors import InputError
+from heedful.errors import InputError, refuse
 from heedful.storage.bundle import Bundle
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
@@ -491,12 +491,15 @@ def chunks(
 
 
 def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
-    if not all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids):
-        raise InputError(f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}")
-    if not ids or tokenizer.eos_id in ids[:-1]:
-        raise InputError(
-            f"{name}: the end token, {tokenizer.eos_id}, ends an output; an empty text is the end token alone"
-        )
+    are_ids = all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids)
+    refuse(
+        (not are_ids, f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}"),
+        (
+            not ids or tokenizer.eos_id in ids[:-1],
+            f"{name}: the end token, {tokenizer.eos_id}, ends an output; an empty text is that token alone",
+        ),
+        error=InputError,
+    )
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Ids:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from heedful.errors import refuse
 from heedful.settings.options import Count
 from heedful.settings.plugins import PartName
 from heedful.settings.section import (
@@ -14,7 +15,6 @@ from heedful.settings.section import (
     Section,
     VocabSize,
     Width,
-    refuse,
 )
 
 # Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.
@@ -270,6 +270,7 @@ class ModelConfig(Section):
                 f'model.tied="{self.tied}" needs one padding id, but model.src_pad_id={self.src_pad_id} '
                 f"and model.tgt_pad_id={self.tgt_pad_id}",
             ),
+            error=ValueError,
         )
         check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)
         check_id("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size)

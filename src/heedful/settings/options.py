@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
-from heedful.errors import InputError, SearchCancelledError
+from heedful.errors import InputError, SearchCancelledError, refuse
 from heedful.settings.arguments import fits, name_of
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
@@ -324,12 +324,14 @@ class SharedOptions(DecodingOptions):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.max_length is not None and self.min_length > self.max_length:
-            raise InputError(f"min_length={self.min_length}: must be at most max_length={self.max_length}")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"threads={self.threads}: must be at least 1")
-        if min(self.suppressed_ids or (), default=0) < 0:
-            raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
+        is_longer = self.max_length is not None and self.min_length > self.max_length
+        is_negative = min(self.suppressed_ids or (), default=0) < 0
+        refuse(
+            (is_longer, f"min_length={self.min_length}: must be at most max_length={self.max_length}"),
+            (self.threads is not None and self.threads < 1, f"threads={self.threads}: must be at least 1"),
+            (is_negative, f"suppressed_ids={self.suppressed_ids}: must be at least 0"),
+            error=InputError,
+        )
 
     def check_cancelled(self) -> None:
         """Check that the outputs are still needed; strategies do so before each step.
