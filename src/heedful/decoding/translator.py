@@ -36,7 +36,7 @@ from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS, EngineChoice, PrecisionChoice
-from heedful.storage.bundle import Bundle, WeightVersions, load_bundle
+from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
@@ -114,7 +114,8 @@ class Translator:
             batch_size=batch_size,
             shortlist=shortlist,
         )
-        self._changes = self._changes_now()
+        is_copy = engine.name == "native"
+        self._versions = [each.weight_versions for each in (bundle, *ensemble)] if is_copy else None
 
     def __repr__(self) -> str:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
@@ -406,15 +407,12 @@ class Translator:
 
     def _check_weights(self) -> None:
         """Check that the weights were not changed since they were copied."""
-        if self._changes_now() != self._changes:
+        bundles = (self.bundle, *self.ensemble)
+        if self._versions is not None and [each.weight_versions for each in bundles] != self._versions:
             raise InputError(
                 "the model was changed after this translator was made, which computes with a copy of it; "
                 "make another one, Translator(bundle)"
             )
-
-    def _changes_now(self) -> list[WeightVersions]:
-        is_copy = self.generator.backend.name == "native"
-        return [each.weight_versions for each in (self.bundle, *self.ensemble)] if is_copy else []
 
     @cached_property
     def _aligner(self) -> Aligner | None:
