@@ -380,28 +380,24 @@ class Translator:
         both = zip(sources, targets, strict=True)
         pairs = [i for i, texts in enumerate(both) if i not in left_out and all(map(str.strip, texts))]
         alignments = [Alignment(())] * len(sources)
+        words = {
+            i: [words_of_tokens(src, sources[i], split=split), words_of_tokens(tgt, targets[i], split=split)]
+            for i in pairs
+        }
         if aligner is not None:
             for i in pairs:
-                alignments[i] = aligner.align_words(
-                    src.encode(sources[i]),
-                    tgt.encode(targets[i]),
-                    words_of_tokens(src, sources[i], split=split),
-                    words_of_tokens(tgt, targets[i], split=split),
-                )
+                alignments[i] = aligner.align_words(src.encode(sources[i]), tgt.encode(targets[i]), *words[i])
             return alignments
-        method = method or PENULTIMATE
+        method, column = method or PENULTIMATE, len(codec.special_tokens.src_prefix)
         weights = self.generator.attention(
             [read[i].ids for i in pairs], [written[i] for i in pairs], layer=method.layer
         )
         for i, weights_TS in zip(pairs, weights, strict=True):
-            src_words = words_of_tokens(src, sources[i], split=split)
-            tgt_words = words_of_tokens(tgt, targets[i], split=split)
+            src_words, tgt_words = words[i]
             # A token's own step is the one that predicts it; the end token is predicted last.
             last = len(written[i]) - len(codec.special_tokens.tgt_suffix) + method.shift
-            column = len(codec.special_tokens.src_prefix)
-            own_TS = relative_weights(weights_TS)[
-                last - len(tgt_words) : last, column : column + len(src_words)
-            ]
+            own_TS = relative_weights(weights_TS)[last - len(tgt_words) : last]
+            own_TS = own_TS[:, column : column + len(src_words)]
             alignments[i] = align_words(own_TS, src_words, tgt_words)
         return alignments
 
