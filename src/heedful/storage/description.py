@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heedful.errors import BundleError
 from heedful.runtime.durable import backup_path, why_not_written, write_atomically
-from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
+from heedful.settings.parsing import MAX_WHOLE, PLAIN_NAME, is_whole, parse_json, read_limited, shown
 from heedful.storage.calibration import Calibration
 
 FORMAT_VERSION = 1
@@ -20,12 +20,6 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 _SETTINGS = "settings"  # among the checksums
-
-
-def _check_name(name: str) -> str:
-    if not is_plain_name(name):
-        raise ValueError(f"{shown(name)} is not the name of a file in it")
-    return name
 
 
 class Description(BaseModel):
@@ -42,7 +36,7 @@ class Description(BaseModel):
     scores: dict[str, Annotated[int, Field(ge=-MAX_WHOLE, le=MAX_WHOLE)] | float]
     changed_parts: dict[str, str] | None = None
     calibration: dict[str, Any] | None = None
-    sha256: dict[Annotated[str, AfterValidator(_check_name)], str]
+    sha256: dict[Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")], str]
 
     @property
     def files(self) -> set[str]:
