@@ -25,7 +25,6 @@ PrecisionChoice = Literal[Precision, "auto"]
 EngineChoice = Literal["auto", "native", "torch"]
 TrainingPrecision = Literal["float32", "bf16"]
 
-
 # Headings of the help.
 SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling", "Computing"
 TEXT = "Parallel text"
@@ -42,7 +41,6 @@ TOKENIZE = "Tokenizer of sacreBLEU for BLEU; auto: the one for the language of t
 # Where source and target are given, neither can be split; memory and time grow by the square.
 PAIR_TOKENS = 2000
 _MAX_COUNT = 2**31
-
 
 Whole = Annotated[int, Lt(2**63)]
 Count = Annotated[int, Ge(0), Lt(2**63)]
@@ -118,33 +116,34 @@ def check_options(group: object) -> None:
     """Check the fields that have an option; an `InputError` names the first with a wrong type or value."""
     kind: type = type(group)
     for name, option in options_of(kind).items():
-        value, kinds = getattr(group, name), kinds_of(kind)[name]
+        value, kinds, expected = getattr(group, name), kinds_of(kind)[name], ""
         if value is None and type(None) in kinds:
             continue
         if int in kinds or float in kinds:
-            _check_number(name, value, option, is_whole=int in kinds)
+            expected = _other_number(value, option, is_whole=int in kinds)
         elif isinstance(kinds[0], str):
-            if value not in kinds:
-                raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
+            expected = "" if value in kinds else f"one of {', '.join(map(repr, kinds))}"
         elif not any(fits(value, each) for each in kinds):
-            raise InputError(f"{name}={value!r}: must be {' | '.join(map(name_of, kinds))}")
+            expected = " | ".join(map(name_of, kinds))
+        if expected:
+            raise InputError(
+                f"{name}={value if isinstance(value, Real) else repr(value)}: must be {expected}"
+            )
 
 
-def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
+def _other_number(number: object, option: Option, *, is_whole: bool) -> str:
+    """Return what a value must be instead; "" if it is a number that the option takes."""
     if isinstance(number, bool) or not isinstance(number, Real):
-        raise InputError(f"{name}={number!r}: must be a {'whole ' * (is_whole and number is None)}number")
-    value, expected = cast(float, number), ""
+        return "a whole number" if is_whole and number is None else "a number"
+    value = cast(float, number)
     least, most, above = option.minimum, option.maximum or math.inf, option.above
     if above is not None and not above < value <= most:
-        expected = f"above {above} and at most {most}"
-    elif least is not None and not least <= value < math.inf:
-        expected = f"at least {least}" if value < least else "a finite number"
-    elif value > most:
-        expected = f"at most {most:,}"
-    elif is_whole and not isinstance(value, Integral):
-        expected = "a whole number"
-    if expected:
-        raise InputError(f"{name}={value}: must be {expected}")
+        return f"above {above} and at most {most}"
+    if least is not None and not least <= value < math.inf:
+        return f"at least {least}" if value < least else "a finite number"
+    if value > most:
+        return f"at most {most:,}"
+    return "" if isinstance(number, Integral) or not is_whole else "a whole number"
 
 
 def _choices(kind: object) -> str:
