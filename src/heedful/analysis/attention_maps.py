@@ -211,11 +211,7 @@ def attention_maps(
 
 @checked
 def attention_of(
-    translator: Translator,
-    source: str,
-    *,
-    target: str | None = None,
-    options: SearchOptions | None = None,
+    translator: Translator, source: str, *, target: str | None = None, options: SearchOptions | None = None
 ) -> AttentionMaps:
     """Record the attention of a loaded model for one sentence, and its translation or a given one.
 

@@ -124,8 +124,7 @@ _HELP_ALL = Parameter(
     Parameter.KEYWORD_ONLY,
     default=False,
     annotation=Annotated[
-        bool,
-        typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options and exit."),
+        bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options and exit.")
     ],
 )
 

@@ -9,15 +9,7 @@ from array_api_compat import array_namespace
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from heedful.decoding.steps import (
-    Array,
-    NextTokens,
-    check_numbers,
-    copy_of,
-    like,
-    log_softmax,
-    on_host,
-)
+from heedful.decoding.steps import Array, NextTokens, check_numbers, copy_of, like, log_softmax, on_host
 from heedful.decoding.task import SearchTask
 from heedful.decoding.terms import NO_TOKEN, TermAutomata
 from heedful.errors import InputError

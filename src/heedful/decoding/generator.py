@@ -52,12 +52,7 @@ def _makespan(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: i
 
 
 def plan_batches(
-    lengths: Sequence[int],
-    *,
-    tokens: int,
-    size: int | None = None,
-    steps: Sequence[int] = (),
-    parts: int = 1,
+    lengths: Sequence[int], *, tokens: int, size: int | None = None, steps: Sequence[int] = (), parts: int = 1
 ) -> list[list[int]]:
     """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
 
@@ -176,11 +171,7 @@ class Generator:
         return [each or _NOTHING for each in scored]
 
     def attention(
-        self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
-        *,
-        layer: int | None = None,
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, layer: int | None = None
     ) -> list[NDArray[np.float64]]:
         """Return for each given output the cross-attention weights (T, S) of its tokens.
 

@@ -101,8 +101,7 @@ class TranslationOptions:
         ),
     ] = "here"
     n_best: Annotated[
-        int,
-        Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1),
+        int, Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1)
     ] = 1
     scores: Annotated[bool, Option("Print lines of `score<TAB>text`.")] = False
     json: Annotated[
@@ -272,13 +271,11 @@ class ImportingOptions:
         settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
     ] = ()
     src_vocab: Annotated[
-        Path | None,
-        Option("For a file: source tokens by id, one per line, or .json. Without it, ids only."),
+        Path | None, Option("For a file: source tokens by id, one per line, or .json. Without it, ids only.")
     ] = None
     tgt_vocab: Annotated[Path | None, Option("The same for target tokens.")] = None
     src_lang: Annotated[
-        str | None,
-        Option("For a multilingual model: the source language.", metavar="LANG"),
+        str | None, Option("For a multilingual model: the source language.", metavar="LANG")
     ] = None
     tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
     task: Annotated[

@@ -7,15 +7,7 @@ from pydantic import Field, model_validator
 from heedful.errors import refuse
 from heedful.settings.options import Count
 from heedful.settings.plugins import PartName
-from heedful.settings.section import (
-    Depth,
-    Heads,
-    NumPositions,
-    Probability,
-    Section,
-    VocabSize,
-    Width,
-)
+from heedful.settings.section import Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
 
 # Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.
 SINUSOID_OFFSETS = {"marian": 0, "opennmt-tf": 1, "fairseq": 2}

@@ -452,13 +452,7 @@ class Runtime:
     ] = None
     threads: Annotated[
         int | None,
-        Option(
-            "Number of CPU threads.",
-            COMPUTING,
-            minimum=1,
-            default="one for each core",
-            is_common=True,
-        ),
+        Option("Number of CPU threads.", COMPUTING, minimum=1, default="one for each core", is_common=True),
     ] = None
     precision: Annotated[
         PrecisionChoice,
@@ -527,10 +521,7 @@ class TrainingRequest(TrainingText):
     tgt_key: Annotated[str | None, Option(TGT_KEY, TEXT, default="tgt")] = None
     init: Annotated[
         str | None,
-        Option(
-            "Fine-tune this bundle or run; its architecture and tokenizers are kept.",
-            metavar="BUNDLE",
-        ),
+        Option("Fine-tune this bundle or run; its architecture and tokenizers are kept.", metavar="BUNDLE"),
     ] = None
 
 
@@ -553,9 +544,7 @@ class HeldOutText:
 Keep = Annotated[
     list[str] | None,
     Option(
-        "Keep the pairs that this filter finds when others are removed; repeatable.",
-        TEXT,
-        metavar="FILTER",
+        "Keep the pairs that this filter finds when others are removed; repeatable.", TEXT, metavar="FILTER"
     ),
 ]
 Remove = Annotated[
@@ -593,8 +582,7 @@ class Filtering:
     ] = None
     examples: Annotated[int, Option("Examples shown of each filter.", TEXT, minimum=0)] = 3
     fix: Annotated[
-        Path | None,
-        Option("Write the text without faulty pairs into a new directory.", TEXT, metavar="DIR"),
+        Path | None, Option("Write the text without faulty pairs into a new directory.", TEXT, metavar="DIR")
     ] = None
     keep: Keep = None
     remove: Remove = None

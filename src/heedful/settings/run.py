@@ -65,8 +65,7 @@ class TokenizerConfig(Section):
     )
     joint: bool = Field(default=True, description="Share one vocabulary between source and target.")
     sampling: Probability = Field(
-        0.0,
-        description="Subword sampling in training: the rate of BPE-dropout, or the smoothing of unigram.",
+        0.0, description="Subword sampling in training: the rate of BPE-dropout, or the smoothing of unigram."
     )
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = Field(
         1.0,
@@ -130,12 +129,10 @@ class DataConfig(Section):
     src_key: str = _option(HeldOutText, "src_key")
     tgt_key: str = _option(HeldOutText, "tgt_key")
     corpora: tuple[CorpusConfig, ...] = Field(
-        (),
-        description="Several corpora: tables with src and tgt, or pairs, and with a weight and a tag.",
+        (), description="Several corpora: tables with src and tgt, or pairs, and with a weight and a tag."
     )
     temperature: PositiveFloat = Field(
-        1.0,
-        description="Corpora without weights have shares in proportion to size^(1/temperature).",
+        1.0, description="Corpora without weights have shares in proportion to size^(1/temperature)."
     )
     max_length: Annotated[int, Field(gt=0, le=2**24)] = Field(
         256,
@@ -336,8 +333,7 @@ class TrainConfig(Section):
         5, description="Checkpoints that are averaged at the end (6.1); 1: the last weights as they are."
     )
     checkpoint_every_steps: Positive = Field(
-        1500,
-        description="Steps between checkpoints (6.1: every 10 minutes, at 0.4 seconds a step, 5.2).",
+        1500, description="Steps between checkpoints (6.1: every 10 minutes, at 0.4 seconds a step, 5.2)."
     )
     checkpoint_every_minutes: PositiveFloat | None = Field(
         10.0,
@@ -360,8 +356,7 @@ class TrainConfig(Section):
         0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
     )
     parallel: Literal["ddp", "fsdp"] = Field(
-        "ddp",
-        description="What each process of torchrun has; ddp: a copy of the model; fsdp: a shard of it.",
+        "ddp", description="What each process of torchrun has; ddp: a copy of the model; fsdp: a shard of it."
     )
     init: str | None = _option(TrainingRequest, "init")
     freeze: tuple[str, ...] = Field(

@@ -47,13 +47,7 @@ from heedful.storage.description import (
     read_description,
     resolve_bundle,
 )
-from heedful.storage.weights_file import (
-    SafetensorsArrays,
-    Shape,
-    check_fits,
-    embedding_names,
-    weight_shapes,
-)
+from heedful.storage.weights_file import SafetensorsArrays, Shape, check_fits, embedding_names, weight_shapes
 from heedful.text import TokenizerPair
 from heedful.text.pair import is_file_of_a_pair
 

@@ -21,14 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import InputError
-from heedful.runtime.native import (
-    Functions,
-    Layer,
-    Linear,
-    Model,
-    Norm,
-    native,
-)
+from heedful.runtime.native import Functions, Layer, Linear, Model, Norm, native
 from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import Precision
 from heedful.storage.weights_file import embedding_names, weight_shapes
