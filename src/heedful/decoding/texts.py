@@ -132,26 +132,24 @@ class TextCodec:
         Raises:
             InputError: a text or a prefix that is too long, or unequal numbers of them.
         """
-        encoded = _encoded(self.tokenizers.src, texts)
-        prefix_ids, most = self._prefixes(prefixes, texts), self.max_tokens(options)
-        lines = EncodedLines(texts)
-        for number, (text, ids, prefix) in enumerate(
-            zip(texts, encoded, prefix_ids, strict=True), start=first_line
-        ):
+        src, tgt = self.tokenizers.src, self.tokenizers.tgt
+        lines, most = EncodedLines(texts), self.max_tokens(options)
+        encoded = zip(texts, _encoded(src, texts), _prefix_ids(tgt, prefixes, texts), strict=True)
+        for number, (text, ids, prefix) in enumerate(encoded, start=first_line):
             segments, gaps, encoded_segments = [text], [""], [ids]
             if most is not None and len(ids) > most:
                 self._warn_of_segments(number, len(ids), most, options)
-                parts = split_text(text, self.tokenizers.src, most)
+                parts = split_text(text, src, most)
                 segments = [each.text for each in parts if each.text]
                 gaps = [" " if each.space and i else "" for i, each in enumerate(parts) if each.text]
-                encoded_segments = _encoded(self.tokenizers.src, segments)
+                encoded_segments = _encoded(src, segments)
             lines.gaps.append(gaps)
             of_line: list[Entry] = []
             for segment, ids_of_segment in zip(segments, encoded_segments, strict=True):
                 src_ids = self.special_tokens.source(ids_of_segment) if ids_of_segment else []
                 _check_length(f"line {number:,}", src_ids, self.position_limit)
                 entries = options.glossary.applicable(segment) if options.glossary is not None else []
-                terms = [term for each in entries if (term := term_of(each, self.tokenizers.tgt))]
+                terms = [term for each in entries if (term := term_of(each, tgt))]
                 source = Source.of(src_ids, options, prefix=prefix, longest=self.position_limit, terms=terms)
                 of_line += [each for each in entries if each not in of_line]
                 most_of_prefix = source.limit - (options.forced_first_id is not None)
@@ -169,13 +167,12 @@ class TextCodec:
     def _warn_of_segments(self, line: int, num_tokens: int, most: int, options: SearchOptions) -> None:
         """Warn that a line is split; `most` is the maximum of its tokens, special tokens excluded."""
         num_special = len(self.special_tokens.source(()))
-        limit = {"max_source_tokens": options.max_source_tokens}
-        if most + num_special < (options.max_source_tokens or 0):
-            limit = {"max_positions": self.position_limit}
-        [(name, value)] = limit.items()
+        name, limit = "max_source_tokens", options.max_source_tokens
+        if most + num_special < (limit or 0):
+            name, limit = "max_positions", self.position_limit
         _log.warning(
             "line %s: %s tokens, above %s=%s: translated in segments",
-            f"{line:,}", f"{num_tokens + num_special:,}", name, f"{value:,}",
+            f"{line:,}", f"{num_tokens + num_special:,}", name, f"{limit:,}",
         )  # fmt: skip
 
     def decode(
@@ -290,20 +287,9 @@ class TextCodec:
             written.append(output)
         of_texts = [
             Source.of(ids, options, prefix=prefix, longest=self.position_limit)
-            for ids, prefix in zip(read, self._prefixes(prefixes, sources), strict=True)
+            for ids, prefix in zip(read, _prefix_ids(tgt, prefixes, sources), strict=True)
         ]
         return of_texts, written, left_out
-
-    def _prefixes(self, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
-        """Return the ids of the prefix of each text.
-
-        Raises:
-            InputError: unequal numbers of them.
-        """
-        if prefixes is None:
-            return [[] for _ in texts]
-        check_one_for_each("prefixes", prefixes, "texts", texts)
-        return self.tokenizers.tgt.encode_batch(prefixes)
 
     def _replace_unknown(
         self,
@@ -364,6 +350,12 @@ class TextCodec:
                 alignment = aligner.align_words(src_ids, each.ids[start:], src_words, tgt_words[start:])
             aligned[i].append(replace(each, alignment=alignment))
         return [replace(each, hypotheses=tuple(own)) for each, own in zip(segments, aligned, strict=True)]
+
+
+def _prefix_ids(tgt: Tokenizer, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
+    """Return the ids of the prefix of each text; InputError for unequal numbers of them."""
+    check_one_for_each("prefixes", prefixes, "texts", texts)
+    return [[] for _ in texts] if prefixes is None else tgt.encode_batch(prefixes)
 
 
 def _is_too_long(line: int, src: Sequence[int], tgt: Sequence[int], limits: Mapping[str, int | None]) -> bool:

@@ -239,24 +239,18 @@ class Engine:
         assert status == _OK
 
     def _layer(self, layer: str) -> Layer:
+        """Pack a layer; its self-attention may have relative biases, of its own or of the first layer."""
+        config = self._config
+        owner = layer if config.relative_per_layer else layer.rpartition(".")[0] + ".0"
+        biases, is_encoder = f"{owner}.self_attention.positions.weight", layer.startswith("encoder")
+        by_distance = None
+        if biases in self._names:
+            weight, reach = self._weight(biases), config.relative_max_distance
+            by_distance = self._pointer(biases_by_distance(weight, reach=reach, bidirectional=is_encoder))
         return Layer(
             *(self._linear([f"{layer}.{name}" for name in names]) for names in _PACKED),
             *(self._norm(f"{layer}.{part}_norm") for part in _SUBLAYERS),
-            self._biases(layer) if self._config.positions == "relative" else None,
-        )
-
-    def _biases(self, layer: str) -> int | None:
-        """Return the address of the biases of a layer's self-attention by distance; None: it has none."""
-        owner = layer if self._config.relative_per_layer else layer.rpartition(".")[0] + ".0"
-        name = f"{owner}.self_attention.positions.weight"
-        if name not in self._names:
-            return None
-        return self._pointer(
-            biases_by_distance(
-                self._weight(name),
-                reach=self._config.relative_max_distance,
-                bidirectional=layer.startswith("encoder"),
-            )
+            by_distance,
         )
 
     def _norm(self, name: str) -> Norm:
