@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from heedful.errors import BundleError, ConfigError, OptionError
+from heedful.errors import BundleError, ConfigError, OptionError, refuse
 from heedful.runtime.durable import replace_directory, restore_backup, why_not_written, writing_at
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
@@ -264,12 +264,13 @@ def _read(path: Path | str) -> BundleContents:
     try:
         config, saved = Config(**description.config), description.calibration
         calibration = None if saved is None else Calibration.read(saved)
-        sizes = {key: getattr(config.model, key) for key in ("src_vocab_size", "tgt_vocab_size")}
-        problem = next((f"model.{key}=0: must be at least 1" for key, size in sizes.items() if not size), "")
+        refuse(
+            (not config.model.src_vocab_size, "model.src_vocab_size=0: must be at least 1"),
+            (not config.model.tgt_vocab_size, "model.tgt_vocab_size=0: must be at least 1"),
+            error=ValueError,
+        )
     except (ConfigError, ValueError) as error:
-        problem = str(error)
-    if problem:
-        raise BundleError(f"{file}: {problem}")
+        raise BundleError(f"{file}: {error}") from None
     parts, has_tokenizers = description.changed_parts or {}, TokenizerPair.is_among(description.files)
     return BundleContents(path, config, description.scores, parts, calibration, has_tokenizers)
 
@@ -283,10 +284,10 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
     ):
         special = tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id
         highest = max(tokenizer.vocab_size - 1, *special)
-        if highest >= size or min(special) < 0:
+        if highest >= size:
             raise BundleError(
-                f"{path}: the {name} tokenizer has the id {min(*special, 0) or highest:,}, but the model has "
-                f"{size:,} tokens; the files are not of one model, copy the bundle again"
+                f"{path}: the {name} tokenizer has the id {highest:,}, but the model has {size:,} tokens; "
+                "the files are not of one model, copy the bundle again"
             )
     return tokenizers
 

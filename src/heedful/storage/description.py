@@ -52,17 +52,16 @@ class Description(BaseModel):
     def check(self, path: Path) -> None:
         """Compare each file of a bundle with its checksum; BundleError if one is missing or altered."""
         for name, expected in {_SETTINGS: "", **self.sha256}.items():
-            is_settings = name == _SETTINGS
-            file = path / (CONFIG_FILE if is_settings else name)
+            file = path / (CONFIG_FILE if name == _SETTINGS else name)
+            problem = "truncated or altered (checksum differs)"
             try:
-                found = self._checksum() if is_settings else file_sha256(file)
-                problem = "" if found == expected else "truncated or altered (checksum differs)"
+                if expected == (self._checksum() if name == _SETTINGS else file_sha256(file)):
+                    continue
             except FileNotFoundError:
                 problem = "missing; the bundle is incomplete"
             except OSError as error:
                 problem = f"cannot be read ({error.strerror})"
-            if problem:
-                raise BundleError(f"{file}: {problem}; copy the bundle again")
+            raise BundleError(f"{file}: {problem}; copy the bundle again")
 
     def _checksum(self) -> str:
         settings = self.model_dump(exclude_none=True, exclude={"format_version", "sha256"})
