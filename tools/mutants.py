@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         "a dropped segment of a long line",
         "decoding/texts.py",
-        "parts = split_text(text, self.tokenizers.src, most)",
-        "parts = split_text(text, self.tokenizers.src, most)[:-1]",
+        "parts = split_text(text, src, most)",
+        "parts = split_text(text, src, most)[:-1]",
     ),
 )
 

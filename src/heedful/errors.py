@@ -152,6 +152,13 @@ _OUT_OF_MEMORY = (
 )
 
 
+def refuse(*cases: tuple[object, str], error: type[Exception] = OptionError) -> None:
+    """Raise an error with the message of the first case that holds."""
+    for holds, message in cases:
+        if holds:
+            raise error(message)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception says that memory is used up, on a GPU or on the machine."""
     if isinstance(error, MemoryError):

@@ -24,7 +24,7 @@ from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError, InteropError, MissingExtraError, TokenizerError, install_hint
 from heedful.interop.onnx.export import ComputedSinusoids, export_onnx, exportable
-from heedful.interop.onnx.runtime import OnnxBackend, OnnxSettings, OnnxTranslator, settings_of
+from heedful.interop.onnx.runtime import OnnxBackend, OnnxSettings, OnnxTranslator, onnx_settings
 from heedful.model.positions import SinusoidalPositions, sinusoids
 from heedful.model.transformer import SINUSOIDS
 from heedful.storage.bundle import Bundle, save_bundle
@@ -150,7 +150,7 @@ def test_the_bundles_own_search_goes_with_the_files(
     bundle, directory = paper
     changed = {name: getattr(bundle.config, name).replace(**values) for name, values in sections.items()}
     bundle = replace(bundle, config=bundle.config.replace(**changed))
-    written = settings_of(bundle).model_dump_json()
+    written = onnx_settings(bundle).model_dump_json()
     settings = OnnxSettings.model_validate_json(written)
     theirs = OnnxTranslator(backend_of(directory, settings.src_pad_id), settings, bundle.tokenizers)
     ours = Translator(bundle).translations(TEXTS)
@@ -287,7 +287,7 @@ def test_a_missing_runtime_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def files_without_graphs(directory: Path) -> Path:
     bundle = random_bundle()
     bundle.tokenizers.save(directory)
-    (directory / "onnx_model.json").write_text(settings_of(bundle).model_dump_json())
+    (directory / "onnx_model.json").write_text(onnx_settings(bundle).model_dump_json())
     return directory
 
 
@@ -320,7 +320,9 @@ def test_a_missing_or_damaged_graph_is_refused(tmp_path: Path) -> None:
 
 def test_texts_and_options_that_cannot_be_are_refused() -> None:
     bundle = random_bundle(positions="learned", max_positions=4)
-    translator = OnnxTranslator(OnnxBackend(None, None, src_pad_id=0), settings_of(bundle), bundle.tokenizers)
+    translator = OnnxTranslator(
+        OnnxBackend(None, None, src_pad_id=0), onnx_settings(bundle), bundle.tokenizers
+    )
     with pytest.raises(InputError, match="texts"):
         translator.translate("r5 r6")
     with pytest.raises(InputError, match="give beam_size or options, not both"):

@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from pretrained_models import FAMILIES, batch, imported, logits_of
 from tiny_bundle import memorised
 from tolerances import FLOAT32, assert_close
@@ -97,19 +99,32 @@ def test_merges_without_their_prefix_are_refused(saved: Path, tmp_path: Path) ->
         imported("t5gemma", directory)
 
 
-def test_the_maps_of_a_merged_decoder_are_those_of_its_source_and_its_target(tmp_path: Path) -> None:
+def test_the_maps_of_a_merged_decoder_are_the_two_parts_of_one_attention(tmp_path: Path) -> None:
     FAMILIES["t5gemma 2"].save(tmp_path / "model")
     found, model = imported("t5gemma", tmp_path / "model")
     translator = Translator(Bundle(found.config, found.tokenizers, model))
     maps = attention_of(translator, "the cat sleeps", target="die Katze")
-    shapes = {
-        "encoder": (len(maps.source_tokens),) * 2,
-        "cross": (len(maps.target_tokens), len(maps.source_tokens)),
-        "decoder": (len(maps.target_tokens),) * 2,
-    }
-    assert {each.kind for each in maps.layers} == shapes.keys()
-    for each in maps.layers:
-        assert each.weights.shape[-2:] == shapes[each.kind]
+    theirs = transformers.T5Gemma2ForConditionalGeneration.from_pretrained(
+        tmp_path / "model", attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    src, tgt = found.tokenizers.src, found.tokenizers.tgt
+    template = SpecialTokens.of(found.config, found.tokenizers)
+    source, target = template.source(src.encode("the cat sleeps")), tgt.encode("die Katze")
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor([source]),
+            decoder_input_ids=torch.tensor([[template.start_id, *template.tgt_prefix, *target]]),
+            output_attentions=True,
+        )
+    assert maps.is_merged
+    for kind, of_kind in (("cross", wanted.cross_attentions), ("decoder", wanted.decoder_attentions)):
+        for ours, (weights,) in zip(maps.of(kind), of_kind, strict=True):
+            assert_close(ours.weights, weights, FLOAT32.MODEL)
+    sums = [
+        cross.weights.sum(-1) + own.weights.sum(-1)
+        for cross, own in zip(maps.of("cross"), maps.of("decoder"), strict=True)
+    ]
+    assert_close(sums, np.ones_like(sums), FLOAT32.ROW)
 
 
 def as_bundle(directory: Path) -> Bundle:

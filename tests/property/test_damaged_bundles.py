@@ -30,7 +30,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
-from heedful.interop.onnx.runtime import SETTINGS_FILE, read_settings, settings_of
+from heedful.interop.onnx.runtime import SETTINGS_FILE, onnx_settings, read_settings
 from heedful.storage.bundle import load_bundle, load_model
 from heedful.storage.description import bundle_file_names
 from heedful.text import TokenizerPair
@@ -175,7 +175,7 @@ def test_shortlists(cases: int, tmp_path: Path) -> None:
 
 @few_or_many
 def test_settings_of_onnx_models(cases: int, tmp_path: Path) -> None:
-    text = settings_of(memorised()).model_dump_json()
+    text = onnx_settings(memorised()).model_dump_json()
 
     def read(case: tuple[list[Wound], list[Change], bool]) -> None:
         wounds, changes, as_json = case

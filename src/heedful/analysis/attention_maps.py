@@ -13,7 +13,6 @@ from heedful.analysis import AttentionKind
 from heedful.analysis.plotting import readable_tokens
 from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.texts import check_unsplit
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
@@ -29,6 +28,7 @@ KINDS: tuple[AttentionKind, ...] = ("encoder", "decoder", "cross")
 Head = int | Literal["mean"]  # counts from 1
 MEAN: Literal["mean"] = "mean"
 ALL = "all"
+MERGED = "one attention on source and target: a row of both maps adds up to 1"
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,9 @@ class AttentionMaps:
         target_in_tokens: the decoder's input, from the start token on.
         target_tokens: the decoder's output, end of sentence included.
         layers: encoder, decoder and cross-attention, each from the first layer to the last.
+        is_merged: whether the decoder has one attention over the source and the target so far (T5Gemma 2).
+            Then the cross map is the part on the source, and the decoder map the part on the target, as in
+            transformers: a row of both adds up to 1.
     """
 
     source: str
@@ -107,6 +110,7 @@ class AttentionMaps:
     target_in_tokens: tuple[str, ...] = field(repr=False)
     target_tokens: tuple[str, ...]
     layers: tuple[LayerAttention, ...] = field(repr=False)
+    is_merged: bool = False
 
     def labels(self, kind: AttentionKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the labels of rows (queries) and columns (keys)."""
@@ -145,6 +149,7 @@ class AttentionMaps:
         layer = self.of("cross")[-1]
         rows, columns = (readable_tokens(labels) for labels in self.labels("cross"))
         caption = f"cross-attention, layer {layer.layer}, mean of {len(layer.weights)} heads"
+        caption += f"; {MERGED}" * self.is_merged
         return weight_table(caption, rows, columns, layer.of_head(MEAN).tolist())
 
     def as_dict(self) -> dict[str, object]:
@@ -155,6 +160,7 @@ class AttentionMaps:
             "source_pieces": list(self.source_tokens),
             "target_in_pieces": list(self.target_in_tokens),
             "target_pieces": list(self.target_tokens),
+            "merged": self.is_merged,
             "maps": [
                 {
                     "kind": layer.kind,
@@ -199,16 +205,13 @@ def attention_maps(
             for kind in KINDS
             for layer, of_layer in enumerate(getattr(weights, kind), start=1)
         ),
+        is_merged=bundle.config.model.decoder_unit == "merged",
     )
 
 
 @checked
 def attention_of(
-    translator: Translator,
-    source: str,
-    *,
-    target: str | None = None,
-    options: SearchOptions | None = None,
+    translator: Translator, source: str, *, target: str | None = None, options: SearchOptions | None = None
 ) -> AttentionMaps:
     """Record the attention of a loaded model for one sentence, and its translation or a given one.
 
@@ -222,17 +225,25 @@ def attention_of(
     bundle = translator.bundle
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     options = options or SearchOptions.from_config(bundle.config.decode)
-    limit = options.source_limit(bundle.config)
-    check_unsplit("attention: TEXT", special_tokens.source(bundle.tokenizers.src.encode(source)), limit)
+    limit, read = (
+        options.source_limit(bundle.config),
+        special_tokens.source(bundle.tokenizers.src.encode(source)),
+    )
+    written: Sequence[int] = ()
     if target is not None:
         written = [*special_tokens.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
-        check_unsplit("attention: --target", written, limit)
-        return attention_maps(bundle, source, written, backend=translator.generator.backend)
-    [translation] = translator.translations([source], options=options)
-    if not translation.hypotheses:
-        raise InputError("attention: the sentence is empty; give one")
-    ids = translation.hypotheses[0].ids
-    return attention_maps(bundle, source, ids, backend=translator.generator.backend)
+    for name, ids in (("TEXT", read), ("--target", written)):
+        if len(ids) > limit:
+            raise InputError(
+                f"attention: {name}: {len(ids):,} tokens, above max_source_tokens={limit:,}; give a shorter "
+                "one, or raise it"
+            )
+    if target is None:
+        [translation] = translator.translations([source], options=options)
+        if not translation.hypotheses:
+            raise InputError("attention: the sentence is empty; give one")
+        written = translation.hypotheses[0].ids
+    return attention_maps(bundle, source, written, backend=translator.generator.backend)
 
 
 def write_attention_json(maps: AttentionMaps, path: Path) -> None:

@@ -14,6 +14,7 @@ from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import (
     LAST_CROSS,
     MEAN,
+    MERGED,
     AttentionMaps,
     Head,
     LayerAttention,
@@ -130,6 +131,8 @@ def _layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...]) 
     subtitle = f"{_name(first)}\n{_ROWS_AND_COLUMNS[layer.kind]}"
     if any(label.startswith("·") for label in (*rows, *columns)):
         subtitle += " (·: continues a word)"
+    if maps.is_merged and layer.kind != "encoder":
+        subtitle += f"\n{MERGED}"
     large.set_title(subtitle, fontsize=9, color=FAINT, loc="left", pad=8)
     bar = left.colorbar(image, ax=large, location="bottom", shrink=0.5, aspect=32, pad=0.03)
     style_bar(bar)
@@ -206,6 +209,7 @@ def write_attention_page(maps: AttentionMaps, path: Path, *, choice: MapChoice =
     # "</" would end the script element, so "<" is escaped.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     template = resources.files(__package__).joinpath(_PAGE).read_text(encoding="utf-8")
-    page = template.replace("@TITLE@", escape(maps.source)).replace("@DATA@", text)
+    row_sum = MERGED if maps.is_merged else "a row adds up to 1"
+    page = template.replace("@TITLE@", escape(maps.source)).replace("@ROWS@", row_sum).replace("@DATA@", text)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page)

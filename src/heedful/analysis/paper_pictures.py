@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 PAPER_STEPS = 100_000  # of the base model (5.2)
 _PAPER_VOCABULARY = 37_000  # tokens, about (5.1)
 _PAD = "<pad>"
-_SENTENCES = (
-    ("she sleeps </s>", "<s> sie schläft"),
-    ("she reads a book </s>", "<s> sie liest ein Buch"),
-)
+_SENTENCES = (("she sleeps </s>", "<s> sie schläft"), ("she reads a book </s>", "<s> sie liest ein Buch"))
 
 
 def positions_figure(config: ModelConfig, *, length: int = 100) -> "Figure":

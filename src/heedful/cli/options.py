@@ -86,7 +86,8 @@ def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Calla
             defaults.
         has_options: False for a command that is only listed.
     """
-    task, rare, parameters = task_of(run), set[str](), dict[str, Parameter]()
+    [task] = [hint for name, hint in get_type_hints(run).items() if name != "return"]
+    rare, parameters = set[str](), dict[str, Parameter]()
     make: Callable[[dict[str, Any]], Any] = dict
     if has_options:
         make = _add_parameters(task, parameters, rare)
@@ -124,19 +125,9 @@ _HELP_ALL = Parameter(
     Parameter.KEYWORD_ONLY,
     default=False,
     annotation=Annotated[
-        bool,
-        typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options and exit."),
+        bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options and exit.")
     ],
 )
-
-
-def task_of(run: Callable[[Any], None]) -> type:
-    """Return the dataclass that a verb's function takes."""
-    hints = get_type_hints(run)
-    hints.pop("return")
-    task: type
-    [task] = hints.values()
-    return task
 
 
 def _add_parameters(

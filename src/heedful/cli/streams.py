@@ -72,7 +72,7 @@ def warnings_on_stderr() -> Iterator[None]:
 
     The number of outputs that their length limit has cut is printed once, at the end.
     """
-    log, handler = logging.getLogger(_SEARCHES), _Warnings()
+    log, handler = logging.getLogger(_SEARCHES), _Warnings(logging.WARNING)
     log.addHandler(handler)
     log.propagate = False
     try:
@@ -87,10 +87,8 @@ def warnings_on_stderr() -> Iterator[None]:
 
 
 class _Warnings(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.count = self.num_cut = 0
-        self.cut_message = ""
+    count = num_cut = 0
+    cut_message = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         if num_cut := getattr(record, "num_cut", 0):

@@ -180,13 +180,7 @@ def stored_embeddings(bundle: Bundle) -> tuple[Floats, Floats]:
 
 
 def learn_aligner(
-    src: Ids,
-    tgt: Ids,
-    bundle: Bundle,
-    *,
-    record: Mapping[str, Any],
-    pairs: int | None = None,
-    seed: int = 1,
+    src: Ids, tgt: Ids, bundle: Bundle, *, record: Mapping[str, Any], pairs: int | None = None, seed: int = 1
 ) -> Aligner:
     """Learn an aligner with Adam from sentence pairs, towards the links that `mutual_links` finds.
 

@@ -97,17 +97,21 @@ def relative_weights(weights_TS: NDArray[np.float64]) -> NDArray[np.float64]:
 def align_words(
     weights: NDArray[np.floating], src_words: Sequence[Sequence[int]], tgt_words: Sequence[Sequence[int]]
 ) -> Alignment:
-    """Align words by the attention between their tokens.
+    """Align words by the attention between their tokens; source tokens outside words do not count.
 
     Args:
         weights: (T, S), the attention of target token t to source token s, without special tokens.
         src_words: for each source token, the words that it is a part of (usually one).
         tgt_words: the same for each target token.
     """
+    in_words = [s for s, words in enumerate(src_words) if words]
+    if not in_words:
+        return Alignment(())
+    best = weights[:, in_words].argmax(axis=1).tolist()
     links = {
         (src, tgt)
-        for row, of_target in zip(weights, tgt_words, strict=True)
-        for src in _best_words(row, src_words)
+        for s, of_target in zip(best, tgt_words, strict=True)
+        for src in src_words[in_words[s]]
         for tgt in of_target
     }
     return Alignment.of(links)
@@ -197,9 +201,3 @@ def words_of_ends(text: str, ends: Sequence[int]) -> list[list[int]]:
 
 def _common(a: str, b: str) -> int:
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
-def _best_words(row: NDArray[np.floating], src_words: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Return the words of the source token with the highest weight; tokens outside words do not count."""
-    in_words = [s for s, words in enumerate(src_words) if words]
-    return src_words[max(in_words, key=lambda s: row[s])] if in_words else ()

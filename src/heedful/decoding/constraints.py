@@ -9,15 +9,7 @@ from array_api_compat import array_namespace
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from heedful.decoding.steps import (
-    Array,
-    NextTokens,
-    check_numbers,
-    copy_of,
-    like,
-    log_softmax,
-    on_host,
-)
+from heedful.decoding.steps import Array, NextTokens, check_numbers, copy_of, like, log_softmax, on_host
 from heedful.decoding.task import SearchTask
 from heedful.decoding.terms import NO_TOKEN, TermAutomata
 from heedful.errors import InputError
@@ -78,6 +70,12 @@ class Constraints:
         self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id by position
         for sentence, prefix in enumerate(prefixes):
             self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
+        forced = {
+            "prefix with the id": int(self._prefixes.max(initial=FREE)),
+            "forced_first_id": options.forced_first_id,
+            "forced_last_id": options.forced_last_id,
+        }
+        self._highest_forced = max((i, name) for name, i in forced.items() if i is not None)
         # Whether a step needs more log-probabilities than the best few.
         self._needs_all = (
             options.repetition_penalty != 1
@@ -132,6 +130,24 @@ class Constraints:
         if self.terms is None:
             return candidates
         nodes = self.terms.beginnings[sentences] if nodes is None else nodes
+        return self._with_terms(candidates, tokens, written, sentences, penalties, nodes, is_free)
+
+    def _with_terms(
+        self,
+        candidates: Candidates,
+        tokens: NextTokens,
+        written: NDArray[np.int64],
+        sentences: NDArray[np.int64],
+        penalties: NDArray[np.float64] | None,
+        nodes: NDArray[np.int64],
+        is_free: NDArray[np.bool_],
+    ) -> Candidates:
+        """Return candidates with the next tokens of missing terms, as far as these have space.
+
+        The arguments are as for `candidates`; `is_free` says which rows have no forced token, (rows,).
+        """
+        assert self.terms is not None
+        ids = candidates.ids
         if not nodes.any():  # all terms are there
             return replace(candidates, nodes=np.zeros((*ids.shape, nodes.shape[1]), dtype=np.int64))
         space = self._limits[sentences] - written.shape[1] - (self._options.forced_last_id is not None)
@@ -146,7 +162,9 @@ class Constraints:
             after = np.repeat(nodes[:, None], candidates.ids.shape[1], axis=1)
         else:
             after = _nodes_after(self.terms, nodes, candidates.ids)
-        scores = self._with_space(candidates, after, space, is_free)
+        left = np.where(candidates.ids == self._eos_id, 0, (space - 1).clip(0)[:, None])
+        num_reserved = 1 if self._options.forced_last_id is None else 0
+        scores = _with_space(self.terms, candidates, after, left, is_free, num_reserved=num_reserved)
         banks = self.terms.banks(after.reshape(-1, nodes.shape[1]), sentences.repeat(candidates.ids.shape[1]))
         self.terms.see(nodes, after, candidates.scores)
         return replace(
@@ -192,28 +210,6 @@ class Constraints:
             np.concatenate((candidates.ids, more_ids), axis=1),
         )
 
-    def _with_space(
-        self,
-        candidates: Candidates,
-        nodes: NDArray[np.int64],
-        space: NDArray[np.int64],
-        is_free: NDArray[np.bool_],
-    ) -> NDArray[np.float64]:
-        """Return the scores, -inf for tokens after which the missing terms no longer fit.
-
-        One position is reserved for the end token, unless the terms need it. If the terms do not fit at all,
-        no token is impossible.
-        """
-        assert self.terms is not None
-        needs, scores = self.terms.needs(nodes), candidates.scores
-        left = np.where(candidates.ids == self._eos_id, 0, (space - 1).clip(0)[:, None])
-        reserve = np.minimum(left, 1 if self._options.forced_last_id is None else 0)
-        fits = (needs <= left - reserve) & (scores > -np.inf)
-        barely = (needs <= left) & (scores > -np.inf)
-        fits |= barely & ~fits.any(axis=1, keepdims=True)
-        fits |= ~fits.any(axis=1, keepdims=True) | ~is_free[:, None]
-        return np.where(fits, scores, -np.inf)
-
     def distribution(
         self, tokens: NextTokens, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
     ) -> tuple[Array, Array]:
@@ -227,7 +223,7 @@ class Constraints:
         """
         tokens = tokens.with_log_probs(tokens.log_probs())
         scores, own = self._scores(tokens.log_probs(), written, sentences)
-        scores = self._without_suppressed(scores, written)
+        scores = _without(self._suppressed(written), scores)
         rows, ids, values = self._forced(tokens, written, sentences)
         if len(rows):
             own, forced = copy_of(own), like(rows, own)
@@ -297,7 +293,14 @@ class Constraints:
     def _possible(self, log_probs: Array, written: NDArray[np.int64], sentences: NDArray[np.int64]) -> Array:
         """Return log-probabilities with -inf for repeated n-grams, renormalised if the options say so."""
         if self._options.encoder_no_repeat_ngram_size:
-            rows, ids = self._of_sources(written, sentences, log_probs.shape[-1])
+            so_far = np.insert(written, 0, self._start_id, axis=1)  # the start token counts
+            latest = so_far[:, max(so_far.shape[1] + 1 - self._options.encoder_no_repeat_ngram_size, 0) :]
+            after = [
+                self._after_ngrams[sentence].get(tuple(ngram), ())
+                for sentence, ngram in zip(sentences, latest.tolist(), strict=True)
+            ]
+            pairs = [(row, i) for row, each in enumerate(after) for i in each if i < log_probs.shape[-1]]
+            rows, ids = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
             log_probs = copy_of(log_probs)
             log_probs[like(rows, log_probs), like(ids, log_probs)] = -math.inf
         size = self._options.no_repeat_ngram_size
@@ -308,29 +311,7 @@ class Constraints:
             log_probs = copy_of(log_probs)
             log_probs[like(rows, log_probs), like(ngrams[rows, starts, -1], log_probs)] = -math.inf
         if self._options.renormalize:
-            log_probs = log_softmax(self._without_suppressed(log_probs, written))
-        return log_probs
-
-    def _of_sources(
-        self, written: NDArray[np.int64], sentences: NDArray[np.int64], vocab_size: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return rows, and the tokens that would repeat an n-gram of the source; the start token counts."""
-        so_far = np.insert(written, 0, self._start_id, axis=1)
-        latest = so_far[:, max(so_far.shape[1] + 1 - self._options.encoder_no_repeat_ngram_size, 0) :]
-        pairs = [
-            (row, i)
-            for row, (sentence, ngram) in enumerate(zip(sentences, latest.tolist(), strict=True))
-            for i in self._after_ngrams[sentence].get(tuple(ngram), ())
-            if i < vocab_size
-        ]
-        rows_and_ids = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-        return rows_and_ids[:, 0], rows_and_ids[:, 1]
-
-    def _without_suppressed(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
-        """Return the log-probabilities (rows, V), -inf for suppressed tokens."""
-        known = [i for i in self._suppressed(written) if i < log_probs.shape[-1]]
-        log_probs = copy_of(log_probs)
-        log_probs[:, like(np.asarray(known, dtype=np.int64), log_probs)] = -math.inf
+            log_probs = log_softmax(_without(self._suppressed(written), log_probs))
         return log_probs
 
     def _suppressed(self, written: NDArray[np.int64]) -> Sequence[int]:
@@ -343,7 +324,9 @@ class Constraints:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Return the rows with a forced token, the token, and its log-probability."""
         length, options = written.shape[1], self._options
-        self._check_forced_ids(tokens.vocab_size)
+        highest, name = self._highest_forced
+        if highest >= tokens.vocab_size:
+            raise InputError(f"{name}={highest}: the model has {tokens.vocab_size:,} tokens")
         ids = np.full(len(sentences), FREE)
         if length == 0 and options.forced_first_id is not None:
             ids[:] = options.forced_first_id
@@ -357,16 +340,6 @@ class Constraints:
             values[rows] = _values_of(tokens[rows].log_probs(), ids[rows, None])[:, 0]
         rows = np.flatnonzero(ids != FREE)
         return rows, ids[rows], values[rows]
-
-    def _check_forced_ids(self, vocab_size: int) -> None:
-        prefix_id = int(self._prefixes.max(initial=FREE))
-        for name, forced in (
-            ("forced_first_id", self._options.forced_first_id),
-            ("forced_last_id", self._options.forced_last_id),
-            ("prefix with the id", prefix_id),
-        ):
-            if forced is not None and forced >= vocab_size:
-                raise InputError(f"{name}={forced}: the model has {vocab_size:,} tokens")
 
 
 def _next_ids(source: Sequence[int], size: int) -> dict[tuple[int, ...], set[int]]:
@@ -409,6 +382,37 @@ def _nodes_after(terms: TermAutomata, nodes: NDArray[np.int64], ids: NDArray[np.
     of_each = terms.step(nodes[has_terms].repeat(count, axis=0), ids[has_terms].ravel())
     after[has_terms] = of_each.reshape(len(has_terms), count, -1)
     return after
+
+
+def _with_space(
+    terms: TermAutomata,
+    candidates: Candidates,
+    nodes: NDArray[np.int64],
+    left: NDArray[np.int64],
+    is_free: NDArray[np.bool_],
+    *,
+    num_reserved: int,
+) -> NDArray[np.float64]:
+    """Return the scores, -inf for tokens after which the missing terms no longer fit.
+
+    `left` are the positions that are left after each candidate. The ones reserved for the end token are used
+    only if the terms need them. If the terms do not fit at all, no token is impossible.
+    """
+    needs, scores = terms.needs(nodes), candidates.scores
+    reserve = np.minimum(left, num_reserved)
+    fits = (needs <= left - reserve) & (scores > -np.inf)
+    barely = (needs <= left) & (scores > -np.inf)
+    fits |= barely & ~fits.any(axis=1, keepdims=True)
+    fits |= ~fits.any(axis=1, keepdims=True) | ~is_free[:, None]
+    return np.where(fits, scores, -np.inf)
+
+
+def _without(suppressed: Sequence[int], log_probs: Array) -> Array:
+    """Return log-probabilities (rows, V), -inf for suppressed tokens."""
+    known = [i for i in suppressed if i < log_probs.shape[-1]]
+    log_probs = copy_of(log_probs)
+    log_probs[:, like(np.asarray(known, dtype=np.int64), log_probs)] = -math.inf
+    return log_probs
 
 
 def _values_of(log_probs: Array, ids: NDArray[np.int64]) -> NDArray[np.float64]:

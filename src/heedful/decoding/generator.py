@@ -52,12 +52,7 @@ def _makespan(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: i
 
 
 def plan_batches(
-    lengths: Sequence[int],
-    *,
-    tokens: int,
-    size: int | None = None,
-    steps: Sequence[int] = (),
-    parts: int = 1,
+    lengths: Sequence[int], *, tokens: int, size: int | None = None, steps: Sequence[int] = (), parts: int = 1
 ) -> list[list[int]]:
     """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
 
@@ -176,11 +171,7 @@ class Generator:
         return [each or _NOTHING for each in scored]
 
     def attention(
-        self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
-        *,
-        layer: int | None = None,
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, layer: int | None = None
     ) -> list[NDArray[np.float64]]:
         """Return for each given output the cross-attention weights (T, S) of its tokens.
 
@@ -243,33 +234,39 @@ class Generator:
                 f"coverage_penalty={options.coverage_penalty}: engine={self.backend.name!r} records no "
                 "attention; engine='auto' does"
             )
-
-        def work_on_some(batch: list[int], threads: int) -> list[_Result]:
-            try:
-                return work_on(batch, threads)
-            except NotNumbersError as error:
-                if self.backend.precision != "fp16":
-                    raise
-                raise NotNumbersError(
-                    f"{error}, or too large for fp16; precision bf16 has the range of float32"
-                ) from None
-            except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                longest = max(batch, key=lengths.__getitem__)
-                raise InputError(
-                    f"no memory left for {len(batch):,} sentences at a time; the longest, sentence "
-                    f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
-                ) from error
-
         num_threads = min(self.backend.parallel_batches, options.threads or sys.maxsize)
         batches = schedule_batches(lengths, steps, num_threads, tokens=self.batch_tokens, size=size)
         at_once = min(num_threads, len(batches))
         shares = [num_threads // max(at_once, 1)] * len(batches)
         of_all: list[_Result | None] = [None] * len(lengths)
         with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
-            each = (pool.map if pool else map)(work_on_some, batches, shares)
+            each = (pool.map if pool else map)(partial(self._work, work_on, lengths), batches, shares)
             for batch, results in zip(batches, each, strict=True):
                 for i, result in zip(batch, results, strict=True):
                     of_all[i] = result
         return of_all
+
+    def _work(
+        self,
+        work_on: Callable[[list[int], int], list[_Result]],
+        lengths: Sequence[int],
+        batch: list[int],
+        threads: int,
+    ) -> list[_Result]:
+        """Return the results of a batch; its errors say what to do."""
+        try:
+            return work_on(batch, threads)
+        except NotNumbersError as error:
+            if self.backend.precision != "fp16":
+                raise
+            raise NotNumbersError(
+                f"{error}, or too large for fp16; precision bf16 has the range of float32"
+            ) from None
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            longest = max(batch, key=lengths.__getitem__)
+            raise InputError(
+                f"no memory left for {len(batch):,} sentences at a time; the longest, sentence "
+                f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
+            ) from error

@@ -13,7 +13,7 @@ from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError, OptionError, suggestion
 from heedful.settings.arguments import checked, fits
 from heedful.settings.options import BeamOptions, SharedOptions, kinds_of, options_of
-from heedful.settings.plugins import part
+from heedful.settings.plugins import plugin_part
 from heedful.settings.run import Config, DecodeConfig
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ def _plugged(plugin: str, name: str) -> type[Strategy]:
     """Return the strategy of a plugin."""
     if not name or "=" in name:
         raise InputError(f"strategy {plugin!r}: unknown{suggestion(plugin, STRATEGIES)}")
-    strategy = part(f"{plugin}:{name}", "strategy")
+    strategy = plugin_part(f"{plugin}:{name}", "strategy")
     if not (isinstance(strategy, type) and is_dataclass(strategy) and hasattr(strategy, "search")):
         raise InputError(f"strategy {plugin}:{name}: is not a strategy (a dataclass with the method search)")
     return cast(type[Strategy], strategy)

@@ -26,7 +26,7 @@ from heedful.decoding.glossary import Entry, PlacedTerm, placed_terms, term_of
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
-from heedful.errors import InputError
+from heedful.errors import InputError, refuse
 from heedful.storage.bundle import Bundle
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
@@ -132,34 +132,24 @@ class TextCodec:
         Raises:
             InputError: a text or a prefix that is too long, or unequal numbers of them.
         """
-        encoded = _encoded(self.tokenizers.src, texts)
-        prefix_ids = self._prefixes(prefixes, texts)
-        most, num_special = self.max_tokens(options), len(self.special_tokens.source(()))
-        lines = EncodedLines(texts)
-        for number, (text, ids, beginning) in enumerate(
-            zip(texts, encoded, prefix_ids, strict=True), start=first_line
-        ):
-            segments, gaps, encoded_segments, prefix = [text], [""], [ids], beginning
+        src, tgt = self.tokenizers.src, self.tokenizers.tgt
+        lines, most = EncodedLines(texts), self.max_tokens(options)
+        encoded = zip(texts, _encoded(src, texts), _prefix_ids(tgt, prefixes, texts), strict=True)
+        for number, (text, ids, prefix) in enumerate(encoded, start=first_line):
+            segments, gaps, encoded_segments = [text], [""], [ids]
             if most is not None and len(ids) > most:
-                is_option = most + num_special >= (options.max_source_tokens or 0)
-                _log.warning(
-                    "line %s: %s tokens, above %s=%s: translated in segments",
-                    f"{number:,}",
-                    f"{len(ids) + num_special:,}",
-                    "max_source_tokens" if is_option else "max_positions",
-                    f"{options.max_source_tokens if is_option else self.position_limit:,}",
-                )
-                parts = split_text(text, self.tokenizers.src, most)
+                self._warn_of_segments(number, len(ids), most, options)
+                parts = split_text(text, src, most)
                 segments = [each.text for each in parts if each.text]
                 gaps = [" " if each.space and i else "" for i, each in enumerate(parts) if each.text]
-                encoded_segments = _encoded(self.tokenizers.src, segments)
+                encoded_segments = _encoded(src, segments)
             lines.gaps.append(gaps)
             of_line: list[Entry] = []
             for segment, ids_of_segment in zip(segments, encoded_segments, strict=True):
                 src_ids = self.special_tokens.source(ids_of_segment) if ids_of_segment else []
                 _check_length(f"line {number:,}", src_ids, self.position_limit)
                 entries = options.glossary.applicable(segment) if options.glossary is not None else []
-                terms = [term for each in entries if (term := term_of(each, self.tokenizers.tgt))]
+                terms = [term for each in entries if (term := term_of(each, tgt))]
                 source = Source.of(src_ids, options, prefix=prefix, longest=self.position_limit, terms=terms)
                 of_line += [each for each in entries if each not in of_line]
                 most_of_prefix = source.limit - (options.forced_first_id is not None)
@@ -173,6 +163,17 @@ class TextCodec:
                 prefix = []
             lines.entries.append(of_line)
         return lines
+
+    def _warn_of_segments(self, line: int, num_tokens: int, most: int, options: SearchOptions) -> None:
+        """Warn that a line is split; `most` is the maximum of its tokens, special tokens excluded."""
+        num_special = len(self.special_tokens.source(()))
+        name, limit = "max_source_tokens", options.max_source_tokens
+        if most + num_special < (limit or 0):
+            name, limit = "max_positions", self.position_limit
+        _log.warning(
+            "line %s: %s tokens, above %s=%s: translated in segments",
+            f"{line:,}", f"{num_tokens + num_special:,}", name, f"{limit:,}",
+        )  # fmt: skip
 
     def decode(
         self,
@@ -221,30 +222,11 @@ class TextCodec:
             own = list(islice(chosen, len(gaps)))
             translation = own[0] if gaps == [""] else Translation.joined(text, own, gaps)
             if entries:
-                translation = replace(translation, terms=self._terms(entries, translation.text, own))
+                translation = replace(translation, terms=_placed(entries, translation.text, own, tgt.decode))
             translations.append(translation)
         if num_cut := sum(not each.finished for each in translations):
             warn_of_cut(num_cut)
         return translations
-
-    def _terms(
-        self, entries: Sequence[Entry], text: str, segments: Sequence[Translation]
-    ) -> tuple[PlacedTerm, ...]:
-        """Return the terms in the translation of a line, with their probabilities in its segments."""
-        best = [-math.inf] * len(entries)
-        for output in (hypothesis for each in segments for hypothesis in each.hypotheses[:1]):
-            ends = token_ends(output.text, output.ids, self.tokenizers.tgt.decode)
-            tokens = [*zip([0, *ends], ends, output.token_log_probs, strict=False)]
-            for number, term in enumerate(placed_terms(entries, output.text)):
-                sums = [
-                    sum(p for start, end, p in tokens if start < last and (end > first or start == first))
-                    for first, last in term.spans
-                ]
-                best[number] = max([best[number], *sums])
-        return tuple(
-            replace(term, probability=math.exp(total)) if total > -math.inf else term
-            for term, total in zip(placed_terms(entries, text), best, strict=True)
-        )
 
     def confident(self, hypothesis: _Text) -> _Text:
         """Return an output with its confidence, if the model has a calibration."""
@@ -289,47 +271,25 @@ class TextCodec:
         tgt = self.tokenizers.tgt
         texts = [target if isinstance(target, str) else "" for target in targets]
         encoded = zip(_encoded(self.tokenizers.src, sources), _encoded(tgt, texts), targets, strict=True)
+        limits = {"max_source_tokens": options.max_source_tokens, "max_positions": self.position_limit}
         for line, (src_ids, tgt_ids, target) in enumerate(encoded, start=first_line):
-            if isinstance(target, str):
+            source, output = self.special_tokens.source(src_ids), [*target]
+            if not src_ids and not (tgt_ids if isinstance(target, str) else target):
+                source = output = []
+            elif isinstance(target, str):
                 output = _with_forced_first_id(self.special_tokens.target(tgt_ids), options)
             else:
-                output = [*target]
-            is_nothing = not src_ids and not (tgt_ids if isinstance(target, str) else target)
-            read.append([] if is_nothing else self.special_tokens.source(src_ids))
-            written.append([] if is_nothing else output)
-            if not isinstance(target, str) and not is_nothing:
                 _check_ids(f"target line {line:,}", output, tgt)
-            if self._is_too_long(line, read[-1], written[-1], options.max_source_tokens):
-                left_out.add(len(read) - 1)
-                read[-1], written[-1] = [], []
+            if _is_too_long(line, source, output, limits):
+                left_out.add(len(read))
+                source = output = []
+            read.append(source)
+            written.append(output)
         of_texts = [
             Source.of(ids, options, prefix=prefix, longest=self.position_limit)
-            for ids, prefix in zip(read, self._prefixes(prefixes, sources), strict=True)
+            for ids, prefix in zip(read, _prefix_ids(tgt, prefixes, sources), strict=True)
         ]
         return of_texts, written, left_out
-
-    def _is_too_long(self, line: int, src: Sequence[int], tgt: Sequence[int], limit: int | None) -> bool:
-        """Return whether a pair is left out; the log names the text that is too long, and the limit."""
-        limits = {"max_source_tokens": limit, "max_positions": self.position_limit}
-        known = {name: most for name, most in limits.items() if most is not None}
-        option = min(known, key=known.__getitem__, default="")
-        too_long = {"source": len(src), "target": len(tgt)} if known else {}
-        too_long = {name: length for name, length in too_long.items() if length > known[option]}
-        for name, length in too_long.items():
-            which = f"{option}={known[option]:,}" + ", which limits both" * (name == "target")
-            _log.warning("%s line %s: %s tokens, above %s: left out", name, f"{line:,}", f"{length:,}", which)
-        return bool(too_long)
-
-    def _prefixes(self, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
-        """Return the ids of the prefix of each text.
-
-        Raises:
-            InputError: unequal numbers of them.
-        """
-        if prefixes is None:
-            return [[] for _ in texts]
-        check_one_for_each("prefixes", prefixes, "texts", texts)
-        return self.tokenizers.tgt.encode_batch(prefixes)
 
     def _replace_unknown(
         self,
@@ -379,7 +339,7 @@ class TextCodec:
         aligned: list[list[TextHypothesis]] = [[] for _ in segments]
         for (i, each), weights_TS in zip(outputs, attention, strict=True):
             src_words = words_of_tokens(self.tokenizers.src, segments[i].source)
-            tgt_words = self._words_of_output(each, unknown.get((i, each.ids), ()))
+            tgt_words = _words_of_output(self.tokenizers.tgt, each, unknown.get((i, each.ids), ()))
             if aligner is None:
                 column = len(self.special_tokens.src_prefix)
                 own_TS = relative_weights(weights_TS)[: len(tgt_words), column : column + len(src_words)]
@@ -391,24 +351,66 @@ class TextCodec:
             aligned[i].append(replace(each, alignment=alignment))
         return [replace(each, hypotheses=tuple(own)) for each, own in zip(segments, aligned, strict=True)]
 
-    def _words_of_output(self, output: TextHypothesis, replaced: Sequence[str]) -> list[list[int]]:
-        """Return, for each token of an output, the words that it is a part of.
 
-        Args:
-            output: the output; the tokenizer may split its text into other ids.
-            replaced: the replacements of its unknown tokens.
-        """
-        tgt = self.tokenizers.tgt
-        encoded = tgt.encode(output.text)
-        before = len(output.ids) - len(encoded)  # a language tag
-        if before >= 0 and [*output.ids[before:]] == encoded:
-            return [*[[] for _ in range(before)], *words_of_tokens(tgt, output.text)]
+def _prefix_ids(tgt: Tokenizer, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
+    """Return the ids of the prefix of each text; InputError for unequal numbers of them."""
+    check_one_for_each("prefixes", prefixes, "texts", texts)
+    return [[] for _ in texts] if prefixes is None else tgt.encode_batch(prefixes)
 
-        def decode(ids: Sequence[int]) -> str:
-            num_unknown = sum(token == tgt.unk_id for token in ids) if replaced else 0
-            return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
 
-        return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
+def _is_too_long(line: int, src: Sequence[int], tgt: Sequence[int], limits: Mapping[str, int | None]) -> bool:
+    """Return whether a pair is left out; the log names the text that is too long, and the lowest limit."""
+    known = {name: most for name, most in limits.items() if most is not None}
+    option = min(known, key=known.__getitem__, default="")
+    too_long = {"source": len(src), "target": len(tgt)} if known else {}
+    too_long = {name: length for name, length in too_long.items() if length > known[option]}
+    for name, length in too_long.items():
+        which = f"{option}={known[option]:,}" + ", which limits both" * (name == "target")
+        _log.warning("%s line %s: %s tokens, above %s: left out", name, f"{line:,}", f"{length:,}", which)
+    return bool(too_long)
+
+
+def _placed(
+    entries: Sequence[Entry],
+    text: str,
+    segments: Sequence[Translation],
+    decode: Callable[[Sequence[int]], str],
+) -> tuple[PlacedTerm, ...]:
+    """Return the terms in the translation of a line, with their probabilities in its segments."""
+    best = [-math.inf] * len(entries)
+    for output in (hypothesis for each in segments for hypothesis in each.hypotheses[:1]):
+        ends = token_ends(output.text, output.ids, decode)
+        tokens = [*zip([0, *ends], ends, output.token_log_probs, strict=False)]
+        for number, term in enumerate(placed_terms(entries, output.text)):
+            sums = [
+                sum(p for start, end, p in tokens if start < last and (end > first or start == first))
+                for first, last in term.spans
+            ]
+            best[number] = max([best[number], *sums])
+    return tuple(
+        replace(term, probability=math.exp(total)) if total > -math.inf else term
+        for term, total in zip(placed_terms(entries, text), best, strict=True)
+    )
+
+
+def _words_of_output(tgt: Tokenizer, output: TextHypothesis, replaced: Sequence[str]) -> list[list[int]]:
+    """Return, for each token of an output, the words that it is a part of.
+
+    Args:
+        tgt: the target tokenizer.
+        output: the output; the tokenizer may split its text into other ids.
+        replaced: the replacements of its unknown tokens.
+    """
+    encoded = tgt.encode(output.text)
+    before = len(output.ids) - len(encoded)  # a language tag
+    if before >= 0 and [*output.ids[before:]] == encoded:
+        return [*[[] for _ in range(before)], *words_of_tokens(tgt, output.text)]
+
+    def decode(ids: Sequence[int]) -> str:
+        num_unknown = sum(token == tgt.unk_id for token in ids) if replaced else 0
+        return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
+
+    return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
 
 
 def checked_ids(
@@ -480,25 +482,16 @@ def chunks(
         first_line += len(chunk)
 
 
-def check_unsplit(name: str, ids: Sequence[int], limit: int | None) -> None:
-    """Check the length of a text that cannot be split.
-
-    Raises:
-        InputError: it has more tokens than the limit.
-    """
-    if limit is not None and len(ids) > limit:
-        raise InputError(
-            f"{name}: {len(ids):,} tokens, above max_source_tokens={limit:,}; give a shorter one, or raise it"
-        )
-
-
 def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
-    if not all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids):
-        raise InputError(f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}")
-    if not ids or tokenizer.eos_id in ids[:-1]:
-        raise InputError(
-            f"{name}: the end token, {tokenizer.eos_id}, ends an output; an empty text is the end token alone"
-        )
+    are_ids = all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids)
+    refuse(
+        (not are_ids, f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}"),
+        (
+            not ids or tokenizer.eos_id in ids[:-1],
+            f"{name}: the end token, {tokenizer.eos_id}, ends an output; an empty text is that token alone",
+        ),
+        error=InputError,
+    )
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Ids:

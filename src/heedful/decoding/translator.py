@@ -36,7 +36,7 @@ from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS, EngineChoice, PrecisionChoice
-from heedful.storage.bundle import Bundle, WeightVersions, load_bundle
+from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
@@ -114,7 +114,8 @@ class Translator:
             batch_size=batch_size,
             shortlist=shortlist,
         )
-        self._changes = self._changes_now()
+        is_copy = engine.name == "native"
+        self._versions = [each.weight_versions for each in (bundle, *ensemble)] if is_copy else None
 
     def __repr__(self) -> str:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
@@ -379,42 +380,35 @@ class Translator:
         both = zip(sources, targets, strict=True)
         pairs = [i for i, texts in enumerate(both) if i not in left_out and all(map(str.strip, texts))]
         alignments = [Alignment(())] * len(sources)
+        words = {
+            i: [words_of_tokens(src, sources[i], split=split), words_of_tokens(tgt, targets[i], split=split)]
+            for i in pairs
+        }
         if aligner is not None:
             for i in pairs:
-                alignments[i] = aligner.align_words(
-                    src.encode(sources[i]),
-                    tgt.encode(targets[i]),
-                    words_of_tokens(src, sources[i], split=split),
-                    words_of_tokens(tgt, targets[i], split=split),
-                )
+                alignments[i] = aligner.align_words(src.encode(sources[i]), tgt.encode(targets[i]), *words[i])
             return alignments
-        method = method or PENULTIMATE
+        method, column = method or PENULTIMATE, len(codec.special_tokens.src_prefix)
         weights = self.generator.attention(
             [read[i].ids for i in pairs], [written[i] for i in pairs], layer=method.layer
         )
         for i, weights_TS in zip(pairs, weights, strict=True):
-            src_words = words_of_tokens(src, sources[i], split=split)
-            tgt_words = words_of_tokens(tgt, targets[i], split=split)
+            src_words, tgt_words = words[i]
             # A token's own step is the one that predicts it; the end token is predicted last.
             last = len(written[i]) - len(codec.special_tokens.tgt_suffix) + method.shift
-            column = len(codec.special_tokens.src_prefix)
-            own_TS = relative_weights(weights_TS)[
-                last - len(tgt_words) : last, column : column + len(src_words)
-            ]
+            own_TS = relative_weights(weights_TS)[last - len(tgt_words) : last]
+            own_TS = own_TS[:, column : column + len(src_words)]
             alignments[i] = align_words(own_TS, src_words, tgt_words)
         return alignments
 
     def _check_weights(self) -> None:
         """Check that the weights were not changed since they were copied."""
-        if self._changes_now() != self._changes:
+        bundles = (self.bundle, *self.ensemble)
+        if self._versions is not None and [each.weight_versions for each in bundles] != self._versions:
             raise InputError(
                 "the model was changed after this translator was made, which computes with a copy of it; "
                 "make another one, Translator(bundle)"
             )
-
-    def _changes_now(self) -> list[WeightVersions]:
-        is_copy = self.generator.backend.name == "native"
-        return [each.weight_versions for each in (self.bundle, *self.ensemble)] if is_copy else []
 
     @cached_property
     def _aligner(self) -> Aligner | None:

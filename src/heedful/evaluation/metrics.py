@@ -22,7 +22,7 @@ from sacrebleu.significance import estimate_ci
 from heedful.errors import ConfigError, CorpusError, InputError, suggestion
 from heedful.evaluation.tokenization import Tokenization, check_tokenizer, tokenization_of
 from heedful.notebook_html import text_table
-from heedful.settings.plugins import check_arguments, part
+from heedful.settings.plugins import check_arguments, plugin_part
 
 SEED = 12345  # of the resamples: sacreBLEU's
 
@@ -260,7 +260,7 @@ def metric_of(name: str) -> "Metric":
     if first == "comet":
         loaded: Any = import_module("heedful.evaluation.comet").Comet
     elif ":" in first:
-        loaded = part(first, "metric")
+        loaded = plugin_part(first, "metric")
     else:
         raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, 'comet'])}")
     if text and not isinstance(loaded, type):

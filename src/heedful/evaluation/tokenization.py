@@ -82,10 +82,7 @@ _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko
 
 
 def tokenization_of(
-    references: Sequence[Sequence[str]],
-    *,
-    language: str | None = None,
-    tokenize: str = "auto",
+    references: Sequence[Sequence[str]], *, language: str | None = None, tokenize: str = "auto"
 ) -> Tokenization:
     """Return how a text is divided: by its language, or by the scripts of the references.
 

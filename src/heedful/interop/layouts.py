@@ -38,7 +38,7 @@ from heedful.interop.marian_files import is_marian
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import fit_vocabularies, read_settings, read_tokenizers
 from heedful.settings.parsing import shown
-from heedful.settings.plugins import part
+from heedful.settings.plugins import plugin_part
 from heedful.settings.run import Config
 from heedful.storage.bundle import save_weights
 from heedful.storage.description import FORMAT_VERSION, file_sha256
@@ -75,7 +75,7 @@ DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
 
 def families(layout: str) -> dict[str, Family]:
     """Return the families of transformers with a layout, by model_type; a plugin's is `PLUGIN:NAME`."""
-    plugged = part(layout, "layout") if ":" in layout else None
+    plugged = plugin_part(layout, "layout") if ":" in layout else None
     if isinstance(plugged, Family):
         return {plugged.model_type: plugged}
     return {name: family for name, family in FAMILIES.items() if family.layout == layout}
@@ -207,7 +207,7 @@ def read_layout(
     conversion = Conversion(
         tensors, layout=layout, origin=Path(origin), settings=settings or {}, beside=beside
     )
-    read = LAYOUTS.get(layout) or part(layout, "layout")
+    read = LAYOUTS.get(layout) or plugin_part(layout, "layout")
     return read.read(conversion) if isinstance(read, Table) else read(conversion)
 
 

@@ -41,7 +41,7 @@ from heedful.model.variants import (
     concatenated_sinusoids,
 )
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
-from heedful.settings.plugins import part
+from heedful.settings.plugins import plugin_part
 
 SINUSOIDS: dict[str, Callable[[int, int], Tensor]] = {
     "sinusoidal": sinusoids,
@@ -80,7 +80,7 @@ class Decoder(nn.Module):
         """Turn ids (B, T) into states (B, T, D); no position sees a later one.
 
         Args:
-            tgt_in: in training all ids; with a cache, the ids that follow those of earlier calls.
+            tgt_in: in training all ids; with a cache, the ids after the ones of earlier calls.
             memory: the encoder's output.
             cache: the cache of incremental decoding; the positions are added to it.
         """
@@ -419,7 +419,7 @@ def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadA
 def _feed_forward(config: ModelConfig) -> FeedForward:
     own = GatedFeedForward if config.gated else FeedForward
     is_own = ":" not in config.activation
-    activation = config.activation if is_own else part(config.activation, "model.activation")
+    activation = config.activation if is_own else plugin_part(config.activation, "model.activation")
     if isinstance(activation, type) or not (isinstance(activation, str) or callable(activation)):
         raise ConfigError(f"model.activation={config.activation}: must be a function of a tensor")
     made: FeedForward = _made(
@@ -480,7 +480,7 @@ def _try_parts(model: Transformer) -> None:
         "model.attention": attention,
         "model.positions": lambda: attention() + model.encoder.embedding.positions(0, 3),
         "model.feed_forward": lambda: layer.feed_forward(x),
-        "model.activation": lambda: part(model.config.activation, "model.activation")(x),
+        "model.activation": lambda: plugin_part(model.config.activation, "model.activation")(x),
         "model.norm_kind": lambda: _norm(model.config).to(x)(x),
     }
     for key, reference in model.config.plugged.items():
@@ -504,7 +504,7 @@ def _class_of(config: ModelConfig, name: str, own: type[nn.Module]) -> type[nn.M
     reference = getattr(config, name)
     if reference is None or ":" not in reference:
         return own
-    kind = part(reference, f"model.{name}")
+    kind = plugin_part(reference, f"model.{name}")
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise ConfigError(f"model.{name}={reference}: must be a class of torch modules (nn.Module)")
     return kind

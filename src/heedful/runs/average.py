@@ -25,21 +25,18 @@ def average(
     was learned over, so the average has none. `notify` receives a sentence for the user if the bundle of the
     run has an aligner.
     """
-    problem = f"{output}: already exists; give another --output" if output.exists() else ""
     if not (run / CONFIG).is_file():
         what = "no run directory" if run.exists() else "no such directory"
-        problem = f"{run}: {what}; give a directory that `heedful train` made"
-    if problem:
-        raise RunError(problem)
+        raise RunError(f"{run}: {what}; give a directory that `heedful train` made")
+    if output.exists():
+        raise RunError(f"{output}: already exists; give another --output")
     checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
     if not checkpoints:
-        problem = f"{run}: has no checkpoints; wait for the first, or give another run"
-    elif len(checkpoints) < last:
-        problem = f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}"
-    elif damaged := next((path for path in checkpoints if not is_complete(path)), None):
-        problem = f"{damaged}: truncated or altered (checksum differs); remove it, try again"
-    if problem:
-        raise CheckpointError(problem)
+        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
+    if len(checkpoints) < last:
+        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
+    if damaged := next((path for path in checkpoints if not is_complete(path)), None):
+        raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
     bundle = load_bundle(run)
     if bundle.config.lora.rank:
         add_adapters(bundle.model, bundle.config.lora)

@@ -43,10 +43,10 @@ def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) ->
         run = RunDirectory(Path(directory) / "run")
         prepared = set_up_training(config, run, notices, resume=False, loss=extras.loss, tests_rates=False)
         test = tested_rates(prepared, notices, extras.loss)
-    return FoundRate(test, settings_of(test.rate, prepared.config))
+    return FoundRate(test, settings_for(test.rate, prepared.config))
 
 
-def settings_of(peak: float, config: Config) -> dict[str, float]:
+def settings_for(peak: float, config: Config) -> dict[str, float]:
     """Return the settings with which the highest rate of a run is this one, in two digits."""
     if config.schedule.name != "paper":
         return {"schedule.peak": float(f"{peak:.2g}")}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from heedful.data.streams import is_text
-from heedful.errors import InputError
+from heedful.errors import InputError, refuse
 from heedful.settings.options import (
     OUTPUT,
     OUTPUTS,
@@ -101,8 +101,7 @@ class TranslationOptions:
         ),
     ] = "here"
     n_best: Annotated[
-        int,
-        Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1),
+        int, Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1)
     ] = 1
     scores: Annotated[bool, Option("Print lines of `score<TAB>text`.")] = False
     json: Annotated[
@@ -220,13 +219,15 @@ class EvaluationOptions:
         Raises:
             InputError: neither a run nor a file of outputs, or an option of a run without one.
         """
-        if self.run is None and not self.hyp:
-            raise InputError("nothing to score: give RUN, or a file of outputs with --hyp")
-        if self.run is None and self.calibrate:
-            raise InputError("--calibrate is for RUN, and there is none")
-        if self.run is None and self.output is not None:
-            raise InputError("--output is for the outputs of RUN, and there is none")
-        if self.run is None and all(map(is_text, self.compare or ())):
+        if self.run is not None:
+            return
+        refuse(
+            (not self.hyp, "nothing to score: give RUN, or a file of outputs with --hyp"),
+            (self.calibrate, "--calibrate is for RUN, and there is none"),
+            (self.output is not None, "--output is for the outputs of RUN, and there is none"),
+            error=InputError,
+        )
+        if all(map(is_text, self.compare or ())):
             for name in self._for_translating():
                 raise InputError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
 
@@ -270,13 +271,11 @@ class ImportingOptions:
         settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
     ] = ()
     src_vocab: Annotated[
-        Path | None,
-        Option("For a file: source tokens by id, one per line, or .json. Without it, ids only."),
+        Path | None, Option("For a file: source tokens by id, one per line, or .json. Without it, ids only.")
     ] = None
     tgt_vocab: Annotated[Path | None, Option("The same for target tokens.")] = None
     src_lang: Annotated[
-        str | None,
-        Option("For a multilingual model: the source language.", metavar="LANG"),
+        str | None, Option("For a multilingual model: the source language.", metavar="LANG")
     ] = None
     tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
     task: Annotated[
@@ -396,10 +395,11 @@ class DistillOptions(SyntheticOptions):
         Raises:
             InputError: there is not.
         """
-        if not self.teachers:
-            raise InputError("no teacher: give a run or a bundle")
-        if self.weight is not None and self.tgt is None:
-            raise InputError("--weight needs --tgt, the pairs of weight 1")
+        refuse(
+            (not self.teachers, "no teacher: give a run or a bundle"),
+            (self.weight is not None and self.tgt is None, "--weight needs --tgt, the pairs of weight 1"),
+            error=InputError,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

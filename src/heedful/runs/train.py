@@ -42,7 +42,7 @@ from heedful.runs.setup import PreparedRun, set_up_training
 from heedful.runtime.durable import restore_backup
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
-from heedful.settings.plugins import changed_plugins, check_arguments, function_part, part
+from heedful.settings.plugins import changed_plugins, check_arguments, function_part, plugin_part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
 from heedful.training.checkpoint import DAMAGED_PREFIX, latest_checkpoint, set_damaged_aside
@@ -247,7 +247,7 @@ def _is_number(value: object, _: object) -> bool:
 
 def with_plugged_functions(extras: TrainingExtras, config: Config) -> TrainingExtras:
     """Return the extras with the loss and the schedule that plugins define, where none is given."""
-    parts = {key: part(name, key) for key, name in config.plugged}
+    parts = {key: plugin_part(name, key) for key, name in config.plugged}
     named = parts.get("train.loss")
     if isinstance(named, type):  # a class of settings with defaults
         check_arguments(named, f"train.loss={config.train.loss}", "")

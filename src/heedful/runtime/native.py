@@ -187,10 +187,9 @@ def native() -> Native:
         ConfigError: HEEDFUL_ISA names a level that does not exist or that this machine cannot run.
     """
     forced = os.environ.get(VARIABLE, "").strip().lower()
-    library, why_not = _load()
+    library, levels, why_not = _load()
     if library is None:
         return Native(None, None, why_not, ())
-    levels = tuple(_levels(library))
     possible = [number for number, level in enumerate(levels) if level.why_not is None]
     if not forced:
         best = possible[-1]
@@ -211,9 +210,9 @@ def native() -> Native:
 @cache
 def functions_of(level: str) -> Functions:
     """Return the functions of a level by its name; they may be called if this machine can run the level."""
-    library, _ = _load()
+    library, levels, _ = _load()
     assert library is not None
-    number = [each.name for each in _levels(library)].index(level)
+    number = [each.name for each in levels].index(level)
     functions: Functions = library.heedful_functions(number).contents
     return functions
 
@@ -261,35 +260,31 @@ def why_no_bf16() -> str | None:
 
 
 @cache
-def _load() -> tuple[ctypes.CDLL | None, str]:
-    """Return the library, checked; or None, and why there is none."""
+def _load() -> tuple[ctypes.CDLL | None, tuple[Level, ...], str]:
+    """Return the library, checked, and its levels; or None, and why there is none."""
     path = next((path for folder in _folders() for name in _NAMES if (path := folder / name).is_file()), None)
     if path is None:
-        return None, _why_there_is_none()
+        return None, (), _why_there_is_none()
     try:
         library = ctypes.CDLL(str(path))
         library.heedful_version.restype = _INT32
         if (version := library.heedful_version()) != VERSION:
-            return None, f"{path} is of version {version} and not {VERSION}; reinstall heedful"
+            return None, (), f"{path} is of version {version} and not {VERSION}; reinstall heedful"
     except (OSError, AttributeError) as error:
-        return None, f"{path} cannot be loaded: {error}"
+        return None, (), f"{path} cannot be loaded: {error}"
     library.heedful_size.restype, library.heedful_size.argtypes = _INT, (_INT32,)
     for number, structure in enumerate(_STRUCTURES):
         if library.heedful_size(number) != ctypes.sizeof(structure):
-            return None, f"{path} has another {structure.__name__} than this heedful; reinstall heedful"
+            return None, (), f"{path} has another {structure.__name__} than this heedful; reinstall heedful"
     for name in ("heedful_level", "heedful_why_not"):
         getattr(library, name).restype, getattr(library, name).argtypes = ctypes.c_char_p, (_INT32,)
     library.heedful_functions.restype = ctypes.POINTER(Functions)
     library.heedful_functions.argtypes = (_INT32,)
-    return library, ""
-
-
-def _levels(library: ctypes.CDLL) -> Iterator[Level]:
-    number = 0
-    while (name := library.heedful_level(number)) is not None:
-        reason = library.heedful_why_not(number)
-        yield Level(name.decode(), reason.decode() if reason is not None else None)
-        number += 1
+    levels: list[Level] = []
+    while (name := library.heedful_level(len(levels))) is not None:
+        reason = library.heedful_why_not(len(levels))
+        levels.append(Level(name.decode(), None if reason is None else reason.decode()))
+    return library, tuple(levels), ""
 
 
 def _folders() -> Iterator[Path]:

@@ -4,18 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from heedful.errors import refuse
 from heedful.settings.options import Count
 from heedful.settings.plugins import PartName
-from heedful.settings.section import (
-    Depth,
-    Heads,
-    NumPositions,
-    Probability,
-    Section,
-    VocabSize,
-    Width,
-    refuse,
-)
+from heedful.settings.section import Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
 
 # Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.
 SINUSOID_OFFSETS = {"marian": 0, "opennmt-tf": 1, "fairseq": 2}
@@ -270,6 +262,7 @@ class ModelConfig(Section):
                 f'model.tied="{self.tied}" needs one padding id, but model.src_pad_id={self.src_pad_id} '
                 f"and model.tgt_pad_id={self.tgt_pad_id}",
             ),
+            error=ValueError,
         )
         check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)
         check_id("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size)

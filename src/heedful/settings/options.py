@@ -17,14 +17,13 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
-from heedful.errors import InputError, SearchCancelledError
+from heedful.errors import InputError, SearchCancelledError, refuse
 from heedful.settings.arguments import fits, name_of
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
 PrecisionChoice = Literal[Precision, "auto"]
 EngineChoice = Literal["auto", "native", "torch"]
 TrainingPrecision = Literal["float32", "bf16"]
-
 
 # Headings of the help.
 SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling", "Computing"
@@ -42,7 +41,6 @@ TOKENIZE = "Tokenizer of sacreBLEU for BLEU; auto: the one for the language of t
 # Where source and target are given, neither can be split; memory and time grow by the square.
 PAIR_TOKENS = 2000
 _MAX_COUNT = 2**31
-
 
 Whole = Annotated[int, Lt(2**63)]
 Count = Annotated[int, Ge(0), Lt(2**63)]
@@ -118,33 +116,34 @@ def check_options(group: object) -> None:
     """Check the fields that have an option; an `InputError` names the first with a wrong type or value."""
     kind: type = type(group)
     for name, option in options_of(kind).items():
-        value, kinds = getattr(group, name), kinds_of(kind)[name]
+        value, kinds, expected = getattr(group, name), kinds_of(kind)[name], ""
         if value is None and type(None) in kinds:
             continue
         if int in kinds or float in kinds:
-            _check_number(name, value, option, is_whole=int in kinds)
+            expected = _other_number(value, option, is_whole=int in kinds)
         elif isinstance(kinds[0], str):
-            if value not in kinds:
-                raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
+            expected = "" if value in kinds else f"one of {', '.join(map(repr, kinds))}"
         elif not any(fits(value, each) for each in kinds):
-            raise InputError(f"{name}={value!r}: must be {' | '.join(map(name_of, kinds))}")
+            expected = " | ".join(map(name_of, kinds))
+        if expected:
+            raise InputError(
+                f"{name}={value if isinstance(value, Real) else repr(value)}: must be {expected}"
+            )
 
 
-def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
+def _other_number(number: object, option: Option, *, is_whole: bool) -> str:
+    """Return what a value must be instead; "" if it is a number that the option takes."""
     if isinstance(number, bool) or not isinstance(number, Real):
-        raise InputError(f"{name}={number!r}: must be a {'whole ' * (is_whole and number is None)}number")
-    value, expected = cast(float, number), ""
+        return "a whole number" if is_whole and number is None else "a number"
+    value = cast(float, number)
     least, most, above = option.minimum, option.maximum or math.inf, option.above
     if above is not None and not above < value <= most:
-        expected = f"above {above} and at most {most}"
-    elif least is not None and not least <= value < math.inf:
-        expected = f"at least {least}" if value < least else "a finite number"
-    elif value > most:
-        expected = f"at most {most:,}"
-    elif is_whole and not isinstance(value, Integral):
-        expected = "a whole number"
-    if expected:
-        raise InputError(f"{name}={value}: must be {expected}")
+        return f"above {above} and at most {most}"
+    if least is not None and not least <= value < math.inf:
+        return f"at least {least}" if value < least else "a finite number"
+    if value > most:
+        return f"at most {most:,}"
+    return "" if isinstance(number, Integral) or not is_whole else "a whole number"
 
 
 def _choices(kind: object) -> str:
@@ -324,12 +323,14 @@ class SharedOptions(DecodingOptions):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.max_length is not None and self.min_length > self.max_length:
-            raise InputError(f"min_length={self.min_length}: must be at most max_length={self.max_length}")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"threads={self.threads}: must be at least 1")
-        if min(self.suppressed_ids or (), default=0) < 0:
-            raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
+        is_longer = self.max_length is not None and self.min_length > self.max_length
+        is_negative = min(self.suppressed_ids or (), default=0) < 0
+        refuse(
+            (is_longer, f"min_length={self.min_length}: must be at most max_length={self.max_length}"),
+            (self.threads is not None and self.threads < 1, f"threads={self.threads}: must be at least 1"),
+            (is_negative, f"suppressed_ids={self.suppressed_ids}: must be at least 0"),
+            error=InputError,
+        )
 
     def check_cancelled(self) -> None:
         """Check that the outputs are still needed; strategies do so before each step.
@@ -451,13 +452,7 @@ class Runtime:
     ] = None
     threads: Annotated[
         int | None,
-        Option(
-            "Number of CPU threads.",
-            COMPUTING,
-            minimum=1,
-            default="one for each core",
-            is_common=True,
-        ),
+        Option("Number of CPU threads.", COMPUTING, minimum=1, default="one for each core", is_common=True),
     ] = None
     precision: Annotated[
         PrecisionChoice,
@@ -526,10 +521,7 @@ class TrainingRequest(TrainingText):
     tgt_key: Annotated[str | None, Option(TGT_KEY, TEXT, default="tgt")] = None
     init: Annotated[
         str | None,
-        Option(
-            "Fine-tune this bundle or run; its architecture and tokenizers are kept.",
-            metavar="BUNDLE",
-        ),
+        Option("Fine-tune this bundle or run; its architecture and tokenizers are kept.", metavar="BUNDLE"),
     ] = None
 
 
@@ -552,9 +544,7 @@ class HeldOutText:
 Keep = Annotated[
     list[str] | None,
     Option(
-        "Keep the pairs that this filter finds when others are removed; repeatable.",
-        TEXT,
-        metavar="FILTER",
+        "Keep the pairs that this filter finds when others are removed; repeatable.", TEXT, metavar="FILTER"
     ),
 ]
 Remove = Annotated[
@@ -592,8 +582,7 @@ class Filtering:
     ] = None
     examples: Annotated[int, Option("Examples shown of each filter.", TEXT, minimum=0)] = 3
     fix: Annotated[
-        Path | None,
-        Option("Write the text without faulty pairs into a new directory.", TEXT, metavar="DIR"),
+        Path | None, Option("Write the text without faulty pairs into a new directory.", TEXT, metavar="DIR")
     ] = None
     keep: Keep = None
     remove: Remove = None

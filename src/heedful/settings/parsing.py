@@ -19,7 +19,7 @@ MAX_WHOLE = 2**53 - 1  # the largest whole number that is exact in every JSON pa
 _CHUNK = 2**20
 _MAX_SHOWN = 60  # characters of a value in a message
 _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
+PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}"  # of a file
 
 
 def read_limited(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
@@ -110,7 +110,7 @@ def is_plain_name(name: object) -> bool:
     >>> is_plain_name("model-00001-of-00002.safetensors"), is_plain_name("../config.json")
     (True, False)
     """
-    return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None
+    return isinstance(name, str) and re.fullmatch(PLAIN_NAME, name) is not None
 
 
 def shown(value: object) -> str:

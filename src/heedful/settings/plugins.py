@@ -151,7 +151,7 @@ def _short(version: str) -> str:
     return version[:15] if version.startswith("sha256:") else version
 
 
-def part(reference: str, key: str) -> Any:  # noqa: ANN401
+def plugin_part(reference: str, key: str) -> Any:  # noqa: ANN401
     """Return the class, function or object that `PLUGIN:NAME` names.
 
     Args:
@@ -191,7 +191,7 @@ def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
     module = sys.modules[value.__module__]
     names = [each for each, loaded in _LOADED.items() if loaded.module is module]
     reference = f"{names[0] if names else load_plugin(module).__name__}:{name}"
-    if part(reference, key) is not value:
+    if plugin_part(reference, key) is not value:
         raise ConfigError(f"{key}={value!r}: its module has another part of this name")
     return reference
 
@@ -255,7 +255,7 @@ def function_part(
     Raises:
         ConfigError: there is no such plugin or part, or it takes other arguments.
     """
-    value, name = part(reference, key), f"{key}={reference}"
+    value, name = plugin_part(reference, key), f"{key}={reference}"
     check_arguments(value, name, arguments)
     return PluginFunction(value, name, returns, is_right)
 

@@ -71,7 +71,7 @@ SMALL: dict[str, Any] = SMALL_DATA | {
         "num_encoder_layers": 3,
         "num_decoder_layers": 3,
         "dropout": 0.2,
-    },
+    }
 }
 
 # Published from-scratch implementations, as changes of base; docs/systems.md compares them.
@@ -82,10 +82,7 @@ _EMBEDDED_AS_IS: dict[str, Any] = {
     "output_bias": True,
 }
 PUBLISHED: dict[str, dict[str, Any]] = {
-    "abhishek-thread": {
-        "model": _EMBEDDED_AS_IS | {"dropout": 0.3},
-        "tokenizer": {"joint": False},
-    },
+    "abhishek-thread": {"model": _EMBEDDED_AS_IS | {"dropout": 0.3}, "tokenizer": {"joint": False}},
     "nptel-lecture": {
         "model": _EMBEDDED_AS_IS | {"attention_bias": False, "max_positions": 100},
         "tokenizer": {"joint": False},

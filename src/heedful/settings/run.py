@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from heedful.errors import refuse
 from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, check_id
 from heedful.settings.options import (
     TOKENIZE,
@@ -38,7 +39,6 @@ from heedful.settings.section import (
     Section,
     Seed,
     VocabSize,
-    refuse,
 )
 
 
@@ -65,8 +65,7 @@ class TokenizerConfig(Section):
     )
     joint: bool = Field(default=True, description="Share one vocabulary between source and target.")
     sampling: Probability = Field(
-        0.0,
-        description="Subword sampling in training: the rate of BPE-dropout, or the smoothing of unigram.",
+        0.0, description="Subword sampling in training: the rate of BPE-dropout, or the smoothing of unigram."
     )
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = Field(
         1.0,
@@ -110,6 +109,7 @@ class CorpusConfig(Section):
         refuse(
             (not has_one, "data.corpora: give each corpus src and tgt, or pairs"),
             (not is_tag, f"data.corpora: tag={self.tag!r}: write a tag without spaces, such as >>fra<<"),
+            error=ValueError,
         )
         return self
 
@@ -129,12 +129,10 @@ class DataConfig(Section):
     src_key: str = _option(HeldOutText, "src_key")
     tgt_key: str = _option(HeldOutText, "tgt_key")
     corpora: tuple[CorpusConfig, ...] = Field(
-        (),
-        description="Several corpora: tables with src and tgt, or pairs, and with a weight and a tag.",
+        (), description="Several corpora: tables with src and tgt, or pairs, and with a weight and a tag."
     )
     temperature: PositiveFloat = Field(
-        1.0,
-        description="Corpora without weights have shares in proportion to size^(1/temperature).",
+        1.0, description="Corpora without weights have shares in proportion to size^(1/temperature)."
     )
     max_length: Annotated[int, Field(gt=0, le=2**24)] = Field(
         256,
@@ -155,11 +153,10 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _check_pairs_of_files(self) -> Self:
-        for first, second in (("src", "tgt"), ("valid_src", "valid_tgt")):
-            options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
-            message = f"give both {options} (data.{first} and data.{second} must both be set)"
-            refuse(((getattr(self, first) is None) != (getattr(self, second) is None), message))
+        both = "give both --{0}src and --{0}tgt (data.{1}src and data.{1}tgt must both be set)"
         refuse(
+            ((self.src is None) != (self.tgt is None), both.format("", "")),
+            ((self.valid_src is None) != (self.valid_tgt is None), both.format("valid-", "valid_")),
             (self.src and self.pairs, "give data.src and data.tgt, or data.pairs, not both"),
             (
                 self.corpora and (self.src or self.pairs),
@@ -177,6 +174,7 @@ class DataConfig(Section):
                 self.valid_src and self.valid_pairs,
                 "give data.valid_src and data.valid_tgt, or data.valid_pairs, not both",
             ),
+            error=ValueError,
         )
         return self
 
@@ -283,6 +281,7 @@ class ScheduleConfig(Section):
                 f'schedule.name="{self.name}" needs schedule.peak',
             ),
             (is_paper and steps == 0, 'schedule.name="paper" needs schedule.warmup_steps of at least 1'),
+            error=ValueError,
         )
         if fraction is None:
             return self
@@ -302,6 +301,7 @@ class ScheduleConfig(Section):
                 f"schedule.warmup_fraction={fraction:g} and schedule.decay_fraction={self.decay_fraction:g} "
                 f"are more than the run; lower schedule.decay_fraction to {1.0 - fraction:g}",
             ),
+            error=ValueError,
         )
         return self
 
@@ -333,8 +333,7 @@ class TrainConfig(Section):
         5, description="Checkpoints that are averaged at the end (6.1); 1: the last weights as they are."
     )
     checkpoint_every_steps: Positive = Field(
-        1500,
-        description="Steps between checkpoints (6.1: every 10 minutes, at 0.4 seconds a step, 5.2).",
+        1500, description="Steps between checkpoints (6.1: every 10 minutes, at 0.4 seconds a step, 5.2)."
     )
     checkpoint_every_minutes: PositiveFloat | None = Field(
         10.0,
@@ -357,8 +356,7 @@ class TrainConfig(Section):
         0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
     )
     parallel: Literal["ddp", "fsdp"] = Field(
-        "ddp",
-        description="What each process of torchrun has; ddp: a copy of the model; fsdp: a shard of it.",
+        "ddp", description="What each process of torchrun has; ddp: a copy of the model; fsdp: a shard of it."
     )
     init: str | None = _option(TrainingRequest, "init")
     freeze: tuple[str, ...] = Field(
@@ -380,6 +378,7 @@ class TrainConfig(Section):
                 f"train.keep_checkpoints={self.keep_checkpoints} must be at least "
                 f"train.average_checkpoints={self.average_checkpoints}",
             ),
+            error=ValueError,
         )
         return self
 
@@ -519,6 +518,7 @@ class Config(Section):
                 not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes),
                 "one of train.max_steps, train.max_epochs, train.max_minutes must be set",
             ),
+            error=ValueError,
         )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)

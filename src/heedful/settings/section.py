@@ -34,17 +34,6 @@ NonNegativeFactor = Annotated[float, Field(ge=0.0, le=1e6)]
 AUTO_IS_ZERO = BeforeValidator(lambda value: 0 if value == "auto" else value)
 
 
-def refuse(*mistakes: tuple[object, str]) -> None:
-    """Raise an error with the message of the first mistake that was made.
-
-    Raises:
-        ValueError: some mistake was made; pydantic makes it a `ConfigError`.
-    """
-    for is_made, message in mistakes:
-        if is_made:
-            raise ValueError(message)
-
-
 def _check_text(value: str) -> None:
     """Refuse text that is no valid file name or TOML string."""
     if "\0" in value:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from heedful.errors import BundleError, ConfigError, OptionError
+from heedful.errors import BundleError, ConfigError, OptionError, refuse
 from heedful.runtime.durable import replace_directory, restore_backup, why_not_written, writing_at
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
@@ -47,13 +47,7 @@ from heedful.storage.description import (
     read_description,
     resolve_bundle,
 )
-from heedful.storage.weights_file import (
-    SafetensorsArrays,
-    Shape,
-    check_fits,
-    embedding_names,
-    weight_shapes,
-)
+from heedful.storage.weights_file import SafetensorsArrays, Shape, check_fits, embedding_names, weight_shapes
 from heedful.text import TokenizerPair
 from heedful.text.pair import is_file_of_a_pair
 
@@ -121,7 +115,7 @@ class Bundle:
         A change in place of `weight.data` is not counted.
         """
         if isinstance(self.network, StoredModel):
-            return self.network.weight_versions
+            return self.network.changed_weights()
         return _versions_of(self.network)
 
     @property
@@ -133,7 +127,12 @@ class Bundle:
 
 
 class StoredModel:
-    """The weights of a model in a safetensors file, which stays open."""
+    """The weights of a model in a safetensors file, which stays open.
+
+    Attributes:
+        config: the architecture.
+        built: the model in torch once it was used, since it may have been changed; None until then.
+    """
 
     def __init__(self, file: Path, config: ModelConfig, shapes: Mapping[str, Shape] | None = None) -> None:
         """Compare the header of the safetensors file with a configuration: nothing is read or built before.
@@ -142,7 +141,8 @@ class StoredModel:
         that the file cannot be read, or does not belong to the configuration.
         """
         self.config, self._file = config, file
-        self._built: WeightVersions = []
+        self.built: Transformer | None = None
+        self._versions: WeightVersions = []
         with _damaged(file):
             self._arrays = SafetensorsArrays(file)
         check_fits(shapes or weight_shapes(config), self._arrays.shapes, file)
@@ -151,32 +151,28 @@ class StoredModel:
         """Return a copy of a weight by its name in `weight_shapes`; a constant embedding is refused."""
         with _damaged(self._file):
             weight = self._arrays[name]
-        if name in embedding_names(self.config) and _is_constant(weight):
+        is_embedding, first = name in embedding_names(self.config), weight.flat[0]
+        if is_embedding and weight.size > 1 and (weight[0] == first).all() and (weight == first).all():
             raise BundleError(
-                f"{self._file}: {name}: every value is {weight.flat[0]:g}, so that all tokens are one; "
+                f"{self._file}: {name}: every value is {first:g}, so that all tokens are one; "
                 "this model was never trained, or its weights were lost; use another copy"
             )
         return weight
 
     @property
-    def in_use(self) -> "Transformer | StoredModel":
-        """The model in torch once it was used, since it may have been changed; until then this one."""
-        return self.model if "model" in vars(self) else self
-
-    @cached_property
     def model(self) -> "Transformer":
         """The model in torch, in evaluation mode, with copies of the weights."""
-        from heedful.storage.torch_weights import model_from_arrays  # torch, for those who need it
+        if self.built is None:
+            from heedful.storage.torch_weights import model_from_arrays  # torch, for those who need it
 
-        model = model_from_arrays(self.config, self.weight)
-        self._built = _versions_of(model)
-        return model
+            self.built = model_from_arrays(self.config, self.weight)
+            self._versions = _versions_of(self.built)
+        return self.built
 
-    @property
-    def weight_versions(self) -> WeightVersions:
-        """The versions of the weights of the model in torch; none: they are as they are stored."""
-        versions = _versions_of(self.model) if "model" in vars(self) else []
-        return [] if versions == self._built else versions
+    def changed_weights(self) -> WeightVersions:
+        """Return the versions of the weights of the model in torch; none: they are as they are stored."""
+        versions = [] if self.built is None else _versions_of(self.built)
+        return [] if versions == self._versions else versions
 
 
 @contextmanager
@@ -186,11 +182,6 @@ def _damaged(file: Path) -> Iterator[None]:
         yield
     except ValueError as error:
         raise BundleError(f"{file}: {error}; copy the bundle again") from None
-
-
-def _is_constant(weight: NDArray[np.float32]) -> bool:
-    first = weight.flat[0]
-    return weight.size > 1 and bool((weight[0] == first).all()) and bool((weight == first).all())
 
 
 @checked
@@ -273,12 +264,13 @@ def _read(path: Path | str) -> BundleContents:
     try:
         config, saved = Config(**description.config), description.calibration
         calibration = None if saved is None else Calibration.read(saved)
-        sizes = {key: getattr(config.model, key) for key in ("src_vocab_size", "tgt_vocab_size")}
-        problem = next((f"model.{key}=0: must be at least 1" for key, size in sizes.items() if not size), "")
+        refuse(
+            (not config.model.src_vocab_size, "model.src_vocab_size=0: must be at least 1"),
+            (not config.model.tgt_vocab_size, "model.tgt_vocab_size=0: must be at least 1"),
+            error=ValueError,
+        )
     except (ConfigError, ValueError) as error:
-        problem = str(error)
-    if problem:
-        raise BundleError(f"{file}: {problem}")
+        raise BundleError(f"{file}: {error}") from None
     parts, has_tokenizers = description.changed_parts or {}, TokenizerPair.is_among(description.files)
     return BundleContents(path, config, description.scores, parts, calibration, has_tokenizers)
 
@@ -292,10 +284,10 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
     ):
         special = tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id
         highest = max(tokenizer.vocab_size - 1, *special)
-        if highest >= size or min(special) < 0:
+        if highest >= size:
             raise BundleError(
-                f"{path}: the {name} tokenizer has the id {min(*special, 0) or highest:,}, but the model has "
-                f"{size:,} tokens; the files are not of one model, copy the bundle again"
+                f"{path}: the {name} tokenizer has the id {highest:,}, but the model has {size:,} tokens; "
+                "the files are not of one model, copy the bundle again"
             )
     return tokenizers
 

@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heedful.errors import BundleError
 from heedful.runtime.durable import backup_path, why_not_written, write_atomically
-from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
+from heedful.settings.parsing import MAX_WHOLE, PLAIN_NAME, is_whole, parse_json, read_limited, shown
 from heedful.storage.calibration import Calibration
 
 FORMAT_VERSION = 1
@@ -20,12 +20,6 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 _SETTINGS = "settings"  # among the checksums
-
-
-def _check_name(name: str) -> str:
-    if not is_plain_name(name):
-        raise ValueError(f"{shown(name)} is not the name of a file in it")
-    return name
 
 
 class Description(BaseModel):
@@ -42,7 +36,7 @@ class Description(BaseModel):
     scores: dict[str, Annotated[int, Field(ge=-MAX_WHOLE, le=MAX_WHOLE)] | float]
     changed_parts: dict[str, str] | None = None
     calibration: dict[str, Any] | None = None
-    sha256: dict[Annotated[str, AfterValidator(_check_name)], str]
+    sha256: dict[Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")], str]
 
     @property
     def files(self) -> set[str]:
@@ -52,29 +46,25 @@ class Description(BaseModel):
     def write(self, path: Path) -> None:
         """Write config.json of a bundle, with the checksum of these settings, as a whole or not at all."""
         sums = {name: checksum for name, checksum in self.sha256.items() if name != _SETTINGS}
-        values = self._values() | {"sha256": sums | {_SETTINGS: self._checksum()}}
+        values = self.model_dump(exclude_none=True) | {"sha256": sums | {_SETTINGS: self._checksum()}}
         _write(path / CONFIG_FILE, json.dumps(values, indent=2) + "\n")
 
     def check(self, path: Path) -> None:
         """Compare each file of a bundle with its checksum; BundleError if one is missing or altered."""
         for name, expected in {_SETTINGS: "", **self.sha256}.items():
-            is_settings = name == _SETTINGS
-            file = path / (CONFIG_FILE if is_settings else name)
+            file = path / (CONFIG_FILE if name == _SETTINGS else name)
+            problem = "truncated or altered (checksum differs)"
             try:
-                found = self._checksum() if is_settings else file_sha256(file)
-                problem = "" if found == expected else "truncated or altered (checksum differs)"
+                if expected == (self._checksum() if name == _SETTINGS else file_sha256(file)):
+                    continue
             except FileNotFoundError:
                 problem = "missing; the bundle is incomplete"
             except OSError as error:
                 problem = f"cannot be read ({error.strerror})"
-            if problem:
-                raise BundleError(f"{file}: {problem}; copy the bundle again")
-
-    def _values(self) -> dict[str, Any]:
-        return {key: value for key, value in self.model_dump().items() if value is not None}
+            raise BundleError(f"{file}: {problem}; copy the bundle again")
 
     def _checksum(self) -> str:
-        settings = {k: v for k, v in self._values().items() if k not in ("format_version", "sha256")}
+        settings = self.model_dump(exclude_none=True, exclude={"format_version", "sha256"})
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 

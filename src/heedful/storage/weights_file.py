@@ -19,7 +19,6 @@ from heedful.settings.parsing import shown
 
 Shape = tuple[int, ...]
 
-PARTS_OF_A_LAYER = ("self_attention", "cross_attention", "feed_forward")  # the second in decoders alone
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -40,22 +39,27 @@ def check_fits(expected: Mapping[str, Shape], stored: Mapping[str, Shape], origi
 def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
     """Return the shape of each weight by its name, in the order of the model's parameters."""
     shapes: dict[str, Shape] = {}
+    d_model, shift = config.d_model, config.norm_kind == "layer"  # RMSNorm has no bias
     for stack, vocab_size, depth in (
         ("encoder", config.src_vocab_size, config.num_encoder_layers),
         ("decoder", config.tgt_vocab_size, config.num_decoder_layers),
     ):
         if stack == "encoder" or config.tied not in SHARED_EMBEDDINGS:
-            shapes[f"{stack}.embedding.tokens.weight"] = (vocab_size, config.d_model)
+            shapes |= _weights(f"{stack}.embedding.tokens", vocab_size, d_model)
         if config.positions == "learned":
-            shapes[f"{stack}.embedding.positions.weight"] = (config.max_positions, config.d_model)
+            shapes |= _weights(f"{stack}.embedding.positions", config.max_positions, d_model)
         if config.embedding_norm in (True, stack):
-            shapes |= _norm(f"{stack}.embedding.norm", config)
+            shapes |= _weights(f"{stack}.embedding.norm", d_model, bias=shift)
         for number in range(depth):
-            shapes |= _layer(stack, number, config)
+            for part, weights in _layer(config, stack, is_first=number == 0).items():
+                name = f"{stack}.layers.{number}.{part}"
+                shapes |= {f"{name}.{inner}": shape for inner, shape in weights.items()}
+                for norm in ("_norm.before", "_norm.after") if config.norm == "both" else ("_norm",):
+                    shapes |= _weights(f"{name}{norm}", d_model, bias=shift)
         if config.norm != "post" or config.final_norm:
-            shapes |= _norm(f"{stack}.final_norm", config)
+            shapes |= _weights(f"{stack}.final_norm", d_model, bias=shift)
     if config.tied not in SHARED_OUTPUT:
-        shapes["output.weight"] = (config.tgt_vocab_size, config.d_model)
+        shapes |= _weights("output", config.tgt_vocab_size, d_model)
     if config.output_bias:
         shapes["output.bias"] = (config.tgt_vocab_size,)
     return shapes
@@ -68,51 +72,38 @@ def embedding_names(config: ModelConfig) -> tuple[str, str, str]:
     return src, tgt, tgt if config.tied in SHARED_OUTPUT else "output.weight"
 
 
-def _layer(stack: str, number: int, config: ModelConfig) -> dict[str, Shape]:
-    own, cross, inner = (f"{stack}.layers.{number}.{part}" for part in PARTS_OF_A_LAYER)
+def _layer(config: ModelConfig, stack: str, *, is_first: bool) -> dict[str, dict[str, Shape]]:
+    """Return the sub-layers of a layer, without their norms."""
     d_model, d_ff, bias = config.d_model, config.d_ff, config.feed_forward_bias
+    parts = {"self_attention": _attention(config)}
     if (stack, config.decoder_unit) == ("decoder", "ssru"):
-        shapes = _linear(f"{own}.input", d_model, d_model, bias=False)
-        shapes |= _linear(f"{own}.forget", d_model, d_model, bias=True)
-    else:
-        shapes = _attention(own, config)
-        if config.positions == "relative" and (number == 0 or config.relative_per_layer):
-            shapes[f"{own}.positions.weight"] = (config.relative_buckets, config.num_heads)
-    shapes |= _sublayer_norm(f"{own}_norm", config)
+        unit = _weights("input", d_model, d_model) | _weights("forget", d_model, d_model, bias=True)
+        parts["self_attention"] = unit
+    elif config.positions == "relative" and (is_first or config.relative_per_layer):
+        parts["self_attention"] |= _weights("positions", config.relative_buckets, config.num_heads)
     if stack == "decoder" and config.decoder_unit != "merged":
-        shapes |= _attention(cross, config) | _sublayer_norm(f"{cross}_norm", config)
-    shapes |= _linear(f"{inner}.inner", d_model, d_ff, bias=bias)
-    shapes |= _linear(f"{inner}.outer", d_ff, d_model, bias=bias)
+        parts["cross_attention"] = _attention(config)
+    parts["feed_forward"] = _weights("inner", d_ff, d_model, bias=bias)
+    parts["feed_forward"] |= _weights("outer", d_model, d_ff, bias=bias)
     if config.gated:
-        shapes |= _linear(f"{inner}.gate", d_model, d_ff, bias=bias)
-    return shapes | _sublayer_norm(f"{inner}_norm", config)
+        parts["feed_forward"] |= _weights("gate", d_ff, d_model, bias=bias)
+    return parts
 
 
-def _attention(name: str, config: ModelConfig) -> dict[str, Shape]:
+def _attention(config: ModelConfig) -> dict[str, Shape]:
     """Return the projections of 3.2.2."""
     num_kv_heads, bias = config.num_kv_heads or config.num_heads, config.attention_bias
     d_model, keys, values = config.d_model, config.head_key_size, config.head_value_size
-    return {
-        **_linear(f"{name}.query", d_model, config.num_heads * keys, bias=bias),
-        **_linear(f"{name}.key", d_model, num_kv_heads * keys, bias=bias),
-        **_linear(f"{name}.value", d_model, num_kv_heads * values, bias=bias),
-        **_linear(f"{name}.output", config.num_heads * values, d_model, bias=bias),
-        **({f"{name}.{part}_norm.weight": (keys,) for part in ("query", "key")} if config.query_norm else {}),
-    }
+    shapes = _weights("query", config.num_heads * keys, d_model, bias=bias)
+    shapes |= _weights("key", num_kv_heads * keys, d_model, bias=bias)
+    shapes |= _weights("value", num_kv_heads * values, d_model, bias=bias)
+    shapes |= _weights("output", d_model, config.num_heads * values, bias=bias)
+    return shapes | (_weights("query_norm", keys) | _weights("key_norm", keys) if config.query_norm else {})
 
 
-def _linear(name: str, num_in: int, num_out: int, *, bias: bool) -> dict[str, Shape]:
-    return {f"{name}.weight": (num_out, num_in)} | ({f"{name}.bias": (num_out,)} if bias else {})
-
-
-def _sublayer_norm(name: str, config: ModelConfig) -> dict[str, Shape]:
-    names = (f"{name}.before", f"{name}.after") if config.norm == "both" else (name,)
-    return {key: shape for each in names for key, shape in _norm(each, config).items()}
-
-
-def _norm(name: str, config: ModelConfig) -> dict[str, Shape]:
-    parts = ("weight", "bias") if config.norm_kind == "layer" else ("weight",)
-    return {f"{name}.{part}": (config.d_model,) for part in parts}
+def _weights(name: str, *shape: int, bias: bool = False) -> dict[str, Shape]:
+    """Return a weight as torch stores it, outputs first, and a bias for each output."""
+    return {f"{name}.weight": shape} | ({f"{name}.bias": shape[:1]} if bias else {})
 
 
 class SafetensorsArrays:

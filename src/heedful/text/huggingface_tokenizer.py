@@ -36,12 +36,7 @@ class HuggingFaceTokenizer(Tokenizer):
     """
 
     def __init__(
-        self,
-        pipeline: bytes,
-        ids: SpecialIds,
-        *,
-        clean_up_spaces: bool = False,
-        name: str = "tokenizer",
+        self, pipeline: bytes, ids: SpecialIds, *, clean_up_spaces: bool = False, name: str = "tokenizer"
     ) -> None:
         self._name = f"{name}{PIPELINE}"
         self._tokenizer = _load(pipeline, name=self._name)

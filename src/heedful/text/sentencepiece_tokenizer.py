@@ -127,7 +127,14 @@ _SPACE = "▁"
 class SentencePieceTokenizer(Tokenizer):
     """An immutable SentencePiece model; its tags are its control tokens.
 
-    `SentencePieceTokenizer.from_bytes(data)` loads one; `train_tokenizers` trains them.
+    `train_tokenizers` trains them.
+
+    Args:
+        model: the bytes of the model's file.
+        name: the name in error messages.
+
+    Attributes:
+        model: the bytes of the model's file.
 
     Raises:
         TokenizerError: the bytes are not a SentencePiece model with pad, unk, bos and eos.
@@ -135,7 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, model: bytes, *, name: str = "tokenizer") -> None:
         self._spm = spm = load_sentencepiece(model, name=name)
-        self._model = model
+        self.model = model
         self._keeps_spaces = 0 in _values(model, *_REMOVE_EXTRA_SPACES)  # runs, and at the ends of a text
         ids = SpecialIds(pad=spm.pad_id(), unk=spm.unk_id(), bos=spm.bos_id(), eos=spm.eos_id())
         super().__init__(read_kind(model), spm.get_piece_size(), ids)
@@ -145,22 +152,13 @@ class SentencePieceTokenizer(Tokenizer):
             )
 
     @classmethod
-    def from_bytes(cls, model: bytes, *, name: str = "tokenizer") -> Self:
-        """Load the bytes of `to_bytes`; `name` is for error messages."""
-        return cls(model, name=name)
-
-    def to_bytes(self) -> bytes:
-        """Return the SentencePiece model file."""
-        return self._model
-
-    @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
         return cls(files[MODEL], name=f"{name}{MODEL}")
 
     @override
     def to_files(self) -> dict[str, bytes]:
-        return {MODEL: self._model}
+        return {MODEL: self.model}
 
     @override
     def encode(self, text: str) -> list[int]:

@@ -42,8 +42,6 @@ class SegmentationSampler:
     """
 
     def __init__(self, tokenizer: Tokenizer, rate: float) -> None:
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"rate must be between 0 and 1, not {rate}")
         if not isinstance(tokenizer, SentencePieceTokenizer):
             raise TokenizerError(
                 f"tokenizer.sampling={rate}: an imported tokenizer cannot sample segmentations; "
@@ -266,7 +264,7 @@ def _train(
     trained = model.getvalue()
     for name, in_training in hidden.items():
         trained = trained.replace(in_training.encode(), name.encode())
-    return SentencePieceTokenizer.from_bytes(trained)
+    return SentencePieceTokenizer(trained)
 
 
 def _explain(problem: str, vocab_size: int, text: str) -> TokenizerError:

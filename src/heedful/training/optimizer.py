@@ -222,7 +222,7 @@ def build_optimizer(
 
 
 def _plugged(name: str, groups: Groups) -> torch.optim.Optimizer:
-    kind: Any = plugins.part(name, "optimizer.name")
+    kind: Any = plugins.plugin_part(name, "optimizer.name")
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
         raise ConfigError(f"optimizer.name={name}: must be a class of optimisers (torch.optim.Optimizer)")
     plugins.check_arguments(kind, f"optimizer.name={name}", "groups")

@@ -88,11 +88,7 @@ def command(task: Align) -> None:
         notify = partial(print, file=sys.stderr)
         translator = load_translator(task.run, task.languages, task.runtime, notify=notify)
         alignments = align_pairs(
-            translator,
-            pairs,
-            layer=task.layer,
-            shift=task.shift,
-            max_source_tokens=task.max_source_tokens,
+            translator, pairs, layer=task.layer, shift=task.shift, max_source_tokens=task.max_source_tokens
         )
         file = stack.enter_context(open_output(task.output))
         to_terminal = task.output is None and sys.stdout.isatty()  # the lines themselves show the progress

@@ -37,8 +37,7 @@ class Attention:
         ),
     ] = "cross"
     layer: Annotated[
-        str | None,
-        Option("Layers to draw, counted from 1.", metavar="N,...|all", default="the last"),
+        str | None, Option("Layers to draw, counted from 1.", metavar="N,...|all", default="the last")
     ] = None
     head: Annotated[
         str, Option("Heads to draw; all draws their mean and each.", metavar="N,...|mean|all")

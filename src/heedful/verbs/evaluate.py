@@ -9,12 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import (
-    check_stdin_once,
-    print_table,
-    suggest_auto_precision,
-    warnings_on_stderr,
-)
+from heedful.cli.streams import check_stdin_once, print_table, suggest_auto_precision, warnings_on_stderr
 from heedful.runs.options import EvaluationOptions
 from heedful.settings.options import AsJson
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.streams import bar
+from heedful.errors import refuse
 from heedful.settings.options import AsJson, Filtering, HeldOutText, Option
 
 if TYPE_CHECKING:
@@ -51,20 +52,21 @@ def command(task: Inspect) -> None:
 
     paths = task.paths or []
     is_text = bool(paths) and (len(paths) == 2 or holds_pairs(paths[0]))
-    problem = None
-    if task.machine == bool(paths):
-        problem = "give either a run or bundle, or --machine"
-    elif len(paths) > 2:
-        problem = f"give a run, or the two files of a text; these are {len(paths)} paths"
-    elif not is_text and (task.held_out, task.filtering) != (HeldOutText(), Filtering()):
-        problem = "the options of parallel text, such as --fix, need a text to inspect"
-    elif paths and not is_text and paths[0].is_file():
-        problem = (
-            f"{paths[0]}: is one file: for parallel text give SRC and TGT, or one .tsv or .jsonl; for a "
-            "model give its directory"
-        )
-    if problem:
-        raise typer.BadParameter(problem)
+    has_options_of_text = (task.held_out, task.filtering) != (HeldOutText(), Filtering())
+    refuse(
+        (task.machine == bool(paths), "give either a run or bundle, or --machine"),
+        (len(paths) > 2, f"give a run, or the two files of a text; these are {len(paths)} paths"),
+        (
+            not is_text and has_options_of_text,
+            "the options of parallel text, such as --fix, need a text to inspect",
+        ),
+        (
+            paths and not is_text and paths[0].is_file(),
+            f"{' '.join(map(str, paths))}: is one file: for parallel text give SRC and TGT, or one .tsv or "
+            ".jsonl; for a model give its directory",
+        ),
+        error=typer.BadParameter,
+    )
     result: object
     if task.machine:
         result = machine = inspect_machine()

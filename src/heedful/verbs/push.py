@@ -24,8 +24,7 @@ class Push:
         Option("A bundle, or a run directory (its best bundle is used).", metavar="BUNDLE", is_argument=True),
     ]
     repo: Annotated[
-        str,
-        Option("USER/MODEL on the hub; created if it does not exist.", metavar="REPO", is_argument=True),
+        str, Option("USER/MODEL on the hub; created if it does not exist.", metavar="REPO", is_argument=True)
     ]
     private: Annotated[bool, Option("Make the repository private.")] = False
     revision: Annotated[

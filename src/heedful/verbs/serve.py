@@ -7,6 +7,7 @@ from functools import partial
 import typer
 
 from heedful.cli.options import BeamOverrides
+from heedful.errors import refuse
 from heedful.serving.options import ServiceOptions, check_installed
 
 
@@ -34,9 +35,11 @@ def command(task: Serve) -> None:
     if access.make_key is not None or access.revoke_key is not None or access.list_keys:
         _change_keys(task)
         return
-    problem = "" if task.on in ("here", "ray") else f"--on {task.on}: must be here or ray"
-    if problem or not task.models:
-        raise typer.BadParameter(problem or "no model; give at least one, as en-de=runs/en-de")
+    refuse(
+        (task.on not in ("here", "ray"), f"--on {task.on}: must be here or ray"),
+        (not task.models, "no model; give at least one, as en-de=runs/en-de"),
+        error=typer.BadParameter,
+    )
     check_installed()
     from heedful.serving.launch import serve
 

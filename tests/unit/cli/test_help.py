@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from heedful.cli.help import GroupedCommand
 from heedful.cli.main import commands
-from heedful.cli.options import command_of, task_of
+from heedful.cli.options import command_of
 from heedful.settings.options import Option
 from heedful.settings.run import Config
 
@@ -95,7 +95,7 @@ def test_no_summary_of_a_command_is_cut() -> None:
 EXAMPLES = [
     (name, line.strip())
     for name, run in commands().items()
-    for line in (task_of(run).__doc__ or "").partition("\n    Examples:\n")[2].splitlines()
+    for line in (command_of(run).__doc__ or "").partition("\n    Examples:\n")[2].splitlines()
     if line.strip()
 ]
 

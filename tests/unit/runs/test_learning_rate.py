@@ -10,7 +10,7 @@ from ten_pairs import as_options, write_pairs
 from tiny_bundle import SHOWN_PAIRS, save_memorised
 from tolerances import FLOAT64, close
 
-from heedful.runs.learning_rate import settings_of
+from heedful.runs.learning_rate import settings_for
 from heedful.runs.train import TrainingExtras, train
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
@@ -49,7 +49,7 @@ def test_the_command_finds_a_rate_that_can_be_set(
 
 
 def test_the_setting_for_the_schedule_of_the_paper_has_that_rate_at_the_end_of_its_warm_up() -> None:
-    [(key, scale)] = settings_of(3e-4, Config()).items()
+    [(key, scale)] = settings_for(3e-4, Config()).items()
     config = load_config(overrides={key: scale})
     peak = learning_rate(config.schedule, config.schedule.warmup_steps, d_model=config.model.d_model)
     assert peak == close(3e-4, FLOAT64.ROW.at(0.0).printed(5))

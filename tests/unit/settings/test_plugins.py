@@ -25,8 +25,8 @@ from heedful.settings.plugins import (
     check_arguments,
     load_plugin,
     loaded_plugins,
-    part,
     plugin_options,
+    plugin_part,
     plugin_versions,
     reference_to,
 )
@@ -65,7 +65,7 @@ def _installed(tmp_path: Path, _fresh: None, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("_installed")
 def test_a_plugin_of_an_installed_package_is_found_by_its_entry_point() -> None:
-    norm = part("fancy:Norm", "model.norm_kind")
+    norm = plugin_part("fancy:Norm", "model.norm_kind")
     assert norm.__module__ == "pkg_of_a_user.fancy"
     assert reference_to(norm, "model.norm_kind") == "fancy:Norm"
     assert loaded_plugins() == ()  # other processes find it by its entry point
@@ -77,7 +77,7 @@ def test_a_plugin_of_an_installed_package_is_found_by_its_entry_point() -> None:
 @pytest.mark.parametrize("name", ["fancy:json.loads", "fancy:json", "fancy:Nrm", "json:loads", "os:system"])
 def test_no_part_is_found_beyond_a_plugin(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        part(name, "train.loss")
+        plugin_part(name, "train.loss")
 
 
 @pytest.mark.usefixtures("_fresh")
@@ -86,11 +86,12 @@ def test_a_file_is_loaded_once_and_again_in_other_processes(tmp_path: Path) -> N
     file.write_text("def rate(step, done):\n    return 0.5\n", "utf-8")
     module = load_plugin(file)
     assert load_plugin(str(file)) is load_plugin(module) is module
-    assert part("own_part:rate", "schedule.name")(1, 0.0) == 0.5
+    assert plugin_part("own_part:rate", "schedule.name")(1, 0.0) == 0.5
     assert plugin_options(["own_part:rate", "own_part:other"]) == ["--plugin", "own_part.py"]
     program = (
-        "import sys; from heedful.settings.plugins import load_again, part; load_again(tuple(sys.argv[1:])); "
-        "print(part('own_part:rate', 'schedule.name')(1, 0.0))"
+        "import sys; from heedful.settings.plugins import load_again, plugin_part; "
+        "load_again(tuple(sys.argv[1:])); "
+        "print(plugin_part('own_part:rate', 'schedule.name')(1, 0.0))"
     )
     command = [sys.executable, "-c", program, *loaded_plugins()]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0.5\n"
@@ -100,7 +101,7 @@ def test_a_file_is_loaded_once_and_again_in_other_processes(tmp_path: Path) -> N
 def test_a_class_is_named_by_its_module_and_found_again() -> None:
     fractions = importlib.import_module("fractions")
     assert reference_to(fractions.Fraction, "x") == "fractions:Fraction"
-    assert part("fractions:Fraction", "x") is fractions.Fraction
+    assert plugin_part("fractions:Fraction", "x") is fractions.Fraction
     for nameless in (lambda: None, 3):
         with pytest.raises(ConfigError, match="x="):
             reference_to(nameless, "x")

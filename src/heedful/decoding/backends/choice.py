@@ -68,7 +68,7 @@ def choose_backend(
         InputError: a precision or an engine that cannot compute these models here.
         MissingExtraError: torch is needed and not installed.
     """
-    models = [each.in_use if isinstance(each, StoredModel) else each for each in models]
+    models = [each.built or each if isinstance(each, StoredModel) else each for each in models]
     on_or_off(BF16_VARIABLE)  # a mistake in it is reported even if nothing depends on it
     reason = "engine='torch' is asked for"
     if engine != "torch":

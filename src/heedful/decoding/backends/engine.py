@@ -21,17 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import InputError
-from heedful.runtime.native import (
-    Functions,
-    Layer,
-    Linear,
-    Model,
-    Norm,
-    native,
-)
+from heedful.runtime.native import Functions, Layer, Linear, Model, Norm, native
 from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import Precision
-from heedful.storage.weights_file import PARTS_OF_A_LAYER, embedding_names, weight_shapes
+from heedful.storage.weights_file import embedding_names, weight_shapes
 
 Table = NDArray[np.float32]
 
@@ -103,6 +96,19 @@ _POSITIONS = (*SINUSOIDS, "learned", "relative")
 _WIDTH_STEP = 32  # widths must be multiples of it, for the panels and groups of every level
 FIRST_POSITIONS = 64  # the first size of tables of output positions
 
+# The linear layers of a HeedfulLayer, in the order of its fields; those in one list are packed as one layer.
+# A layer of a model has only some of them: a recurrent unit has no queries, an encoder no cross-attention.
+_PACKED = (
+    [f"self_attention.{name}" for name in ("forget", "input", "query", "key", "value")],
+    ["self_attention.output"],
+    ["cross_attention.query"],
+    ["cross_attention.output"],
+    ["feed_forward.inner"],
+    ["feed_forward.outer"],
+    ["feed_forward.gate"],
+)
+_SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
+
 _OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # results of native functions
 
 
@@ -127,40 +133,40 @@ class Engine:
         """
         functions = functions or native().functions
         assert functions is not None
-        self._functions = functions
-        self._config = config
-        self._weight = weight
+        self._functions, self._config, self._weight = functions, config, weight
         self._names = weight_shapes(config).keys()
+        self._precision = precision
         self.num_encoder_layers, self.num_layers = config.num_encoder_layers, config.num_decoder_layers
-        self.num_heads = config.num_heads
-        self.width = config.d_model
+        self.num_heads, self.width, self.vocab_size = config.num_heads, config.d_model, config.tgt_vocab_size
         self.attention_width = config.num_heads * config.head_key_size
         self.is_recurrent = config.decoder_unit == "ssru"
-        self.vocab_size = config.tgt_vocab_size
-        self._precision = precision
         self._referenced: list[object] = []  # what the structures point to
         self._tables: dict[str, NDArray[np.float32]] = {}  # position vectors for each stack
         if config.positions == "learned":
             self._tables = {
                 each: weight(f"{each}.embedding.positions.weight") for each in ("encoder", "decoder")
             }
-        names = embedding_names(config)
-        matrices = {name: self._pointer(weight(name)) for name in dict.fromkeys(names)}
+        self._model = self._packed()
+
+    def _packed(self) -> Model:
+        """Return the model as the native library has it: HeedfulModel."""
+        config, names = self._config, embedding_names(self._config)
+        matrices = {name: self._pointer(self._weight(name)) for name in dict.fromkeys(names)}
+        output = self._linear([names[2].removesuffix(".weight")], bias="output.bias")
         encoder = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
         decoder = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
         memory = [[f"{layer}.cross_attention.{name}" for name in ("key", "value")] for layer in decoder]
-        output = self._linear([names[2].removesuffix(".weight")], bias="output.bias")
         layers: list[ctypes.Array[Any]] = [
             (Layer * len(encoder))(*map(self._layer, encoder)),
             (Layer * len(decoder))(*map(self._layer, decoder)),
             (Linear * len(memory))(*map(self._linear, memory)),
         ]
         self._referenced += layers
-        self._model = Model(
+        return Model(
             *(config.d_model, config.d_ff, config.num_heads, self.attention_width),
             *(config.relative_max_distance, config.src_vocab_size, config.tgt_vocab_size),
             *(config.num_encoder_layers, config.num_decoder_layers),
-            *(_PRECISIONS[precision], _ACTIVATIONS[config.activation]),
+            *(_PRECISIONS[self._precision], _ACTIVATIONS[config.activation]),
             *(config.norm == "pre", "decoder.final_norm.weight" in self._names, self.is_recurrent),
             *(config.layer_norm_eps, math.sqrt(config.d_model) if config.scale_embeddings else 1.0),
             *(matrices[name] for name in names[:2]),
@@ -233,34 +239,18 @@ class Engine:
         assert status == _OK
 
     def _layer(self, layer: str) -> Layer:
-        attention, cross, inner = (f"{layer}.{part}" for part in PARTS_OF_A_LAYER)
-        has_cross = f"{cross}.query.weight" in self._names
-        is_unit = f"{attention}.forget.weight" in self._names
-        parts = ("forget", "input") if is_unit else ("query", "key", "value")
+        """Pack a layer; its self-attention may have relative biases, of its own or of the first layer."""
+        config = self._config
+        owner = layer if config.relative_per_layer else layer.rpartition(".")[0] + ".0"
+        biases, is_encoder = f"{owner}.self_attention.positions.weight", layer.startswith("encoder")
+        by_distance = None
+        if biases in self._names:
+            weight, reach = self._weight(biases), config.relative_max_distance
+            by_distance = self._pointer(biases_by_distance(weight, reach=reach, bidirectional=is_encoder))
         return Layer(
-            self._linear([f"{attention}.{name}" for name in parts]),
-            Linear() if is_unit else self._linear([f"{attention}.output"]),
-            self._linear([f"{cross}.query"]) if has_cross else Linear(),
-            self._linear([f"{cross}.output"]) if has_cross else Linear(),
-            self._linear([f"{inner}.inner"]),
-            self._linear([f"{inner}.outer"]),
-            self._linear([f"{inner}.gate"]) if self._config.gated else Linear(),
-            *(self._norm(f"{name}_norm") for name in (attention, cross, inner)),
-            self._biases(layer) if self._config.positions == "relative" else None,
-        )
-
-    def _biases(self, layer: str) -> int | None:
-        """Return the address of the biases of a layer's self-attention by distance; None: it has none."""
-        if f"{layer}.self_attention.query.weight" not in self._names:
-            return None
-        stack, _, number = layer.split(".")
-        number = number if self._config.relative_per_layer else "0"
-        return self._pointer(
-            biases_by_distance(
-                self._weight(f"{stack}.layers.{number}.self_attention.positions.weight"),
-                reach=self._config.relative_max_distance,
-                bidirectional=stack == "encoder",
-            )
+            *(self._linear([f"{layer}.{name}" for name in names]) for names in _PACKED),
+            *(self._norm(f"{layer}.{part}_norm") for part in _SUBLAYERS),
+            by_distance,
         )
 
     def _norm(self, name: str) -> Norm:
@@ -270,7 +260,10 @@ class Engine:
         return Norm(*(self._pointer(self._weight(f"{name}.{part}")) for part in parts))
 
     def _linear(self, names: Sequence[str], *, bias: str | None = None) -> Linear:
-        """Pack layers with the same inputs as one layer, in panels of outputs."""
+        """Pack those layers that exist, which have the same inputs, as one, in panels of outputs."""
+        names = [name for name in names if f"{name}.weight" in self._names]
+        if not names:
+            return Linear()
         matrix = np.concatenate([self._weight(f"{name}.weight") for name in names])
         biases = [self._weight(each) for name in names if (each := bias or f"{name}.bias") in self._names]
         (num_out, num_in), panel = matrix.shape, self._functions.panel

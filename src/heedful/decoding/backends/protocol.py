@@ -17,6 +17,9 @@ Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids of its
 class HeadWeights(NamedTuple):
     """The attention weights of each head in each layer, from the first layer to the last.
 
+    A merged decoder (T5Gemma 2) has one attention over the source and the target so far: `cross` and
+    `decoder` are its two parts, and a row of both adds up to 1.
+
     Attributes:
         encoder: the encoder's self-attention, (H, S, S).
         decoder: the decoder's self-attention, (H, T, T), for the layers that have it.

@@ -336,11 +336,12 @@ class TorchBackend(Backend):
         with self._inference(), record_attention(self._models[0]) as recorder:
             self._models[0](*(torch.tensor([ids], device=self._device) for ids in (source, tgt_in)))
         of_kind: dict[tuple[str, str], list[tuple[int, NDArray[np.float32]]]] = defaultdict(list)
+        is_merged = self._models[0].config.decoder_unit == "merged"
         for each in recorder.maps:
             if match := _ATTENTION_NAME.fullmatch(each.name):
                 stack, number, kind = match.groups()
                 weights = each.weights[0].float().cpu().numpy()
-                if weights.shape[-1] > max(len(source), len(tgt_in)):  # merged: the source comes first
+                if is_merged and stack == "decoder":  # the source comes first
                     of_kind[stack, "cross"].append((int(number), weights[..., : len(source)]))
                     weights = weights[..., len(source) :]
                 of_kind[stack, kind].append((int(number), weights))

@@ -10,7 +10,7 @@ from heedful.decoding.constraints import Constraints
 from heedful.decoding.steps import Start
 from heedful.decoding.task import NO_CONTINUATION, Hypothesis, PartialOutputs, SearchTask
 from heedful.decoding.translation import Translation
-from heedful.errors import InputError
+from heedful.errors import InputError, refuse
 from heedful.settings.options import SharedOptions
 
 
@@ -76,13 +76,18 @@ class Greedy(Strategy):
 
     @override
     def check(self, options: SharedOptions) -> None:
-        if options.n_best > 1:
-            raise InputError(f"n_best={options.n_best}: greedy search has one output; search with a beam")
-        if options.coverage_penalty:
-            raise InputError(
+        refuse(
+            (
+                options.n_best > 1,
+                f"n_best={options.n_best}: greedy search has one output; search with a beam",
+            ),
+            (
+                options.coverage_penalty,
                 f"coverage_penalty={options.coverage_penalty}: has no effect in greedy search; leave it out, "
-                "or search with a beam, which may be of one"
-            )
+                "or search with a beam, which may be of one",
+            ),
+            error=InputError,
+        )
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search one output for each sentence: see `Strategy`.

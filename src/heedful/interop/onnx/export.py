@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from heedful.errors import MissingExtraError, install_hint
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
-from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
+from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, onnx_settings
 from heedful.model.attention import (
     DecoderCache,
     KeyValueCache,
@@ -76,7 +76,7 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
     refuse_variants(bundle.config.model, "onnx")
     refuse_changed(bundle.model, "onnx")
     model = exportable(bundle.model)
-    settings = settings_of(bundle)
+    settings = onnx_settings(bundle)
     end = "Lengths are not limited."
     if settings.max_positions is not None:
         end = f"Source and target may have at most {settings.max_positions:,} tokens."

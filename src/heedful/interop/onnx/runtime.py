@@ -68,7 +68,7 @@ class OnnxSettings(Section):
                 )
 
 
-def settings_of(bundle: Bundle) -> OnnxSettings:
+def onnx_settings(bundle: Bundle) -> OnnxSettings:
     """Return the settings of a bundle, with all ids.
 
     Raises:
