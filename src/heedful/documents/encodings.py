@@ -50,8 +50,8 @@ def decode_text(data: bytes, *, syntax: Syntax | None) -> tuple[str, Callable[[s
     A character that the encoding lacks is written as a number in HTML and XML; a catalogue becomes UTF-8.
 
     Args:
-        data: of the file.
-        syntax: by which it names an encoding; None: it is in UTF-8, if it has no byte order mark.
+        data: the bytes of the file.
+        syntax: the syntax in which it names an encoding; None: without a byte order mark, it is in UTF-8.
 
     Raises:
         InputError: it is not in that encoding, or cannot be written in it again, or has NUL characters.

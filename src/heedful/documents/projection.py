@@ -24,7 +24,7 @@ def project(sentence: SpannedText, translation: str, links: Links | None) -> Spa
 
     Args:
         sentence: the source.
-        translation: of its text.
+        translation: the translation of its text.
         links: between the `words` of both; None if they are not known.
     """
     if not sentence.spans:
@@ -38,14 +38,14 @@ def project(sentence: SpannedText, translation: str, links: Links | None) -> Spa
 
 
 def _place(spans: Sequence[Span], bounds: Range, source: str, gaps: "_Gaps", writer: "_Writer") -> None:
-    """Write spans between two gaps: each where it would be best, behind the one before.
+    """Write spans between two gaps: each where it would be best, after the one before.
 
     Args:
-        spans: of the source, inside one element.
+        spans: the spans of the source, inside one element.
         bounds: the gaps of the translation between which they must be.
         source: the text of the source.
-        gaps: of the translation.
-        writer: of the translation.
+        gaps: the gaps of the translation.
+        writer: the writer of the translation.
     """
     best = sorted(
         ((gaps.of(each), each) for each in spans), key=lambda pair: (pair[1].closing is None, pair[0][0])
@@ -114,7 +114,7 @@ def _cut_words(
 
 
 def _cuts(sentence: SpannedText, source: Sequence[Range]) -> tuple[dict[int, list[int]], set[int]]:
-    """Return by number the words that spans cut, behind how many letters, and those that elements cut."""
+    """Return the places of cuts inside words, by number of the word, and the words that elements cut."""
     starts = [start for start, _ in source]
     inside: dict[int, set[int]] = {}
     by_elements: set[int] = set()
@@ -187,7 +187,7 @@ class _Gaps:
 
     def of(self, span: Span) -> Range:
         """Return the gaps around what stands for a span of the source."""
-        if span.kind == "mark":  # behind the word that it goes with
+        if span.kind == "mark":  # after the word that it goes with
             number = self._word(span.start) - 1
             _, gap = self.span(self._starts[number], span.start) if number >= 0 else (0, 0)
             return gap, gap
@@ -243,8 +243,8 @@ class _Writer:
         self._at = 0
         self._last = ""  # the last character that was written, without tags
         self._run = ""  # text since the last tag or white space
-        self._placeholders: set[Range] = set()  # in the run; nothing may be written behind that changes them
-        self._space_is_pending = False  # before the next text, behind tags that close an element
+        self._placeholders: set[Range] = set()  # in the run; nothing may be written after that changes them
+        self._space_is_pending = False  # before the next text, after tags that close an element
 
     def open(self, span: Span, gap: int, source: str) -> None:
         """Begin an element in a gap, with as much white space before it as in the source."""
@@ -291,7 +291,7 @@ class _Writer:
             self._space_is_pending = self._space_is_pending or (is_apart and self._at == self._starts[gap])
 
     def _go(self, gap: int, num_spaces: int) -> None:
-        """Go to where a tag stands in a gap: behind some characters of its white space; -1: behind all."""
+        """Go to where a tag stands in a gap: after some characters of its white space; -1: after all."""
         behind = self._starts[gap]
         self.go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
         if num_spaces:

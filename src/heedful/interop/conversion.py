@@ -48,7 +48,7 @@ def _shown(tensor: Tensor, **_: object) -> str:
 
 
 class DeferredTensor(Tensor):
-    """A float32 tensor that is made of a stored one anew by each operation on it.
+    """A float32 tensor that each operation on it makes from a stored one.
 
     So half-precision or quantised weights stay in a mapped file until one after the other is written.
     """
@@ -66,8 +66,8 @@ class DeferredTensor(Tensor):
 
         Args:
             stored: what is in the file; it may be deferred itself.
-            decode: makes the float32 numbers; equal ones make the same of equal tensors. A method
-                `rows(stored, start, stop)` makes some of the rows, or returns None if that needs all.
+            decode: returns the float32 numbers; equal decoders return the same for equal tensors. A method
+                `rows(stored, start, stop)` returns some of the rows, or None if that needs all of them.
             shape: the shape of the result.
         """
         super().__init__()
@@ -116,7 +116,7 @@ def scaled(tensor: Tensor, factor: float) -> Tensor:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Decodes rows of a tensor from `first` on, and adds rows of one value behind them."""
+    """Decodes rows of a tensor from `first` on, and adds rows of one value after them."""
 
     first: int
     count: int
@@ -135,17 +135,17 @@ class _Rows:
 
 
 def rows_of(tensor: Tensor, first: int, count: int, *, num_added: int = 0, fill: float = 0.0) -> Tensor:
-    """Return rows of a tensor, and added rows of one value behind them, read when they are used."""
+    """Return rows of a tensor, and added rows of one value after them, read when they are used."""
     return DeferredTensor(
         tensor, _Rows(first, count, num_added, fill), (count + num_added, *tensor.shape[1:])
     )
 
 
 def add_tokens(weights: dict[str, Tensor], *, src: int, tgt: int) -> None:
-    """Add rows for tokens that a model lacks, zeros, to its embeddings and its output, which never has them.
+    """Add rows of zeros for missing tokens to embeddings and output; the output never writes these tokens.
 
     Args:
-        weights: by heedful's names; shared matrices may be missing. It is changed.
+        weights: the weights by heedful's names, changed in place; shared matrices may be missing.
         src: the number of tokens of the source.
         tgt: the number of tokens of the target.
     """

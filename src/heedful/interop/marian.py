@@ -43,7 +43,7 @@ _FACTS = {"norm": "post", "positions": "concatenated"}
 
 
 def _as_shared(table: Table, conversion: Conversion) -> Table:
-    """If source and target share their embedding, a matrix may be missing, because it is another one."""
+    """If source and target share their embedding, a matrix may be missing, because another one is used."""
     is_shared = conversion.beside.get(_SHARED, True) is True
     return replace(table, rows=rows() + POSITIONS + BIAS) if is_shared else table
 

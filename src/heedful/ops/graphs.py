@@ -47,7 +47,7 @@ class GraphPool:
         return replay
 
     def _capture(self, compute: Compute) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """Like `torch.cuda.graph`, which frees all unused memory first: more than a step's time."""
+        """Do as `torch.cuda.graph`, but do not free unused memory first: that takes longer than a step."""
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

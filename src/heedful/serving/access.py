@@ -70,7 +70,7 @@ class ApiKey:
     """A key as it is kept.
 
     Attributes:
-        name: of whom it was made for.
+        name: the client for whom it was made.
         sha256: of the key, which has 256 random bits and so needs no slow hash.
         requests_per_minute: 0: as the server's limits say.
     """

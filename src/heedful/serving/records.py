@@ -139,12 +139,12 @@ class SharedRecords(ClientRecords):
             raise _too_many(per_minute, float(wait))
 
     async def add_characters(self, client: str, characters: int) -> None:
-        """Add characters that a client has had translated; as `find`."""
+        """Add to the count of characters that were translated for a client; errors as for `find`."""
         with self._answered():
             await self._redis.hincrby(_USAGE, client, characters)
 
     async def characters(self, client: str) -> int:
-        """Return how many characters a client has had translated by all servers; as `find`."""
+        """Return how many characters all servers have translated for a client; errors as for `find`."""
         with self._answered():
             return int(await self._redis.hget(_USAGE, client) or 0)
 

@@ -70,7 +70,7 @@ def _together(weights: Sequence[Tensor]) -> list[list[Tensor]]:
     A GPU multiplies the matrices of all layers by one kernel; a CPU does not gain, and needs less memory.
     """
     ready = [weight for weight in weights if weight.grad is not None]
-    if not all(weight.is_cuda and type(weight.data) is Tensor for weight in ready):  # a CPU, or sharded
+    if not all(weight.is_cuda and type(weight.data) is Tensor for weight in ready):  # CPU, or sharded
         return [[weight] for weight in ready]
     of_shape: dict[torch.Size, list[Tensor]] = {}
     for weight in ready:

@@ -102,8 +102,8 @@ def convert(
 
     Args:
         model: the file.
-        settings: from the user and the vocabularies.
-        epsilon: of norms; None: CTranslate2's.
+        settings: the settings that the user and the vocabularies give.
+        epsilon: the epsilon of norms; None: CTranslate2's.
 
     Raises:
         InteropError: a variable is not supported, or contradicts a setting.

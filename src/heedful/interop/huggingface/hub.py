@@ -85,10 +85,10 @@ def push(
 
     Args:
         run: a bundle, or a run: its best bundle is uploaded.
-        repo: "user/model", or "model" for one's own; it is created if it does not exist.
+        repo: "user/model", or "model" for the account that is logged in; it is created if it does not exist.
         private: whether only its owner may read it; an existing public repository is refused.
         revision: a branch, created if it does not exist; None for the main branch.
-        message: of the commit.
+        message: the message of the commit.
 
     Raises:
         BundleError: there is no bundle, or it is damaged or too new.

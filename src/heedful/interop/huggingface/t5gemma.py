@@ -297,7 +297,7 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
 
 
 def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
-    """Return the settings of config.json, those of the stacks in objects of their own: `_flat` backwards.
+    """Return the settings of config.json, with an object for each stack: `_flat` backwards.
 
     Raises:
         InteropError: the model has a setting that the family lacks.
@@ -350,7 +350,7 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def _refuse_other_text(bundle: Bundle, special_tokens: SpecialTokens) -> None:
-    """Refuse tokenizers other than one tokenizer.json, and other frames of a source than this file has."""
+    """Refuse tokenizers other than one tokenizer.json that adds the special tokens of a source itself."""
     src, tgt, model = bundle.tokenizers.src, bundle.tokenizers.tgt, bundle.model.config
     if src is not tgt or not isinstance(tgt, HuggingFaceTokenizer):
         raise InteropError("--to t5gemma: the model has no tokenizer.json for source and target; use its ids")
@@ -365,7 +365,7 @@ def _refuse_other_text(bundle: Bundle, special_tokens: SpecialTokens) -> None:
 
 
 def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
-    """Return the tensors by transformers' names, a matrix that it shares once."""
+    """Return the tensors by transformers' names; a shared matrix is there once."""
     config = model.config
     weights = {
         name: each.detach().float().contiguous()
