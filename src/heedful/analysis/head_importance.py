@@ -57,7 +57,7 @@ def head_importance(
     *,
     on_progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> HeadImportance:
-    """Measure the loss of a model on batches, and that without each head.
+    """Measure the loss of a model on batches, and its loss without each head.
 
     Args:
         model: the model in evaluation mode; it is as before afterwards.

@@ -145,7 +145,7 @@ class CorpusReport:
 class ParallelStore:
     """Pairs of id sequences, memory-mapped and read-only: `store[i]` is (source ids, target ids).
 
-    The ids include special tokens. Of several files, the pairs follow one another.
+    The ids include special tokens. The pairs of several files follow one another.
 
     Attributes:
         paths: the Arrow files.

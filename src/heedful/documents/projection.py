@@ -81,18 +81,19 @@ def _cut_words(
     for src, tgt in links:
         if src in targets and tgt < len(target):
             targets[src].append(tgt)
+    # Find the target word to cut for each cut source word: not one that is linked to an uncut word.
     others = {tgt for src, tgt in links if src not in inside}
-    of_text: dict[str, list[int]] = {}
+    by_text: dict[str, list[int]] = {}
     for tgt in range(len(target)):
         if tgt not in others:
-            of_text.setdefault(translation[slice(*target[tgt])].casefold(), []).append(tgt)
+            by_text.setdefault(translation[slice(*target[tgt])].casefold(), []).append(tgt)
     of_target: dict[int, tuple[int, list[int]]] = {}  # the source word, and where the target word is cut
     for src, cuts in inside.items():
         word = sentence.text[slice(*source[src])]
-        same = of_text.get(word.casefold(), [])
+        same = by_text.get(word.casefold(), [])
         by_length = sorted(targets[src], key=lambda tgt: target[tgt][0] - target[tgt][1])
-        others_of = by_length if src in cut_by_elements else ()
-        best = same.pop(0) if same else next((tgt for tgt in others_of if tgt not in of_target), None)
+        candidates = by_length if src in cut_by_elements else ()
+        best = same.pop(0) if same else next((tgt for tgt in candidates if tgt not in of_target), None)
         if best is not None:
             places = _shares(word, cuts, translation[slice(*target[best])])
             of_target[best] = src, [target[best][0] + place for place in places]
@@ -101,16 +102,17 @@ def _cut_words(
         source, {src: [source[src][0] + each for each in inside[src]] for src in chosen}
     )
     tgt_spans, tgt_parts = _with_cuts(target, {tgt: of_target[tgt][1] for tgt in chosen.values()})
-    own = {(src, tgt) for src, tgt in chosen.items()}
-    finer = [
+    # A cut source word is linked only with its target word, part by part; other links hold for all parts.
+    cut_links = {(src, tgt) for src, tgt in chosen.items()}
+    part_links = [
         (one, other)
-        for src, tgt in {*links, *own}
-        if src < len(src_parts) and tgt < len(tgt_parts) and (src not in chosen or (src, tgt) in own)
+        for src, tgt in {*links, *cut_links}
+        if src < len(src_parts) and tgt < len(tgt_parts) and (src not in chosen or (src, tgt) in cut_links)
         for number, one in enumerate(src_parts[src])
         for place, other in enumerate(tgt_parts[tgt])
-        if (src, tgt) not in own or number == place
+        if (src, tgt) not in cut_links or number == place
     ]
-    return src_spans, tgt_spans, finer
+    return src_spans, tgt_spans, part_links
 
 
 def _cuts(sentence: SpannedText, source: Sequence[Range]) -> tuple[dict[int, list[int]], set[int]]:

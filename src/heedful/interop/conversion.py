@@ -349,7 +349,7 @@ ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength h
 
 @dataclass(frozen=True)
 class Positions:
-    """How tables of positions are read, (L, D), (1, L, D) or (L, 1, D).
+    """How tables of positions are read; they are (L, D), (1, L, D) or (L, 1, D).
 
     Tables that equal the sinusoids are dropped, because the model computes them. Others become learned
     positions, and a shorter one is padded with zeros.

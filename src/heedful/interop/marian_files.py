@@ -308,7 +308,7 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Form:
-    """The type and shape of the bytes of a weight; decodes them, a matrix of a layer as (out, in).
+    """How a weight is stored; decodes its bytes. A matrix of a layer becomes (out, in).
 
     Attributes:
         dtype: the type, as numpy names it.

@@ -243,7 +243,7 @@ def _add_v2(routes: APIRouter, clients: _Clients) -> None:
     async def entries(request: Request, glossary_id: str) -> Response:
         """Return the entries as lines of source, tab and target."""
         stored = await clients.glossary(request, glossary_id)
-        _described_of_v2(stored)  # or it has several dictionaries
+        _described_of_v2(stored)  # raises if it has several dictionaries
         return Response(stored.dictionaries[0].tsv(), media_type=_TSV)
 
 

@@ -412,7 +412,7 @@ class _Run:
     def __init__(self, service: TranslationService, store: DocumentStore, state: DocumentState) -> None:
         self._state = state
         self._service, self._limits, self._store = service, service.limits, store
-        self._turn = Turn()  # over: the document is not needed any more
+        self._turn = Turn()  # it is over if the document is not needed any more
         self._asked: Future[list[Outputs]] | None = None  # what the thread waits for
         self._characters = self._characters_done = 0
         self._characters_read = self._marks_read = 0
@@ -453,7 +453,7 @@ class _Run:
             if self._asked is not None:
                 self._asked.cancel()
             await asyncio.wait((waiting,))
-            waiting.exception()  # which the state says, or which follows from the cancellation
+            waiting.exception()  # retrieved: the state reports it, or it follows from the cancellation
 
     def _write_state(self) -> None:
         """Write how far the document is."""
@@ -465,7 +465,7 @@ class _Run:
         self._state = replace(
             self._state, status="translating", characters=self._characters, seconds_remaining=remaining
         )
-        with suppress(OSError):  # of a full disk, which the translation may not need
+        with suppress(OSError):  # the disk may be full; the translation goes on
             self._store.write(self._state)
 
     def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
@@ -514,10 +514,10 @@ class _Run:
         service.metrics.characters.labels(f"{source}-{request.target}").inc(self._characters)
 
     def _watch(self, characters: int, marks: int) -> None:
-        """Count what is read, and stop where it is too much, or the server stops.
+        """Count what is read, and stop if it is too much or the server stops.
 
         Raises:
-            RefusedError: that is so.
+            RefusedError: the document is too large or takes too long, or the server stops.
         """
         if self._turn.is_over:
             raise UnavailableError(_STOPPED)

@@ -93,12 +93,12 @@ class Gateway:
         """Return the name of the client's key, or "" if no key is needed.
 
         Args:
-            request: may have the key in a header; its address identifies a client without keys.
+            request: the request; the key may be in a header. Its address identifies a client without keys.
             key: the key in the parameters; "": none.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
-            UnauthorizedError: a key is needed, and this is none.
+            UnauthorizedError: a key is needed, and it is missing or not known.
             TooManyRequestsError: too many requests.
             UnavailableError: the records cannot be reached.
         """
@@ -120,7 +120,7 @@ class Gateway:
         return name
 
     def check_origin(self, request: Request) -> None:
-        """Check that no page of another site asks: one could store things here, though it reads no answer.
+        """Refuse a request that a page of another site makes a browser send (cross-site request forgery).
 
         Raises:
             UnauthorizedError: the page is of another host, which --cors does not name.
@@ -159,10 +159,10 @@ class Gateway:
         return client, validated(model, fields)
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
-        """Return the answers, unless the client goes away before.
+        """Return the answers; stop if the client closes its connection.
 
         Raises:
-            ClientGoneError: it did; its place is free again.
+            ClientGoneError: the client has closed its connection.
         """
         if self.log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
@@ -190,13 +190,13 @@ def facts_of(request: Request) -> dict[str, Any]:
 
 
 def sender_of(request: Request, *, client: str = "") -> str:
-    """Return for whom the limits of one client count: the name of its key, else its address."""
+    """Return the client to which limits apply: the name of its key, or without a key its address."""
     host = request.client.host if request.client else ""
     return f"key {client}" if client else f"address {_network(host)}"
 
 
 def _network(host: str) -> str:
-    """Return an address, or the /64 of an IPv6 one: a client has all addresses of it."""
+    """Return an address, or the /64 network of an IPv6 address, because a client has all addresses of it."""
     try:
         address = IPv6Address(host)
     except ValueError:  # an IPv4 address, or none
@@ -210,7 +210,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     The body must have been read.
 
     Raises:
-        ClientGoneError: it did.
+        ClientGoneError: the client has closed it.
     """
 
     async def until_gone() -> None:

@@ -97,7 +97,7 @@ class GlossaryTerm(BaseModel):
 
 
 class Translated(BaseModel):
-    """A translation, or a list of them where `q` is one.
+    """A translation, or a list of translations if `q` is a list.
 
     `truncated` is there if a length limit has cut a translation: it ends in the middle.
     """

@@ -1,9 +1,10 @@
 """A model and its queue: sentences of all requests, in batches of similar length.
 
-Requests share the model equally (weighted fair queueing: Demers et al., 1989). A clock counts the tokens of
-which each waiting request had its share translated. The first sentence of a request is due its own tokens
-after the request came, each other one its own tokens after the one before it, and what is due first is taken
-first. So a short request waits for no more than about one batch of a long one, and a long one gets its share.
+Requests share the model equally (weighted fair queueing: Demers et al., 1989). A clock counts the tokens
+that each waiting request would have had translated by an equal share of the model. A sentence is due its
+number of tokens after the sentence before it, or, if it is the first, after its request came. The sentence
+that is due first is translated first. So a short request waits for no more than about one batch of a long
+one, and a long one gets its share.
 """
 
 import heapq

@@ -207,7 +207,7 @@ class TranslationService:
         """Return the terms of a route; a large glossary takes seconds at first.
 
         Raises:
-            RefusedError: there are none, or it is by way of another language.
+            RefusedError: there is no such glossary, or the route is through another language.
         """
         if glossary is None:
             return None
@@ -287,12 +287,12 @@ class TranslationService:
         """Return the translations of sentences, with their spans, and no placeholder lost or changed.
 
         Returns:
-            The translations of each, and the best ones without spans, with the confidence in them: none
-            where the model was asked again, because it had lost a placeholder.
+            The translations of each sentence; and the best ones without spans, with their confidence, except
+            for sentences that were translated again because a placeholder was lost.
         """
         new: list[tuple[SpannedText, ...]] = [()] * len(sentences)
         best: list[Output] = []
-        for way in (to_route, without_placeholders):
+        for way in (to_route, without_placeholders):  # the second for sentences that lost a placeholder
             left = [index for index, done in enumerate(new) if not done]
             routed = [way(sentences[index]) for index in left]
             texts, aligned = list(map(routed_text, routed)), [bool(each.spans) for each in routed]

@@ -183,7 +183,7 @@ def _begin_token(
 
 
 def _frame(pipeline: Mapping[str, Any]) -> list[Any]:
-    """Return the special tokens that tokenizer.json has around a text, "A"."""
+    """Return a text, "A", with the special tokens that tokenizer.json puts around it."""
     processor = pipeline.get("post_processor") or {}
     single = processor.get("single") if isinstance(processor, Mapping) else None
     return [next(iter(each.values())).get("id") for each in single or [{"Sequence": {"id": "A"}}]]
@@ -297,7 +297,7 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
 
 
 def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
-    """Return the settings of config.json, with an object for each stack: `_flat` backwards.
+    """Return the settings of config.json, with an object for each stack: the reverse of `_flat`.
 
     Raises:
         InteropError: the model has a setting that the family lacks.
@@ -309,7 +309,7 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
     flat = family.keys.export(model)
     every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
     base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
-    del flat["encoder_window"]  # as long as the decoder's
+    del flat["encoder_window"]  # equals the decoder's
     shared = {key: flat.pop(key) for key in ("dropout_rate", "attention_dropout")}
     depths = {stack: flat.pop(f"{stack}_layers") for stack in STACKS}
     kind = {"rope_type": "default"} if scale == 1 else {"rope_type": "linear", "factor": scale}
@@ -335,7 +335,7 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
         "vocab_size": model.tgt_vocab_size,
     }  # fmt: skip
     if is_version_2:
-        # No token has the id of an image's.
+        # The tokens of images get an id that no token of a text has.
         images = dict.fromkeys(
             ("boi_token_index", "eoi_token_index", "image_token_index"), model.tgt_vocab_size
         )
@@ -383,7 +383,7 @@ def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
 
 
 def _image_tensors(d_model: int) -> dict[str, Tensor]:
-    """Return the tensors of `_VISION`, zeros."""
+    """Return zeros for the tensors of `_VISION`."""
     shapes: dict[str, tuple[int, ...]] = {
         "embed_tokens.eoi_embedding": (d_model,),
         "multi_modal_projector.mm_input_projection_weight": (1, d_model),
