@@ -129,18 +129,19 @@ def markup(text: SpannedText, escape: Callable[[str], str] = str) -> str:
 
 
 def spellings(forms: Mapping[str, Sequence[str]], translation: str) -> dict[str, Iterator[str]]:
-    """Return how characters are written one after the other: as an entity, or bare.
+    """Return, for characters, the forms in which to write them one after the other: an entity, or bare.
 
-    If the source writes one in several ways, the order stays, as long as the translation has it as often.
+    If the source writes a character in several ways, their order is kept if the translation has the character
+    as often; otherwise the character is left out.
 
     Args:
         forms: the ways in which the source writes a character, in its order.
         translation: all characters of the translation.
     """
     return {
-        char: cycle(own)
-        for char, own in forms.items()
-        if len({*own}) == 1 or translation.count(char) == len(own)
+        char: cycle(ways)
+        for char, ways in forms.items()
+        if len({*ways}) == 1 or translation.count(char) == len(ways)
     }
 
 
@@ -157,7 +158,7 @@ class Builder:
         self.last = ""  # the last two characters
         self._texts: list[str] = []
         self._spans: list[Span] = []  # of the innermost element
-        # Of each open element: where it begins, what opens it, and the spans before it.
+        # For each open element: where it begins, its span so far, and the spans before it.
         self._open: list[tuple[int, Span, list[Span]]] = []
         self._num_too_deep = 0
 
@@ -240,7 +241,7 @@ class Builder:
                 )
 
     def built(self) -> SpannedText:
-        """Return the text; what is open goes on after it."""
+        """Return the text; elements that are open continue after it."""
         while self._open:
             self.close(None)
         return SpannedText("".join(self._texts), tuple(self._spans))

@@ -349,7 +349,7 @@ def entity_writer(run: Sequence[Token], *, xml: bool = False) -> Callable[[Spann
     as often; otherwise by an entity if it needs one.
 
     Args:
-        run: the source.
+        run: the tokens of the source.
         xml: whether the source is XML, not HTML.
     """
     raws = [each.raw for each in run if each.kind is Kind.TEXT]

@@ -50,7 +50,7 @@ def _shown(tensor: Tensor, **_: object) -> str:
 class DeferredTensor(Tensor):
     """A float32 tensor that each operation on it makes from a stored one.
 
-    So half-precision or quantised weights stay in a mapped file until one after the other is written.
+    So half-precision or quantised weights stay in a mapped file until they are written, one at a time.
     """
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors

@@ -16,9 +16,9 @@ GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"  # `on` or `off`
 
 
 class GraphPool:
-    """Memory for the graphs of one GPU, one computation after the other.
+    """Records CUDA graphs of one GPU, which share their memory.
 
-    Graphs share the memory of all that their results do not need, and leave it to later ones.
+    A graph uses the memory of earlier graphs again, except for their results. So only one may run at a time.
     """
 
     def __init__(self) -> None:
