@@ -353,7 +353,7 @@ def _rows_of_ray(job: ShardJob, names: Sequence[str], *, cpus: int, gpus: int) -
     if not ray.is_initialized():
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        except Exception as error:  # which is all that is known of its class
+        except Exception as error:  # Ray does not say which classes it raises
             raise RunError(f"--on ray: Ray does not start: {error}") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False

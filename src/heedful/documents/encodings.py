@@ -13,7 +13,7 @@ from heedful.documents.tokens import tokenize
 from heedful.documents.web_pages import attributes
 from heedful.errors import InputError
 
-Syntax = Literal["html", "xml", "po"]  # by which a file names its encoding
+Syntax = Literal["html", "xml", "po"]  # how a file names its encoding
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",

@@ -255,7 +255,7 @@ class _Inline:
         self._raw = "\n".join(text[start:end] for start, end in own)
         self._builder = Builder()
         self._open: list[int] = []  # where the text of each open element begins
-        self._line_ends: list[tuple[int, str]] = []  # that may move
+        self._line_ends: list[tuple[int, str]] = []  # the ones that may move
         self._has_breaks = False
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content

@@ -47,7 +47,7 @@ _CLOSED_BY = {
 _PRONOUNCED = frozenset(("rt", "rp", "rtc"))
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
-_MAX_DEPTH = 50  # of inline elements inside each other, in which an element of blocks is looked for
+_MAX_DEPTH = 50  # nesting of inline elements in which a block element is looked for
 _SPACES = " \t\n\r\f"
 _BLANKS = re.compile(r"(?P<line_end>[ \t]*+[\n\r][ \t\n\r]*+)|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 

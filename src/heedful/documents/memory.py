@@ -21,7 +21,7 @@ from heedful.errors import InputError
 
 _BLOCK = 2**20  # bytes
 _GZIP = b"\x1f\x8b"  # the first bytes of its files
-_MAX_DEPTH = 200  # of elements in each other
+_MAX_DEPTH = 200  # nesting of elements
 _MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
 _CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # they contain code of another format
 _ALL = "*all*"

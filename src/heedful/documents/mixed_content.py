@@ -23,7 +23,7 @@ from heedful.documents.xml_text import (
 )
 from heedful.errors import InputError
 
-_MAX_PAIRS = 20  # of elements that begin and end something, in each other; deeper ones are points
+_MAX_PAIRS = 20  # nesting of elements that begin and end something; deeper ones are points
 _LINE_END = re.compile(r"[ \t]*+[\r\n]\s*+")
 
 

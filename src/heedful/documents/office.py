@@ -87,7 +87,7 @@ _UNSEEN = re.compile(
 _NO_PROPERTIES = re.compile(r"(?:<[\w:]*rPr\s*/>|<([\w:]*rPr)\s*></\1>)?")
 _LOW = re.compile(r"""\sval=["']subscript|:val=["']subscript|\sbaseline=["']-""")
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")  # of BCP 47; not deu_Latn
-_MAX_PAIRS = 20  # of elements and fields in each other; deeper ones are points
+_MAX_PAIRS = 20  # nesting of elements and fields; deeper ones are points
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from heedful.documents.placeholders import Range, find
 
 BREAK = "\v"  # the character of a break: a line end of the format, or a tab, which sentences do not cross
-_MAX_DEPTH = 50  # of elements in each other; deeper ones are tags without content
+_MAX_DEPTH = 50  # nesting of elements; deeper ones are tags without content
 _MAX_MARK = 12  # characters of a mark
 _APART = ("tag", "object")
 # What goes with the word before it, and which letters and signs are before and after.

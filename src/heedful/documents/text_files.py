@@ -320,7 +320,7 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
             for values in islice(_records(text[:_HEAD], delimiter), _NUM_FIRST):
                 first.append(values)  # those before an error stay
         if len(text) > _HEAD and len(first) > 1:
-            first.pop()  # which may be a part of a line
+            first.pop()  # it may be cut
         lengths = [len(each) for each in first if each != [""]] or [0]
         names = {each.strip() for each in first[0]} if first else set()
         numbers = {str(number) for number in range(1, lengths[0] + 1)}

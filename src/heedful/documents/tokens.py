@@ -204,7 +204,7 @@ class _HtmlTokenizer:
             return self._end_of_tag(match.end())
         if match["close_of_nothing"]:
             return match.end()
-        if match["message"]:  # which may have tags inside
+        if match["message"]:  # it may have tags inside
             end = self._blocks.get(match.start(), -1)
             return end if end > 0 and is_block(self._document, match.start(), end) else -1
         opening = match["opening"]

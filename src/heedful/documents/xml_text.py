@@ -16,7 +16,7 @@ from heedful.documents.template import Template
 from heedful.errors import InputError
 
 _MANY = 1000  # elements that the watch is told of together
-_MAX_DEPTH = 200  # of elements in each other
+_MAX_DEPTH = 200  # nesting of elements
 _MAX_BYTES = 256 * 2**20
 # Characters that no document of XML may have.
 NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from heedful.storage.bundle import Bundle
     from heedful.text.tokenizer import Tokenizer
 
-MAX_TOKENS = 200  # of the sources of one request
+MAX_TOKENS = 200  # in all sources of a request
 _REMEMBERED_BYTES = 2**25  # of attention maps
 _DIGITS = 4
 

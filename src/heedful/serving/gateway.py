@@ -411,7 +411,7 @@ def _collected(items: Iterable[tuple[str, str]], model: type[BaseModel]) -> Fiel
     for name, value in items:
         name = name.removesuffix("[]")
         try:
-            value.encode("utf-8")  # which the codec of a multipart form may not be
+            value.encode("utf-8")  # the codec that a multipart form names may give half pairs of surrogates
         except UnicodeEncodeError:
             raise InvalidError("Invalid request: text that is not UTF-8") from None
         if (item := _ITEM.fullmatch(name)) is not None:

@@ -33,7 +33,7 @@ class Limits:
     texts: Annotated[int, _most("Texts of a request.", "--max-texts", most=10**6)] = 128
     body_bytes: int = 2**17
     alternatives: Annotated[
-        int,  # of the hypotheses of a beam, one is the translation
+        int,  # the translation itself is another hypothesis of the beam
         _most("Alternatives of a text.", "--max-alternatives", least=0, most=_MOST_HYPOTHESES - 1),
     ] = 5
     waiting_characters: Annotated[

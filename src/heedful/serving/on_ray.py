@@ -271,7 +271,7 @@ def run(
     try:
         if not ray.is_initialized():
             ray.init(logging_level=logging.ERROR)
-    except Exception as error:  # which is all that is known of its class
+    except Exception as error:  # Ray does not say which classes it raises
         raise InputError(f"{_RAY}: Ray does not start: {_line(error)}") from error
     for each in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
         signal.signal(each, lambda *_: stopped.set())
@@ -300,6 +300,6 @@ def run(
         for name in [NAME, *dict.fromkeys(names.values())]:
             if name in serve.status().applications:
                 serve.delete(name)
-        if not serve.status().applications:  # of others
+        if not serve.status().applications:  # no application of another program runs
             serve.shutdown()
         ray.shutdown()

@@ -149,7 +149,7 @@ def _hub_errors(repo: str, *, revision: str | None = None) -> Iterator[None]:
         yield
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk, not of the hub
+            raise  # an error of the disk, not of the hub
         raise HubError(f"{repo}: {_explanation(error, repo, revision)}") from error
 
 
