@@ -56,7 +56,7 @@ def _stamp_file(path: Path) -> Path:
 
 
 def _stamp(path: Path) -> str:
-    """Return what changes when a file is written or replaced."""
+    """Return a text that changes when the file is written or replaced."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 

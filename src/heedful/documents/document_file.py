@@ -375,7 +375,7 @@ def with_translator(
     known: Callable[[str], str | None] = lambda _: None,
     add: Callable[[str, str], None] = lambda _, __: None,
 ) -> Translate:
-    """Return what a translator makes of sentences, with links if they are asked for.
+    """Return the translations of sentences by a translator, with links if they are requested.
 
     Args:
         translator: the translator for the document's languages.

@@ -45,7 +45,7 @@ _ASCII = string.printable + r"\u0041"
 
 
 def decode_text(data: bytes, *, syntax: Syntax | None) -> tuple[str, Callable[[str], bytes]]:
-    """Return the text of a file, and what encodes its translation, with the same byte order mark.
+    """Return the text of a file, and a function that encodes its translation with the same byte order mark.
 
     A character that the encoding lacks is written as a number in HTML and XML; a catalogue becomes UTF-8.
 

@@ -192,7 +192,7 @@ def _mask_head(head: re.Match[str]) -> str:
 
 
 def _mask(opaque: re.Match[str]) -> str:
-    """Return what the parser takes for a word: as long, with the same lines and marks of blocks."""
+    """Return a replacement that the parser takes for a word: as long, with the same lines and block marks."""
     if opaque["note"]:
         return opaque.group()
     if opaque["page"]:

@@ -170,7 +170,7 @@ _PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)
 
 
 def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
-    """Return what is text in the parts of an OpenDocument.
+    """Return the rules that say which elements of an OpenDocument are text.
 
     Args:
         names: the field names of pivot tables, which find columns by them; cells with such a text stay.

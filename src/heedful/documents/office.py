@@ -429,7 +429,7 @@ _HEADERS = [f"x:{which}{what}" for which in ("odd", "even", "first") for what in
 def rules(
     *, names: frozenset[str] = frozenset(), properties: Collection[str] = (), language: str | None = None
 ) -> XmlRules:
-    """Return what is text in the parts of a document.
+    """Return the rules that say which elements of a document are text.
 
     Args:
         names: the names of columns of tables and of fields of pivot tables; cells with such a text stay.

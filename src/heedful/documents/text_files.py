@@ -485,7 +485,7 @@ def _is_singular(keyword: str, forms: str) -> bool:
 
 
 def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
-    """Return what writes a text as the strings of a file, on lines that end as its lines do."""
+    """Return a function that writes a text as strings of the file, with the line ends of the file."""
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
     def quoted(line: str) -> str:

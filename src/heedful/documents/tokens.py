@@ -343,7 +343,7 @@ _ENTITY = re.compile(r"(&(?:\#\d+|\#[xX][0-9A-Fa-f]+|[A-Za-z]\w*);?)")
 
 
 def entity_writer(run: Sequence[Token], *, xml: bool = False) -> Callable[[SpannedText], str]:
-    """Return what writes a translation with characters as its source writes them: as entities, or bare.
+    """Return a function that writes a translation with entities or bare characters, as in its source.
 
     A character that the source writes in several ways is written in the same order if the translation has it
     as often; otherwise by an entity if it needs one.

@@ -338,7 +338,7 @@ class Conversion:
 
 
 def _kind(bias: str) -> str:
-    """Return what is equal in biases that exist together: all norms have one, or a module of all layers."""
+    """Return the group of a bias: norms, or a module in all layers. A group has all its biases or none."""
     return "norm" if "norm." in bias else re.sub(r"\.[0-9]+\.", ".", bias)
 
 

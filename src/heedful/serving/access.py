@@ -110,7 +110,7 @@ class KeyRing:
 
 
 def _stamp(path: Path | None) -> tuple[int, ...] | None:
-    """Return what changes when a file is replaced; None: there is no file."""
+    """Return numbers that change when a file is replaced; None: there is no file."""
     try:
         status = None if path is None else path.stat()
     except OSError:

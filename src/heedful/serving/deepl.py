@@ -206,7 +206,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
 
 
 def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Callable[[Pair], Glossary] | None:
-    """Return what gives the terms of a pair of languages; None: no glossary is asked for.
+    """Return a function that gives the terms of a pair of languages; None without a glossary.
 
     Raises:
         InvalidError: the source language is missing, or both parameters are there.

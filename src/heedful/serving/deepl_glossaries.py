@@ -236,7 +236,7 @@ def _add_v2(routes: APIRouter, clients: _Clients) -> None:
 
     @routes.get("/v2/glossaries/{glossary_id}")
     async def described(request: Request, glossary_id: str) -> dict[str, Any]:
-        """Return what a glossary is, without its entries."""
+        """Return the description of a glossary, without its entries."""
         return _described_of_v2(await clients.glossary(request, glossary_id))
 
     @routes.get("/v2/glossaries/{glossary_id}/entries", responses={200: {"content": {_TSV: {}}}})
@@ -262,7 +262,7 @@ def _add_v3(routes: APIRouter, clients: _Clients) -> None:
 
     @routes.get("/v3/glossaries/{glossary_id}")
     async def described(request: Request, glossary_id: str) -> dict[str, Any]:
-        """Return what a glossary is, without its entries."""
+        """Return the description of a glossary, without its entries."""
         return _described(await clients.glossary(request, glossary_id))
 
     @routes.patch("/v3/glossaries/{glossary_id}")

@@ -44,7 +44,7 @@ class ClientRecords:
         self._characters: Counter[str] = Counter()
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return what is known of a key; None for an unknown one."""
+        """Return the record of a key; None if the key is not known."""
         return self._keys.find(key)
 
     async def count_request(self, client: str, per_minute: int) -> None:
@@ -116,7 +116,7 @@ class SharedRecords(ClientRecords):
         self._take = self._redis.register_script(_TAKE)
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return what is known of a key; None for an unknown one.
+        """Return the record of a key; None if the key is not known.
 
         Raises:
             UnavailableError: Redis does not answer.
