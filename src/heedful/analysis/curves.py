@@ -97,7 +97,7 @@ def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
 def curves_figure(runs: Mapping[str, Curves]) -> "Figure":
     """Draw the curves of one run, or of several in the same axes; RunError if nothing was logged yet.
 
-    There is a panel for each quantity; of several runs, each has a colour of its own.
+    There is a panel for each quantity; of several runs, each has its colour.
     """
     only = next(iter(runs.values())) if len(runs) == 1 else None
     panels = [panel for panel in (_panels(only) if only else _compared(runs)) if panel.num_points]

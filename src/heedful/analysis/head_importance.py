@@ -44,7 +44,7 @@ class HeadImportance:
 
     Attributes:
         nll: the loss of the whole model, in nats per target token.
-        increases: by kind of attention, (layers, H): the nll without that head, minus `nll`.
+        increases: for each kind of attention, (layers, H): the nll without that head, minus `nll`.
     """
 
     nll: float
@@ -57,11 +57,11 @@ def head_importance(
     *,
     on_progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> HeadImportance:
-    """Measure the loss of a model on batches, and that without each head.
+    """Measure the loss of a model on batches, and its loss without each head.
 
     Args:
         model: the model in evaluation mode; it is as before afterwards.
-        batches: on any device; they are read once for each head.
+        batches: the text, on any device; it is read once for each head.
         on_progress: called with what is measured and the share (0 to 1) that is done.
     """
     attentions = {kind: _attentions(model, kind) for kind in KINDS}

@@ -157,7 +157,7 @@ class Folder:
         try:
             yield True
         finally:
-            with suppress(OSError):  # of Windows, where an open file stays
+            with suppress(OSError):  # Windows keeps a file that is open
                 file.unlink()
             lock.release()
 

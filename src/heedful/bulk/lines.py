@@ -129,7 +129,7 @@ class LineTranslation:
 
         Args:
             lines: the lines to translate.
-            prefixes: for each line, what its translations begin with.
+            prefixes: for each line, the text that its translations begin with.
             chunk_lines: how many lines to translate together; None: see the property.
             first_line: the number of the first line, for messages and reports.
         """
@@ -162,7 +162,7 @@ class LineTranslation:
         Args:
             lines: the lines to translate.
             output: the file; None: stdout. A pipe or a device is written directly.
-            prefixes: for each line, what its translations begin with.
+            prefixes: for each line, the text that its translations begin with.
             resume: go on with the output that an earlier run has left.
             line_buffered: translate, write and flush each line at once; no other run can go on.
             notify: called with a line about an earlier run.

@@ -44,8 +44,8 @@ def is_resumable(output: Path | None) -> bool:
 class ResumableOutput:
     """A file of lines that is written beside its target.
 
-    `lines` are done, as its manifest says; `inputs` has the lines that are left of each input; `notice` says
-    something about an earlier run.
+    `lines` is the number of lines that are done according to its manifest; `inputs` has the remaining lines
+    of each input; `notice` tells the user about an earlier run.
     """
 
     def __init__(

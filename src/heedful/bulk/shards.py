@@ -42,7 +42,7 @@ Report = Callable[[float, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ShardJob(ABC):
-    """What is made of shards; it can be pickled, and loads what it needs with the first of them.
+    """The work on shards. It can be pickled, and loads what it needs when it gets its first shard.
 
     Attributes:
         source: the path or URL of the directory of the shards.
@@ -166,8 +166,8 @@ def reason_of(error: HeedfulError | OSError) -> str:
 def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
     """Return the directory of an input, and the sizes of its shards by their names, in order.
 
-    `source` is a directory, a file, or a pattern of the names of files in a directory; a path or a URL. An
-    InputError says that there are none.
+    `source` is a directory, a file, or a pattern of the names of files in a directory; a path or a URL.
+    InputError if there are no shards.
     """
     folder, pattern = folder_at(source), "*"
     if not folder.exists():
@@ -265,7 +265,7 @@ def _work_here(
 ) -> dict[str, str]:
     """Work on the shards that no other process is working on, then on those that it did not finish.
 
-    Return why shards could not be used, by their names.
+    Return the reasons why shards could not be used, by the names of the shards.
     """
     output, settings, failed, left = job.target, job.settings, dict[str, str](), state.left
     manifest, total = Manifest(output, job.manifest), max(1, sum(left.values()))
@@ -323,7 +323,7 @@ def _work_on_ray(
 ) -> dict[str, str]:
     """Work on shards by a pool of actors; Ray replaces those that die, and gives their shards to others.
 
-    Return why shards could not be used, by their names.
+    Return the reasons why shards could not be used, by the names of the shards.
     """
     manifest, failed, counts = Manifest(job.target, job.manifest), dict[str, str](), Counter[str]()
     items, size = job.counted
@@ -353,7 +353,7 @@ def _rows_of_ray(job: ShardJob, names: Sequence[str], *, cpus: int, gpus: int) -
     if not ray.is_initialized():
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        except Exception as error:  # which is all that is known of its class
+        except Exception as error:  # Ray does not say which classes it raises
             raise RunError(f"--on ray: Ray does not start: {error}") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False

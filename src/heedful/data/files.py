@@ -292,9 +292,9 @@ _Each = TypeVar("_Each")
 class PairFiles:
     """Two files of one sentence a line, or one source of pairs.
 
-    That is a `.tsv`, `.jsonl` or `.json` file, plain or gzipped, a Parquet file, a directory of them, or
-    one of `Dataset.save_to_disk`. A `.json` file has JSON lines, or a list of objects, which is held in
-    memory. Blank lines of JSON are ignored.
+    That is a `.tsv`, `.jsonl` or `.json` file, plain or gzipped, a Parquet file, a directory of
+    them, or a directory of `Dataset.save_to_disk`. A `.json` file has JSON lines, or a list of objects, which
+    is held in memory. Blank lines of JSON are ignored.
 
     Attributes:
         paths: source and target, or the one source of pairs.

@@ -30,7 +30,7 @@ from heedful.text.round_trip import SAMPLE, RoundTrip, nmt_nfkc
 Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1
 
 REMOVED = "removed.tsv"
-_OF_SURVEY = 0.3  # of the time
+_OF_SURVEY = 0.3  # share of the time
 _FREQUENT = 10  # occurrences of a word that is worth an entry in a vocabulary
 _SMALLEST_VOCABULARY, _LARGEST_VOCABULARY = 500, 32_000
 _BYTES_OF_A_STRING = 64  # besides its characters, in Python

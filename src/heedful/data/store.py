@@ -56,7 +56,7 @@ def _stamp_file(path: Path) -> Path:
 
 
 def _stamp(path: Path) -> str:
-    """Return what changes when a file is written or replaced."""
+    """Return a text that changes when the file is written or replaced."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
@@ -145,7 +145,7 @@ class CorpusReport:
 class ParallelStore:
     """Pairs of id sequences, memory-mapped and read-only: `store[i]` is (source ids, target ids).
 
-    The ids include special tokens. Of several files, the pairs follow one another.
+    The ids include special tokens. The pairs of several files follow one another.
 
     Attributes:
         paths: the Arrow files.

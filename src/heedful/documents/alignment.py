@@ -97,7 +97,7 @@ class Aligned:
         beside the gap count most.
 
         Args:
-            before: number of the source word behind the gap.
+            before: number of the source word after the gap.
             near: where the gap is expected.
         """
         changes = {0: 0.0}  # of the cost, from a gap on
@@ -136,7 +136,8 @@ class Output:
     Attributes:
         text: the translation.
         links: between the `words` of the sentence and of the translation; None if they are not known.
-        confidence: in the translation; None if the model has no calibration, and of all but the best.
+        confidence: the confidence in the translation; None if the model has no calibration, and for all
+            translations but the best.
         finished: whether the model has ended it; False if the length limit has cut it.
     """
 

@@ -66,8 +66,9 @@ class DocumentFile:
     """A document that was read.
 
     Attributes:
-        parts: its texts, and what encodes them; of a package by the names of its members.
-        package: the file of a package.
+        parts: for each member of a package, its text and the function that encodes it; other documents have
+            one part.
+        package: the file, if it is a package.
     """
 
     parts: Mapping[str, tuple[Template, Callable[[str], bytes]]]
@@ -103,7 +104,7 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
     """Check that a file has the columns that hold text, if it is a table; else that there are none.
 
     Args:
-        name: of the file; its end says the format.
+        name: the name of the file; its extension says the format.
         file: its beginning is read.
         columns: see `read_document`.
         option: see `read_document`.
@@ -142,13 +143,13 @@ def read_document(
     """Return a document, in the format that its name ends in.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         columns: names or numbers of the columns of a table that hold text.
-        option: by which users say the columns.
+        option: the name of the option with the columns, for error messages.
         language: the one that it is translated into, which TMX, XLIFF and gettext name; None: unknown.
         source: the one that it is translated from, which XLIFF names; None: unknown.
-        max_bytes: of all parts of a package with text, unpacked; None: any number.
-        watch: is told what is read; an error that it raises ends the reading.
+        max_bytes: the limit for all parts with text of a package, unpacked; None: no limit.
+        watch: a function that is told what is read; an error that it raises ends the reading.
 
     Raises:
         InputError: a format that is not read, a file that is damaged or too large, or locked by a password.
@@ -315,7 +316,7 @@ _TEXT_RESULT = re.compile(r"""<(?:\w+:)?c\s[^<>]*\bt=["']str["'][^<>]*><(?:\w+:)
 
 
 def _tags_of_members(package: zipfile.ZipFile, names: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the tags of members with names of a pattern."""
+    """Yield the tags of the members with names that match a pattern."""
     for each in package.namelist():
         if re.fullmatch(names, each):
             yield from tags_of(package.read(each))
@@ -329,7 +330,7 @@ def translate_units(units: Sequence[Unit], translate: Translate) -> Iterator[lis
     """Yield what is written for the translations of units, in chunks.
 
     Args:
-        units: of any document; only a chunk of them is taken apart at a time.
+        units: the units of any document; only a chunk of them is split at a time.
         translate: takes different sentences, and returns an output for each. Outputs of the sentences in its
             second argument have the links of their words.
     """
@@ -374,11 +375,11 @@ def with_translator(
     known: Callable[[str], str | None] = lambda _: None,
     add: Callable[[str, str], None] = lambda _, __: None,
 ) -> Translate:
-    """Return what a translator makes of sentences, with links if they are asked for.
+    """Return the translations of sentences by a translator, with links if they are requested.
 
     Args:
-        translator: of the document's languages.
-        options: of its search.
+        translator: the translator for the document's languages.
+        options: the options of the search.
         known: returns the translation of a sentence that needs no search; None: there is none.
         add: receives each sentence and its translation.
     """

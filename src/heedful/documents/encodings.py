@@ -13,7 +13,7 @@ from heedful.documents.tokens import tokenize
 from heedful.documents.web_pages import attributes
 from heedful.errors import InputError
 
-Syntax = Literal["html", "xml", "po"]  # by which a file names its encoding
+Syntax = Literal["html", "xml", "po"]  # how a file names its encoding
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -45,13 +45,13 @@ _ASCII = string.printable + r"\u0041"
 
 
 def decode_text(data: bytes, *, syntax: Syntax | None) -> tuple[str, Callable[[str], bytes]]:
-    """Return the text of a file, and what encodes its translation, with the same byte order mark.
+    """Return the text of a file, and a function that encodes its translation with the same byte order mark.
 
     A character that the encoding lacks is written as a number in HTML and XML; a catalogue becomes UTF-8.
 
     Args:
-        data: of the file.
-        syntax: by which it names an encoding; None: it is in UTF-8, if it has no byte order mark.
+        data: the bytes of the file.
+        syntax: the syntax in which it names an encoding; None: without a byte order mark, it is in UTF-8.
 
     Raises:
         InputError: it is not in that encoding, or cannot be written in it again, or has NUL characters.

@@ -64,7 +64,7 @@ def primary_language(tag: str) -> str:
 
 
 def tag_of_language(language: str, tags: Iterable[str]) -> str | None:
-    """Return which of some tags means a language: the same, else one of the same language.
+    """Return the tag for a language: the same tag if it is among `tags`, otherwise one of the same language.
 
     >>> tag_of_language("de", ["en", "de-AT"])
     'de-AT'

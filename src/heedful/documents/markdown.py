@@ -1,4 +1,4 @@
-"""Markdown (CommonMark and tables): the parser says what is text, and this where it stands in the file."""
+"""Markdown (CommonMark and tables): a parser finds the text; this module finds its place in the file."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n(?s:.*?)\n\1[ \t]*(?=\r?\n|\Z)")
 _SPECIAL = "\\`*_[]<>|~"
 _ENTITY = re.compile(r"&(?=#?\w+;)")
-# What other programs read and the parser takes for text. Behind the marks of blocks: boxes of tasks, labels
+# What other programs read and the parser takes for text. After the marks of blocks: boxes of tasks, labels
 # of footnotes, kinds of notes; anywhere: footnotes and formulas, with no blank at their ends: not $5 and $6.
 _OPAQUE = re.compile(
     r"""
@@ -192,7 +192,7 @@ def _mask_head(head: re.Match[str]) -> str:
 
 
 def _mask(opaque: re.Match[str]) -> str:
-    """Return what the parser takes for a word: as long, with the same lines and marks of blocks."""
+    """Return a replacement that the parser takes for a word: as long, with the same lines and block marks."""
     if opaque["note"]:
         return opaque.group()
     if opaque["page"]:
@@ -255,7 +255,7 @@ class _Inline:
         self._raw = "\n".join(text[start:end] for start, end in own)
         self._builder = Builder()
         self._open: list[int] = []  # where the text of each open element begins
-        self._line_ends: list[tuple[int, str]] = []  # that may move
+        self._line_ends: list[tuple[int, str]] = []  # the ones that may move
         self._has_breaks = False
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
@@ -263,7 +263,7 @@ class _Inline:
         self._tokens = token.children or []
         self._forms: dict[
             str, list[str]
-        ] = {  # how characters are written, in order: escaped, by entities, bare
+        ] = {  # the ways to write a character, in this order: escaped, as an entity, bare
             each: []
             for each in (*_SPECIAL, "&", *(own.content for own in self._tokens if own.type == "text_special"))
         }
@@ -290,7 +290,7 @@ class _Inline:
         return self._units.refer(Unit(self._builder.source(), self._written))
 
     def _take(self, text: str) -> str:
-        """Return what stands for text that is next, and go on behind it.
+        """Return what stands for text that is next, and go on after it.
 
         Raises:
             _MisplacedError: it does not.

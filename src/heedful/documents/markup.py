@@ -47,7 +47,7 @@ _CLOSED_BY = {
 _PRONOUNCED = frozenset(("rt", "rp", "rtc"))
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
-_MAX_DEPTH = 50  # of inline elements inside each other, in which an element of blocks is looked for
+_MAX_DEPTH = 50  # nesting of inline elements in which a block element is looked for
 _SPACES = " \t\n\r\f"
 _BLANKS = re.compile(r"(?P<line_end>[ \t]*+[\n\r][ \t\n\r]*+)|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
@@ -59,7 +59,7 @@ class TagRules:
     Attributes:
         ends_sentence: whether a tag of that name separates sentences.
         untranslated: names of elements that are not translated.
-        xml: whether names and contents have no meaning of their own, as in HTML.
+        xml: whether names and contents have no meaning by themselves; in HTML they have one.
         in_outline: whether a tag of that name may separate sentences by its place in the document (see
             `_outline`); None: none does.
     """
@@ -73,7 +73,7 @@ class TagRules:
 def html_rules(
     *, splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> TagRules:
-    """Return the rules of HTML, with other tags that separate sentences, do not, or are not translated."""
+    """Return the rules of HTML; the arguments name further elements, as for `xml_rules`."""
     inline, separate = _INLINE | _UNTRANSLATED_ELEMENTS | set(not_splitting), frozenset(splitting)
 
     def ends_sentence(name: str) -> bool:
@@ -89,11 +89,11 @@ def xml_rules(
     ignored: Sequence[str] = (),
     outline: bool = False,
 ) -> TagRules:
-    """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them.
+    """Return the rules of XML: tags are inside sentences, except the ones that separate them by name.
 
     Args:
         splitting: names of elements that separate sentences.
-        not_splitting: names of elements that separate none, wherever they stand.
+        not_splitting: names of elements that separate none, wherever they are.
         ignored: names of elements that are not translated.
         outline: whether elements without text beside them separate sentences (`_outline`).
     """
@@ -125,9 +125,9 @@ def read_markup(
 
     Args:
         text: the document, or a part of one.
-        rules: of its tags.
-        units: to which the texts are added.
-        tag: returns what is written for a token; None: the token.
+        rules: what its tags do.
+        units: the list to which the texts are added.
+        tag: a function that returns the text to write for a token; None: the token itself.
     """
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
@@ -168,7 +168,8 @@ _END = Token(Kind.POINT, "")
 def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> frozenset[int]:
     """Return the indices of the tags of elements of XML that have siblings, and no text beside them.
 
-    With a blank between them, elements are running text if one has text beside it elsewhere, as bold words.
+    Elements with a blank between them, for example bold words, are running text if elements of that name have
+    text beside them elsewhere.
     """
     start_of = {end: start for start, end in partners(tokens).items()}
     open_elements = [-1]  # the document first
@@ -225,7 +226,7 @@ def _has_text(token: Token) -> bool:
 
 
 def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
-    """Return the white space before a run of tokens, the run without it, and the white space behind it."""
+    """Return the white space before a run of tokens, the run without it, and the white space after it."""
     tokens = list(run)
     before = behind = ""
     if tokens[0].kind is Kind.TEXT:
@@ -242,7 +243,7 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
 def _whole(
     tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
 ) -> Iterator[tuple[int, Token]]:
-    """Yield tokens with their indices: an element that is not to be translated is one."""
+    """Yield tokens with their indices; an untranslated element is one token."""
     at = indices.start
     while at < indices.stop:
         token, end = tokens[at], ends.get(at, at)
@@ -257,7 +258,7 @@ def _whole(
 def _kept(
     tokens: Sequence[Token], indices: range, ends: Mapping[int, int], rules: TagRules
 ) -> Iterator[tuple[int, Token]]:
-    """Yield an element that is not to be translated, but for elements inside that say that they are."""
+    """Yield an untranslated element, and separately the elements inside it that are marked as translated."""
     name, start = tokens[indices.start].name, indices.start
     at = start + 1
     while at < indices.stop:

@@ -21,7 +21,7 @@ from heedful.errors import InputError
 
 _BLOCK = 2**20  # bytes
 _GZIP = b"\x1f\x8b"  # the first bytes of its files
-_MAX_DEPTH = 200  # of elements in each other
+_MAX_DEPTH = 200  # nesting of elements
 _MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
 _CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # they contain code of another format
 _ALL = "*all*"
@@ -55,7 +55,7 @@ class TranslationMemory:
         """Read TMX files; a unit of a later one counts more.
 
         Args:
-            paths: of the files.
+            paths: the paths of the files.
             src: the language to translate from, as a tag of BCP 47; None: the language in the files' headers.
             tgt: the language to translate into; None: the other one, if a unit has two.
             is_needed: whether a file without units of these languages is refused.
@@ -120,8 +120,8 @@ class _TmxReader:
         self._language = ""
         self._text: list[str] | None = None  # of the segment; None: outside of one
         self._length = 0
-        self._has_codes = False  # then its text is not collected
-        self.units: list[tuple[str, str]] = []  # that are read
+        self._has_codes = False  # in these, text is not collected
+        self.units: list[tuple[str, str]] = []  # those read so far
         self._languages: dict[str, None] = {}
         self._num_units = 0
         self.parser = parser_of_xml()

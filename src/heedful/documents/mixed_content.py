@@ -23,20 +23,20 @@ from heedful.documents.xml_text import (
 )
 from heedful.errors import InputError
 
-_MAX_PAIRS = 20  # of elements that begin and end something, in each other; deeper ones are points
+_MAX_PAIRS = 20  # nesting of elements that begin and end something; deeper ones are points
 _LINE_END = re.compile(r"[ \t]*+[\r\n]\s*+")
 
 
 @dataclass(frozen=True)
 class _Inline:
-    """The kinds of elements in a text; those that are not named stand in it without text.
+    """Which elements do what in a text; all others are in it without text.
 
     Attributes:
-        around: they are around a part of the text.
-        breaks: they separate sentences.
-        unseen: they have no width; all others that have no text stand between words, as pictures do.
+        around: elements around a part of the text.
+        breaks: elements that separate sentences.
+        unseen: elements without width; other elements without text are between words, as pictures are.
         pairs: the element that ends what one begins, and the attributes of both that are equal.
-        blank: what is a blank.
+        blank: elements that are a blank.
         low: the styles of subscripts.
     """
 
@@ -170,10 +170,10 @@ _PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)
 
 
 def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
-    """Return what is text in the parts of an OpenDocument.
+    """Return the rules that say which elements of an OpenDocument are text.
 
     Args:
-        names: of the fields of pivot tables, by which these find their columns; cells with such a text stay.
+        names: the field names of pivot tables, which find columns by them; cells with such a text stay.
         low: the styles of subscripts.
     """
     rules = replace(_PARAGRAPH, low=low)
@@ -301,7 +301,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
     Args:
         source: or its division into segments.
         done: segments of the target that are there already.
-        reader: of the document.
+        reader: the reader of the document.
     """
     keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
     rules = _SEGMENT if keeps_space else replace(_SEGMENT, blank=_LINE_END)
@@ -345,7 +345,7 @@ def read_xliff(text: str, *, language: str | None, source: str | None = None) ->
     """Read XLIFF 1.1, 1.2 or 2: a source is a unit if its target is missing or marked as new.
 
     Args:
-        text: of the file.
+        text: the contents of the file.
         language: the one to translate into, as a tag of BCP 47; None: it is not known.
         source: the one to translate from, likewise.
 
@@ -367,7 +367,7 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
     """Read a translation memory: each entry without a segment of a language gets one.
 
     Args:
-        text: of the file.
+        text: the contents of the file.
         language: the one to translate into, as a tag of BCP 47.
         source: the one to translate from; not needed, because the memory names it.
 

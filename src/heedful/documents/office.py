@@ -64,7 +64,7 @@ _AROUND = frozenset({
     "w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:dir", "w:bdo", "w:sdt",
 })  # fmt: skip
 _FIRST = frozenset(("w:pPr", "a:pPr"))  # stay before the text
-_LAST = frozenset(("a:endParaRPr", "x:phoneticPr"))  # stay behind it
+_LAST = frozenset(("a:endParaRPr", "x:phoneticPr"))  # stay after it
 # Where a spelling mistake was, where a page ended, how the source is pronounced: not true of a translation.
 _DROPPED = frozenset(("w:proofErr", "w:lastRenderedPageBreak", "x:rPh"))
 _BREAKS = frozenset(("w:br", "w:cr", "w:tab", "w:ptab", "a:br"))
@@ -87,7 +87,7 @@ _UNSEEN = re.compile(
 _NO_PROPERTIES = re.compile(r"(?:<[\w:]*rPr\s*/>|<([\w:]*rPr)\s*></\1>)?")
 _LOW = re.compile(r"""\sval=["']subscript|:val=["']subscript|\sbaseline=["']-""")
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")  # of BCP 47; not deu_Latn
-_MAX_PAIRS = 20  # of elements and fields in each other; deeper ones are points
+_MAX_PAIRS = 20  # nesting of elements and fields; deeper ones are points
 _ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
 
 
@@ -249,7 +249,7 @@ class _Paragraph:
         self._base = around
 
     def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
-        """Add a field with its result, which is behind an item that separates it from the instruction."""
+        """Add a field with its result, which is after an item that separates it from the instruction."""
         codes = (plain_text(each.node) for each in items[:separate] if each.node.name == "w:instrText")
         if separate is None or _COMPUTED.match("".join(codes)):
             self._builder.point("".join(map(self._raw, items)), "object")
@@ -276,10 +276,10 @@ def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) ->
     """Return the runs of a translation.
 
     Args:
-        translation: of a paragraph.
+        translation: the translation of a paragraph.
         base: the format of text that is in no element.
-        prefix: of the names of elements.
-        kind: of the format: Word, DrawingML, or a sheet.
+        prefix: the prefix of the names of elements.
+        kind: the kind of format: Word, DrawingML, or a sheet.
     """
     formats = [base]
     current: _Format | None = None
@@ -322,7 +322,7 @@ def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) ->
 def _with_drop_cap(
     drop_cap: str, before: str, runs: Callable[[SpannedText], str], translation: SpannedText
 ) -> str:
-    """Return the paragraph of a drop cap, and the one behind it without its last tags."""
+    """Return the paragraph of a drop cap, and the one after it without its last tags."""
     first = _FIRST_LETTER.match(translation.text)
     end = first.end() if first else 0
     if any(0 < position < end for position, _, _ in edges(translation.spans)):
@@ -356,7 +356,7 @@ def _is_around(node: Element) -> bool:
 
 
 def _content(node: Element) -> Element | None:
-    """Return the element with what an element is around."""
+    """Return the element inside which an element has its content."""
     contents = (each for each in elements(node) if each.name == "w:sdtContent")
     return next(contents, None) if node.name == "w:sdt" else node
 
@@ -383,7 +383,7 @@ def _paragraph(node: Element, reader: XmlReader) -> str:
 
 
 def _paragraphs() -> Callable[[Element, XmlReader], str]:
-    """Return what writes the paragraphs of Word documents: a drop cap is a part of the one behind it."""
+    """Return the writer of Word paragraphs; it joins a drop cap to the paragraph after it."""
     drop_cap = initial = ""
 
     def paragraph(node: Element, reader: XmlReader) -> str:
@@ -429,11 +429,11 @@ _HEADERS = [f"x:{which}{what}" for which in ("odd", "even", "first") for what in
 def rules(
     *, names: frozenset[str] = frozenset(), properties: Collection[str] = (), language: str | None = None
 ) -> XmlRules:
-    """Return what is text in the parts of a document.
+    """Return the rules that say which elements of a document are text.
 
     Args:
-        names: of columns of tables in sheets and of fields of pivot tables; cells with such a text stay.
-        properties: of the document, which its text shows.
+        names: the names of columns of tables and of fields of pivot tables; cells with such a text stay.
+        properties: the properties of the document that its text shows.
         language: the one to translate into, which runs then name for spelling; None: it is not known.
     """
 

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-Range = tuple[int, int]  # the first character, and the one behind the last
+Range = tuple[int, int]  # the first character, and the one after the last
 
 _LETTER = r"[A-Za-z_\u00c0-\u024f]"  # a name ends at other letters: Chinese may follow without a space
 _WORD = r"[0-9A-Za-z_\u00c0-\u024f]"
@@ -150,7 +150,7 @@ def _end_of_address(text: str, start: int, end: int, ends: Mapping[int, int]) ->
 
 
 def blocks(text: str) -> dict[int, int]:
-    """Return for each brace that is closed the end of its block, behind the brace that closes it."""
+    """Return for each brace that is closed the end of its block, after the brace that closes it."""
     ends: dict[int, int] = {}
     waiting: list[int] = []
     at = 0

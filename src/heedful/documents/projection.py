@@ -24,7 +24,7 @@ def project(sentence: SpannedText, translation: str, links: Links | None) -> Spa
 
     Args:
         sentence: the source.
-        translation: of its text.
+        translation: the translation of its text.
         links: between the `words` of both; None if they are not known.
     """
     if not sentence.spans:
@@ -38,14 +38,14 @@ def project(sentence: SpannedText, translation: str, links: Links | None) -> Spa
 
 
 def _place(spans: Sequence[Span], bounds: Range, source: str, gaps: "_Gaps", writer: "_Writer") -> None:
-    """Write spans between two gaps: each where it would be best, behind the one before.
+    """Write spans between two gaps: each where it would be best, after the one before.
 
     Args:
-        spans: of the source, inside one element.
+        spans: the spans of the source, inside one element.
         bounds: the gaps of the translation between which they must be.
         source: the text of the source.
-        gaps: of the translation.
-        writer: of the translation.
+        gaps: the gaps of the translation.
+        writer: the writer of the translation.
     """
     best = sorted(
         ((gaps.of(each), each) for each in spans), key=lambda pair: (pair[1].closing is None, pair[0][0])
@@ -81,18 +81,19 @@ def _cut_words(
     for src, tgt in links:
         if src in targets and tgt < len(target):
             targets[src].append(tgt)
+    # Find the target word to cut for each cut source word: not one that is linked to an uncut word.
     others = {tgt for src, tgt in links if src not in inside}
-    of_text: dict[str, list[int]] = {}
+    by_text: dict[str, list[int]] = {}
     for tgt in range(len(target)):
         if tgt not in others:
-            of_text.setdefault(translation[slice(*target[tgt])].casefold(), []).append(tgt)
+            by_text.setdefault(translation[slice(*target[tgt])].casefold(), []).append(tgt)
     of_target: dict[int, tuple[int, list[int]]] = {}  # the source word, and where the target word is cut
     for src, cuts in inside.items():
         word = sentence.text[slice(*source[src])]
-        same = of_text.get(word.casefold(), [])
+        same = by_text.get(word.casefold(), [])
         by_length = sorted(targets[src], key=lambda tgt: target[tgt][0] - target[tgt][1])
-        others_of = by_length if src in cut_by_elements else ()
-        best = same.pop(0) if same else next((tgt for tgt in others_of if tgt not in of_target), None)
+        candidates = by_length if src in cut_by_elements else ()
+        best = same.pop(0) if same else next((tgt for tgt in candidates if tgt not in of_target), None)
         if best is not None:
             places = _shares(word, cuts, translation[slice(*target[best])])
             of_target[best] = src, [target[best][0] + place for place in places]
@@ -101,20 +102,21 @@ def _cut_words(
         source, {src: [source[src][0] + each for each in inside[src]] for src in chosen}
     )
     tgt_spans, tgt_parts = _with_cuts(target, {tgt: of_target[tgt][1] for tgt in chosen.values()})
-    own = {(src, tgt) for src, tgt in chosen.items()}
-    finer = [
+    # A cut source word is linked only with its target word, part by part; other links hold for all parts.
+    cut_links = {(src, tgt) for src, tgt in chosen.items()}
+    part_links = [
         (one, other)
-        for src, tgt in {*links, *own}
-        if src < len(src_parts) and tgt < len(tgt_parts) and (src not in chosen or (src, tgt) in own)
+        for src, tgt in {*links, *cut_links}
+        if src < len(src_parts) and tgt < len(tgt_parts) and (src not in chosen or (src, tgt) in cut_links)
         for number, one in enumerate(src_parts[src])
         for place, other in enumerate(tgt_parts[tgt])
-        if (src, tgt) not in own or number == place
+        if (src, tgt) not in cut_links or number == place
     ]
-    return src_spans, tgt_spans, finer
+    return src_spans, tgt_spans, part_links
 
 
 def _cuts(sentence: SpannedText, source: Sequence[Range]) -> tuple[dict[int, list[int]], set[int]]:
-    """Return by number the words that spans cut, behind how many letters, and those that elements cut."""
+    """Return the places of cuts inside words, by number of the word, and the words that elements cut."""
     starts = [start for start, _ in source]
     inside: dict[int, set[int]] = {}
     by_elements: set[int] = set()
@@ -187,7 +189,7 @@ class _Gaps:
 
     def of(self, span: Span) -> Range:
         """Return the gaps around what stands for a span of the source."""
-        if span.kind == "mark":  # behind the word that it goes with
+        if span.kind == "mark":  # after the word that it goes with
             number = self._word(span.start) - 1
             _, gap = self.span(self._starts[number], span.start) if number >= 0 else (0, 0)
             return gap, gap
@@ -243,8 +245,8 @@ class _Writer:
         self._at = 0
         self._last = ""  # the last character that was written, without tags
         self._run = ""  # text since the last tag or white space
-        self._placeholders: set[Range] = set()  # in the run; nothing may be written behind that changes them
-        self._space_is_pending = False  # before the next text, behind tags that close an element
+        self._placeholders: set[Range] = set()  # in the run; nothing may be written after that changes them
+        self._space_is_pending = False  # before the next text, after tags that close an element
 
     def open(self, span: Span, gap: int, source: str) -> None:
         """Begin an element in a gap, with as much white space before it as in the source."""
@@ -291,7 +293,7 @@ class _Writer:
             self._space_is_pending = self._space_is_pending or (is_apart and self._at == self._starts[gap])
 
     def _go(self, gap: int, num_spaces: int) -> None:
-        """Go to where a tag stands in a gap: behind some characters of its white space; -1: behind all."""
+        """Go to where a tag stands in a gap: after some characters of its white space; -1: after all."""
         behind = self._starts[gap]
         self.go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
         if num_spaces:

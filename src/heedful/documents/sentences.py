@@ -30,7 +30,7 @@ _INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff]|(?<![{UNSPACED}])\u200b(?![{UNSP
 
 
 def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
-    """Return the pieces of a text: every second one is a sentence, and those before and behind it stay.
+    """Return the pieces of a text: every second one is a sentence, and those before and after it stay.
 
     Each edge of a span is in exactly one piece. An element at an edge of a sentence belongs to the sentence
     if it covers only a part of it, otherwise to the text around it.

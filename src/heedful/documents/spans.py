@@ -14,10 +14,10 @@ from typing import Literal
 from heedful.documents.placeholders import Range, find
 
 BREAK = "\v"  # the character of a break: a line end of the format, or a tab, which sentences do not cross
-_MAX_DEPTH = 50  # of elements in each other; deeper ones are tags without content
+_MAX_DEPTH = 50  # nesting of elements; deeper ones are tags without content
 _MAX_MARK = 12  # characters of a mark
 _APART = ("tag", "object")
-# What goes with the word before it, and which letters and signs are before and behind.
+# What goes with the word before it, and which letters and signs are before and after.
 _MARK = re.compile(r"[*\u00a7\u00b6]|[^\w\s&<>]*\d[^\s&<>A-Za-z]*")
 _BEFORE_NUMBER = re.compile(r"(?:[^\W\d_]|[^\d\s][.,;:!?)\]}»”’'\"])\Z")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
@@ -33,7 +33,7 @@ class Span:
 
     Attributes:
         start: index of the first character.
-        end: index behind the last; `start` for a point between two characters.
+        end: index after the last; `start` for a point between two characters.
         kind: what it is. Around characters: an "element", or "low", a subscript. A point between two: a "tag"
             separates words; an "object", such as a picture, separates words and is shown like one; a "sign"
             is shown like a word; a "wbr" allows a line end; any other is a "point". A character of the text:
@@ -41,7 +41,7 @@ class Span:
             With a text of its own, `kept`: a "mark" goes with the word before it (a footnote's number, a
             power), a "placeholder" was taken out of the text.
         opening: the markup before the content; None if the element began before this part of the text.
-        closing: the markup behind the content; None if the element goes on behind this part of the text.
+        closing: the markup after the content; None if the element goes on after this part of the text.
         inside: the spans inside an element.
         kept: the text of a mark, a blank or a placeholder.
         format: what else the format writes the span by.
@@ -61,11 +61,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class SpannedText:
-    r"""A text with what stands in it.
+    r"""A text with the spans in it: elements, placeholders, breaks.
 
     Attributes:
         text: the characters, among them a "\v" for each break.
-        spans: in order.
+        spans: the spans in order.
         placeholders: where the placeholders of the text begin and end.
     """
 
@@ -102,7 +102,7 @@ def parts(
         text: the whole.
         between: the edges there; None: all.
         start: index of the first character.
-        end: index behind the last; None: to the end.
+        end: index after the last; None: to the end.
     """
     at = start
     for position, what, span in edges(text.spans) if between is None else between:
@@ -129,18 +129,19 @@ def markup(text: SpannedText, escape: Callable[[str], str] = str) -> str:
 
 
 def spellings(forms: Mapping[str, Sequence[str]], translation: str) -> dict[str, Iterator[str]]:
-    """Return how characters are written one after the other: as an entity, or bare.
+    """Return, for characters, the forms in which to write them one after the other: an entity, or bare.
 
-    If the source writes one in several ways, the order stays, as long as the translation has it as often.
+    If the source writes a character in several ways, their order is kept if the translation has the character
+    as often; otherwise the character is left out.
 
     Args:
-        forms: of a character, in the order of the source.
-        translation: all of its characters.
+        forms: the ways in which the source writes a character, in its order.
+        translation: all characters of the translation.
     """
     return {
-        char: cycle(own)
-        for char, own in forms.items()
-        if len({*own}) == 1 or translation.count(char) == len(own)
+        char: cycle(ways)
+        for char, ways in forms.items()
+        if len({*ways}) == 1 or translation.count(char) == len(ways)
     }
 
 
@@ -157,7 +158,7 @@ class Builder:
         self.last = ""  # the last two characters
         self._texts: list[str] = []
         self._spans: list[Span] = []  # of the innermost element
-        # Of each open element: where it begins, what opens it, and the spans before it.
+        # For each open element: where it begins, its span so far, and the spans before it.
         self._open: list[tuple[int, Span, list[Span]]] = []
         self._num_too_deep = 0
 
@@ -240,7 +241,7 @@ class Builder:
                 )
 
     def built(self) -> SpannedText:
-        """Return the text; what is open goes on behind it."""
+        """Return the text; elements that are open continue after it."""
         while self._open:
             self.close(None)
         return SpannedText("".join(self._texts), tuple(self._spans))
@@ -248,7 +249,7 @@ class Builder:
     def source(self) -> SpannedText:
         """Return the text to translate: with its marks and blanks, and with its placeholders.
 
-        No tag stands in a placeholder, but for <wbr> in an address.
+        No tag is in a placeholder, except <wbr> in an address.
         """
         new = self.built()
         if any(_is_refined(new.text, what, span) for _, what, span in edges(new.spans)):
@@ -316,18 +317,18 @@ def _is_beside(span: Span, other: Span) -> bool:
 
 
 def _element(whole: SpannedText, span: Span) -> SpannedText:
-    """Return an element as a text of its own."""
+    """Return an element as a separate text."""
     return SpannedText(whole.text[span.start : span.end], moved([span], lambda at: at - span.start))
 
 
 def _is_mark(text: str, span: Span, before: str) -> bool:
     """Return whether an element is no part of a word but goes with the one before: m<sup>2</sup>.
 
-    A low number is a part of it (CO<sub>2</sub>), and so is one with letters behind it.
+    A low number is a part of it (CO<sub>2</sub>), and so is one with letters after it.
 
     Args:
-        text: with the element.
-        span: of the element.
+        text: the text with the element.
+        span: the element.
         before: the last two characters before it.
     """
     own = text[span.start : span.end]
@@ -358,7 +359,7 @@ def with_line_ends(
 
     Args:
         text: the translation.
-        line_ends: of the source.
+        line_ends: the line ends of the source.
         length: the number of characters of the source.
         avoid: what must not begin a line.
     """

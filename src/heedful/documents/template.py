@@ -1,4 +1,4 @@
-"""A text in which units to translate stand: every format is read as one, so that all else stays as it is.
+"""A document with the units to translate taken out: every format is read as one, so that the rest stays.
 
 A reader puts a reference in place of each unit, and keeps all else as it is. There are no writers: a file is
 written by putting the translations where the references are.
@@ -23,8 +23,8 @@ class Unit:
     """A text that is translated as one: a paragraph, a cell, a caption.
 
     Attributes:
-        text: with its spans; a `str` if it is without markup: a file of lines has millions of such units.
-        write: returns a translation as the format writes it; of a `str`, the characters of a translation.
+        text: the text with its spans; a `str` if it has no markup, which saves memory for a file of lines.
+        write: a function that returns a translation as the format writes it; for a `str` it takes a `str`.
     """
 
     text: SpannedText | str
@@ -46,11 +46,11 @@ class Unit:
 
 
 class Template:
-    """A text with references to its units; what a unit is written as may hold references to others.
+    """A text with references to its units; the written form of a unit may have references to others.
 
     Attributes:
         text: NUL, a number and NUL stand for the unit of that number.
-        units: by number.
+        units: the units by number.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Template:
         return self.refer(Unit(text, escape if is_usual else lambda new: raw if new == text else escape(new)))
 
     def filled(self, parts: Iterable[str]) -> "Template":
-        """Return the template with the text of these parts; it needs no list of very many parts."""
+        """Return the template with the text of these parts, which may be an iterator: no list is needed."""
         text = StringIO(newline="")
         text.writelines(parts)
         self.text = text.getvalue()

@@ -73,7 +73,7 @@ def _wrapped(lines: Sequence[str], units: Template) -> str:
 
 
 _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")
-# What begins the line of a speaker, behind tags.
+# What begins the line of a speaker, after tags.
 _DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
 _END_OF_LINE = re.compile(r"(?P<line_end>(?<!\s)[^\S\r\n]*+[\r\n]\s*+)")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
@@ -87,7 +87,7 @@ def read_subtitles(text: str, *, escaped: bool = False) -> Template:
     'A cat sleeps.'
 
     Args:
-        text: of the file.
+        text: the contents of the file.
         escaped: whether characters are written as entities, as in WebVTT.
 
     Raises:
@@ -192,10 +192,10 @@ def check_columns(
     """Return the delimiter of a table, and the numbers, from 0, of some columns.
 
     Args:
-        text: of the file; its first lines are enough.
+        text: the contents of the file; its first lines are enough.
         columns: names, or numbers from 1.
         delimiter: between columns; None: the likeliest.
-        option: by which users say the columns.
+        option: the name of the option with the columns, for error messages.
 
     Raises:
         InputError: no columns, one that the table does not have, or a name of several.
@@ -231,10 +231,10 @@ def read_table(
     """Read a table of delimited columns, with a line of their names: each cell of some columns is a unit.
 
     Args:
-        text: of the file.
+        text: the contents of the file.
         columns: names, or numbers from 1.
         delimiter: between columns; None: the likeliest.
-        option: by which users say the columns.
+        option: the name of the option with the columns, for error messages.
 
     Raises:
         InputError: no columns, or one that the table does not have; no table.
@@ -320,7 +320,7 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
             for values in islice(_records(text[:_HEAD], delimiter), _NUM_FIRST):
                 first.append(values)  # those before an error stay
         if len(text) > _HEAD and len(first) > 1:
-            first.pop()  # which may be a part of a line
+            first.pop()  # it may be cut
         lengths = [len(each) for each in first if each != [""]] or [0]
         names = {each.strip() for each in first[0]} if first else set()
         numbers = {str(number) for number in range(1, lengths[0] + 1)}
@@ -372,7 +372,7 @@ def read_po(text: str, *, language: str | None = None) -> Template:
     """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
 
     Args:
-        text: of the file.
+        text: the contents of the file.
         language: the one to translate into; None: it is not known.
 
     Raises:
@@ -450,7 +450,7 @@ def _without_accelerator(message: str) -> tuple[str, str]:
 def _with_accelerator(translation: str, accelerator: str) -> str:
     """Return a translation with an accelerator: at the same letter, best of all at the start of a word.
 
-    Scripts without cases have it behind the text, as in Japanese programs: (_F).
+    Scripts without cases have it after the text, as in Japanese programs: (_F).
     """
     mark, letter = accelerator[0], accelerator[1]
     placeholders = find(translation)
@@ -485,7 +485,7 @@ def _is_singular(keyword: str, forms: str) -> bool:
 
 
 def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
-    """Return what writes a text as the strings of a file, on lines that end as its lines do."""
+    """Return a function that writes a text as strings of the file, with the line ends of the file."""
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
     def quoted(line: str) -> str:

@@ -28,9 +28,10 @@ class Token:
     """A part of a document.
 
     Attributes:
-        kind: of the part.
+        kind: what the part is.
         raw: as it is written.
-        name: of a tag, of HTML in lower case; "!DOCTYPE" and "?xml" for what comes before a document of XML.
+        name: the name of a tag, in lower case for HTML; "!DOCTYPE" and "?xml" for what is before the root
+            element of XML.
         translated: what the tag says of its element, whether it is to be translated; None: nothing.
     """
 
@@ -99,7 +100,7 @@ _XML = re.compile(
 )
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
 _DECLARATION = "<?xml "
-# It ends behind its own declarations; quotes and comments may hold what would end it.
+# It ends after its own declarations; quotes and comments may hold what would end it.
 _DOCTYPE = re.compile(
     r"""
     <!DOCTYPE (?> [^\[\]<>"'] | "[^"]*" | '[^']*' )*+
@@ -174,7 +175,7 @@ class _HtmlTokenizer:
     def __init__(self, document: str) -> None:
         self._document = document
         self._no_more: set[str] = set()  # what has no end from here on
-        self._endless: set[int] = set()  # places in tags, behind a quoted value, from where no end is found
+        self._endless: set[int] = set()  # places in tags, after a quoted value, from where no end is found
 
     def tokens(self) -> Iterator[Token]:
         document = self._document
@@ -203,7 +204,7 @@ class _HtmlTokenizer:
             return self._end_of_tag(match.end())
         if match["close_of_nothing"]:
             return match.end()
-        if match["message"]:  # which may have tags inside
+        if match["message"]:  # it may have tags inside
             end = self._blocks.get(match.start(), -1)
             return end if end > 0 and is_block(self._document, match.start(), end) else -1
         opening = match["opening"]
@@ -311,7 +312,7 @@ def spanned(
     """Return a run of text and inline tags as a text to translate.
 
     Args:
-        run: in order.
+        run: the tokens in order.
         add_text: adds the characters of a token of text.
     """
     ends = partners(run)
@@ -342,14 +343,14 @@ _ENTITY = re.compile(r"(&(?:\#\d+|\#[xX][0-9A-Fa-f]+|[A-Za-z]\w*);?)")
 
 
 def entity_writer(run: Sequence[Token], *, xml: bool = False) -> Callable[[SpannedText], str]:
-    """Return what writes a translation with characters as its source writes them: as entities, or bare.
+    """Return a function that writes a translation with entities or bare characters, as in its source.
 
     A character that the source writes in several ways is written in the same order if the translation has it
     as often; otherwise by an entity if it needs one.
 
     Args:
-        run: the source.
-        xml: whether it is XML.
+        run: the tokens of the source.
+        xml: whether the source is XML, not HTML.
     """
     raws = [each.raw for each in run if each.kind is Kind.TEXT]
     if all(_escaped(html.unescape(raw)) == raw for raw in raws):

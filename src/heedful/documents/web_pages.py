@@ -37,7 +37,7 @@ def read_html(text: str, *, language: str | None = None) -> Template:
     """Read HTML: the text between tags that separate sentences, and attributes that a reader sees.
 
     Args:
-        text: of the file.
+        text: the contents of the file.
         language: the one to translate into, which the page then names; None: it is not known.
     """
     units = Template()
@@ -104,7 +104,7 @@ def _quoted(value: str) -> str:
 
 
 def attributes(tag: Token) -> dict[str, str]:
-    """Return the attributes of a tag of HTML, with names in lower case; the last of one name counts."""
+    """Return the attributes of an HTML tag by their names in lower case; the last one of a name counts."""
     found = _ATTRIBUTE.finditer(tag.raw)
     return {each["name"].lower(): html.unescape(each[each.lastgroup or 0]) for each in found}
 
@@ -123,7 +123,7 @@ def book_parts(
     """Return how each part of a book (EPUB 2 and 3) is read: pages, tables of contents, and its title.
 
     Args:
-        package: of the book.
+        package: the package of the book.
         language: see `read_html`.
 
     Raises:

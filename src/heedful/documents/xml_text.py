@@ -16,7 +16,7 @@ from heedful.documents.template import Template
 from heedful.errors import InputError
 
 _MANY = 1000  # elements that the watch is told of together
-_MAX_DEPTH = 200  # of elements in each other
+_MAX_DEPTH = 200  # nesting of elements
 _MAX_BYTES = 256 * 2**20
 # Characters that no document of XML may have.
 NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -35,11 +35,11 @@ class Element:
     """An element inside a unit.
 
     Attributes:
-        name: with the prefix that the rules have for its namespace.
-        attributes: by local name.
+        name: the name, with the prefix that the rules have for its namespace.
+        attributes: the attributes by local name.
         opening: its start tag, as written.
         closing: its end tag; "" where the start tag is all.
-        children: in order.
+        children: the children in order.
     """
 
     name: str
@@ -60,9 +60,9 @@ class XmlRules:
     """The rules that say what is text in documents of a format.
 
     Attributes:
-        prefixes: for the namespaces of the format.
-        units: for the names of elements, the function that returns what is written for one, with references.
-        attributes: for the names of elements, the attributes with text.
+        prefixes: the prefix for each namespace of the format.
+        units: the function for each name of an element; it returns the text to write, with references.
+        attributes: the attributes with text, for each name of an element.
         skipped: names of elements in which nothing is text.
         may_declare: whether a document type is allowed; entities never are.
     """
@@ -205,10 +205,10 @@ class XmlReader:
 
 
 def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:
-    """Return a parser that refuses entities; names are a namespace, a blank, and a local name.
+    """Return a parser that refuses entities and writes names as namespace, blank, local name.
 
     Args:
-        encoding: of the document; None: the one that it names.
+        encoding: the encoding of the document; None: the one that it names.
     """
 
     def refuse(name: str, *_: object) -> None:
@@ -279,7 +279,7 @@ def ends_of_pairs(
     """Return, for each element that begins something, the index of the one that ends it.
 
     Args:
-        nodes: in order.
+        nodes: the elements in order.
         pairs: for the name of an element that begins something, the name of the one that ends it, and the
             attributes of both that are equal.
     """

@@ -70,7 +70,7 @@ class Comet:
     def _model(self) -> Any:  # noqa: ANN401
         try:
             return import_module("comet").load_from_checkpoint(str(self._path), local_files_only=True)
-        except Exception as error:  # of torch, pickle and comet, which have no common class
+        except Exception as error:  # errors of torch, pickle and comet have no common class
             remedy = f"a checkpoint is in a folder beside its hparams.yaml; to download one: {_GET}"
             if isinstance(error, OSError):
                 remedy = "the tokenizer of its encoder may have to be downloaded first"

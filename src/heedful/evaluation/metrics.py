@@ -36,10 +36,10 @@ class EvaluationReport:
 
     Attributes:
         scores: the score by metric, in the requested order.
-        signatures: by metric, how the score was computed.
+        signatures: for each metric, how the score was computed.
         num_sentences: the number of scored lines.
-        confidence: by metric, half the width of the 95 % interval; empty if nothing was resampled.
-        p_values: by metric, the p-value of the difference to the baseline; empty if there is none.
+        confidence: for each metric, half the width of the 95 % interval; empty if nothing was resampled.
+        p_values: for each metric, the p-value of the difference to the baseline; empty if there is none.
     """
 
     scores: dict[str, float]

@@ -24,8 +24,8 @@ _FLAG = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)%?", re.ASCII)
 class ScoredToken:
     """One token as the tokenizer writes it.
 
-    `log_prob` is that of a search: 0 if the token is forced, -inf if it is suppressed;
-    `model_log_prob` is that of the model alone.
+    `log_prob` is the log-probability in a search: 0 if the token is forced, -inf if it is suppressed;
+    `model_log_prob` is the log-probability of the model alone.
     """
 
     token: str

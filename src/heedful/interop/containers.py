@@ -122,7 +122,7 @@ def read_yaml(content: bytes, plain: Callable[[str], Any] = str) -> list[tuple[A
     [('~', '1'), ('on', ['2', ''])]
 
     Args:
-        content: of the file.
+        content: the bytes of the file.
         plain: converts a scalar without quotes; others are texts.
 
     Raises:

@@ -48,9 +48,9 @@ def _shown(tensor: Tensor, **_: object) -> str:
 
 
 class DeferredTensor(Tensor):
-    """A float32 tensor that is made of a stored one anew by each operation on it.
+    """A float32 tensor that each operation on it makes from a stored one.
 
-    So half-precision or quantised weights stay in a mapped file until one after the other is written.
+    So half-precision or quantised weights stay in a mapped file until they are written, one at a time.
     """
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
@@ -66,8 +66,8 @@ class DeferredTensor(Tensor):
 
         Args:
             stored: what is in the file; it may be deferred itself.
-            decode: makes the float32 numbers; equal ones make the same of equal tensors. A method
-                `rows(stored, start, stop)` makes some of the rows, or returns None if that needs all.
+            decode: returns the float32 numbers; equal decoders return the same for equal tensors. A method
+                `rows(stored, start, stop)` returns some of the rows, or None if that needs all of them.
             shape: the shape of the result.
         """
         super().__init__()
@@ -116,7 +116,7 @@ def scaled(tensor: Tensor, factor: float) -> Tensor:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Decodes rows of a tensor from `first` on, and adds rows of one value behind them."""
+    """Decodes rows of a tensor from `first` on, and adds rows of one value after them."""
 
     first: int
     count: int
@@ -135,17 +135,17 @@ class _Rows:
 
 
 def rows_of(tensor: Tensor, first: int, count: int, *, num_added: int = 0, fill: float = 0.0) -> Tensor:
-    """Return rows of a tensor, and added rows of one value behind them, read when they are used."""
+    """Return rows of a tensor, and added rows of one value after them, read when they are used."""
     return DeferredTensor(
         tensor, _Rows(first, count, num_added, fill), (count + num_added, *tensor.shape[1:])
     )
 
 
 def add_tokens(weights: dict[str, Tensor], *, src: int, tgt: int) -> None:
-    """Add rows for tokens that a model lacks, zeros, to its embeddings and its output, which never has them.
+    """Add rows of zeros for missing tokens to embeddings and output; the output never writes these tokens.
 
     Args:
-        weights: by heedful's names; shared matrices may be missing. It is changed.
+        weights: the weights by heedful's names, changed in place; shared matrices may be missing.
         src: the number of tokens of the source.
         tgt: the number of tokens of the target.
     """
@@ -338,7 +338,7 @@ class Conversion:
 
 
 def _kind(bias: str) -> str:
-    """Return what is equal in biases that exist together: all norms have one, or a module of all layers."""
+    """Return the group of a bias: norms, or a module in all layers. A group has all its biases or none."""
     return "norm" if "norm." in bias else re.sub(r"\.[0-9]+\.", ".", bias)
 
 
@@ -349,7 +349,7 @@ ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength h
 
 @dataclass(frozen=True)
 class Positions:
-    """How tables of positions are read, (L, D), (1, L, D) or (L, 1, D).
+    """How tables of positions are read; they are (L, D), (1, L, D) or (L, 1, D).
 
     Tables that equal the sinusoids are dropped, because the model computes them. Others become learned
     positions, and a shorter one is padded with zeros.

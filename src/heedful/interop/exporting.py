@@ -1,4 +1,4 @@
-"""Parts of all exports: refusals, a directory for transformers, and the README of an exported model."""
+"""What all exports share: refusals, a directory for transformers, and the README of an exported model."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ _WITHOUT_EFFECT = {
 def refuse_lost(
     config: ModelConfig, back: Mapping[str, Any], system: str, remedy: str = "translate with heedful"
 ) -> None:
-    """Refuse a model that would be another one if it was exported and read back.
+    """Refuse a model if the exported model would have other settings.
 
     Args:
         config: the model's settings.
@@ -90,7 +90,7 @@ def write_readme(
 
     Args:
         directory: the directory of the model.
-        template: in Markdown, with `$size`, `$notes` and the fields.
+        template: the text in Markdown, with `$size`, `$notes` and the fields.
         model: the settings that give the size.
         notes: shown as a list.
         **fields: values of the template.

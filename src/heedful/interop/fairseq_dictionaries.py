@@ -34,7 +34,7 @@ class Languages:
     """The language tokens that fairseq adds to the dictionaries of a multilingual model.
 
     Attributes:
-        tags: in the order of their ids, which come after the dictionary's.
+        tags: the tags in the order of their ids, which follow the dictionary's.
         task: the arguments of the training that say where tags stand.
     """
 
@@ -79,7 +79,7 @@ class Languages:
         Args:
             src: the language to translate from.
             tgt: the language to translate into.
-            tokenizers: with the tags.
+            tokenizers: the tokenizers with the tags.
 
         Raises:
             InteropError: a language that has a tag is not specified, or the model has no tags.

@@ -314,7 +314,7 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
         layout
         for layout in LAYOUTS
         if _fits(layout, checkpoint, settings)
-        or _fits(layout, checkpoint, {"num_heads": 1, **settings})  # which the weights may not say
+        or _fits(layout, checkpoint, {"num_heads": 1, **settings})  # weights may not show the number of heads
     ]
     if len(fitting) == 1:
         return fitting[0]

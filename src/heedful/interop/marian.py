@@ -43,7 +43,7 @@ _FACTS = {"norm": "post", "positions": "concatenated"}
 
 
 def _as_shared(table: Table, conversion: Conversion) -> Table:
-    """If source and target share their embedding, a matrix may be missing, because it is another one."""
+    """If source and target share their embedding, a matrix may be missing, because another one is used."""
     is_shared = conversion.beside.get(_SHARED, True) is True
     return replace(table, rows=rows() + POSITIONS + BIAS) if is_shared else table
 
@@ -133,7 +133,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
 
 
 def _refuse_what_marian_lacks(config: ModelConfig) -> None:
-    if config.positions == "sinusoidal":  # which are reordered
+    if config.positions == "sinusoidal":  # `marian_tensors` reorders the dimensions
         config = config.replace(positions="concatenated")
     back = KEYS.settings(TypedSettings(KEYS.export(config), "the export"))
     refuse_lost(config, {**_FACTS, **back}, "marian", _REMEDY)
@@ -153,7 +153,7 @@ def marian_tensors(model: Transformer) -> dict[str, Tensor]:
     if config.positions == "sinusoidal":
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
         weights = {name: _reordered(name, weight, order) for name, weight in weights.items()}
-    if config.tied == "embeddings":  # which is one matrix in Marian only if the output is too
+    if config.tied == "embeddings":  # Marian shares embeddings only together with the output
         weights["decoder.embedding.tokens.weight"] = weights["encoder.embedding.tokens.weight"].clone()
     in_layers = {name: len(each) for name, each in weights.items() if ".layers." in name}
     weights = {name.replace(".weight", ".bias"): torch.zeros(n) for name, n in in_layers.items()} | weights

@@ -50,11 +50,11 @@ class MarianFiles:
 
     Attributes:
         model: the weights.
-        options: of decoder.yml; empty without one.
+        options: the options of decoder.yml; empty without one.
         options_file: that file, for error messages.
-        vocabularies: of source and target; None without any.
+        vocabularies: the vocabularies of source and target; None without any.
         splitters: SentencePiece models of texts that are split before Marian reads them; None without any.
-        shortlist: of lexical translations; None without one.
+        shortlist: the shortlist of lexical translations; None without one.
     """
 
     model: Path
@@ -119,7 +119,7 @@ def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> M
 
     Args:
         source: a folder, or a file of weights beside the others.
-        vocabularies: of source and target; None: decoder.yml's.
+        vocabularies: the vocabularies of source and target; None: decoder.yml's.
 
     Raises:
         InteropError: a file is missing, or there are several models.
@@ -207,7 +207,7 @@ def _splitters(folder: Path, vocabularies: Sequence[Path]) -> tuple[Path, Path] 
 
 
 def _beside(folder: Path, name: str) -> Path:
-    """Return the file of a name: Marian's paths are of the machine that it was trained on."""
+    """Return the file with the name at the end of a path: the folders are the training machine's."""
     file = folder / PureWindowsPath(name).name
     if not file.is_file():
         raise InteropError(f"{file}: no such file; decoder.yml names it")
@@ -288,7 +288,7 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights by Marian's names, matrices of layers as (out, in), and the options of the model.
 
     Raises:
-        InteropError: it is not a model of Marian, or of numbers that cannot be read here.
+        InteropError: it is not a Marian model, or has numbers of a type that is not supported.
     """
     try:
         items = _items_of_bin(file) if file.suffix == ".bin" else _items_of_npz(file)
@@ -308,14 +308,14 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Form:
-    """The type and shape of the bytes of a weight; decodes them, a matrix of a layer as (out, in).
+    """How a weight is stored; decodes its bytes. A matrix of a layer becomes (out, in).
 
     Attributes:
-        dtype: of numpy.
-        shape: of the bytes' numbers.
+        dtype: the type, as numpy names it.
+        shape: the shape of the array in the file.
         order: "C", or "F" for columns first.
         is_turned: whether the weight is the transpose.
-        multiplier: of 8-bit numbers, which are divided by it.
+        multiplier: the number by which 8-bit numbers are divided.
     """
 
     dtype: str
@@ -410,7 +410,7 @@ def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
 
 
 def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray[np.uint8]) -> _Form:
-    """Return what an item is; 8-bit numbers of intgemm have a multiplier behind them.
+    """Return what an item is; 8-bit numbers of intgemm have a multiplier after them.
 
     Such a matrix is stored as its transpose, the embedding as it is.
     """

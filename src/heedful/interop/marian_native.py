@@ -319,7 +319,7 @@ def _read_search(files: MarianFiles) -> dict[str, Any]:
 
 
 def _suppressed_ids(files: MarianFiles, tgt: Tokenizer) -> tuple[int, ...]:
-    """Return what is never written: `<pad>`, the unknown token, and control characters as bytes."""
+    """Return the ids that are never written: `<pad>`, the unknown token, and control characters as bytes."""
     suppressed = {tgt.pad_id}
     if files.options.get("allow-unk") is not True:
         suppressed.add(tgt.unk_id)

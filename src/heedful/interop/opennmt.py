@@ -273,8 +273,8 @@ def _bundle(
         conversion: the tensors and the user's settings.
         rows: the names of the weights.
         facts: settings of the model.
-        vocabularies: of source and target.
-        in_pairs: whether rotary positions turn neighbours.
+        vocabularies: the vocabularies of source and target.
+        in_pairs: whether rotary positions rotate neighbouring dimensions (2i and 2i + 1).
         subwords: the names of SentencePiece models beside the weights; without them, texts are tokens with
             spaces between them.
     """

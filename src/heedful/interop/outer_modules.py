@@ -20,7 +20,7 @@ _OUTPUT_WORDS = {
 
 
 def move_outer_modules(conversion: Conversion, positions: Positions) -> None:
-    """Move the tensors outside of the layers.
+    """Convert embeddings, positions and output: the tensors outside of the layers.
 
     A Linear has a bias, or a word like `generator`, `fc`, `out`, `proj`, `head` in its name and none like
     `emb`. Positions have `pos` or `pe` in their names. The others are token embeddings. A word like `src` or

@@ -54,8 +54,8 @@ class Transform:
     """A computation on a tensor of another system.
 
     Attributes:
-        forwards: from their tensor to heedful's; None if the model has no such weight.
-        backwards: from heedful's tensor to theirs; None: the table is only for imports.
+        forwards: turns their tensor into heedful's; returns None if the model has no such weight.
+        backwards: turns heedful's tensor into theirs; None: the table is only for imports.
     """
 
     forwards: Callable[[Tensor], Tensor | None]
@@ -106,7 +106,7 @@ class Table:
         adapt: returns this table with what the tensors or settings of a checkpoint change.
         by_words: whether embeddings, positions and output are found by words in their names
             (`move_outer_modules`), not by rows.
-        about: for the reference, what the weights cannot show.
+        about: a sentence for the reference on what the weights cannot show.
     """
 
     rows: str

@@ -132,7 +132,7 @@ class TypedSettings:
     def merged(
         self, parts: Mapping[str, Mapping[str, Any]], *, apart: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Return the settings of several objects in one; InteropError if one differs that is not `apart`."""
+        """Return the settings of several objects in one; InteropError if one outside `apart` differs."""
         merged: dict[str, Any] = {}
         for part, values in parts.items():
             for key, value in values.items():

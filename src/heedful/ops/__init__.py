@@ -1,7 +1,7 @@
 """Operations that are applied to a model from outside, independent of `model/`.
 
 `use_fused_ops` replaces modules by faster ones, `record_attention` (attention.py) records attention maps,
-and `add_adapters` (lora.py) adds low-rank adapters. What is not heedful's own is left alone (changes.py).
+and `add_adapters` (lora.py) adds low-rank adapters. They change heedful's own classes only (changes.py).
 """
 
 from heedful.ops.attention import record_attention

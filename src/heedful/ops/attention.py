@@ -29,10 +29,10 @@ AttentionImplementation = Literal["eager", "sdpa"]
 
 
 def sdpa_for_sentences() -> AbstractContextManager[None]:
-    """Return a context in which SDPA has the kernel that is fastest for sentences on a GPU.
+    """Return a context in which SDPA uses the kernel that is fastest for sentences on a GPU.
 
-    cuDNN's and FlashAttention's take two to three times as long up to 64 tokens, because they compute blocks
-    of 64 or 128, and cuDNN's plans each new shape (docs/results/gpu.md).
+    Up to 64 tokens, the kernels of cuDNN and FlashAttention take two to three times as long, because they
+    compute blocks of 64 or 128, and cuDNN plans each new shape (docs/results/gpu.md).
     """
     return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 

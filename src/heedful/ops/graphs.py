@@ -16,9 +16,9 @@ GRAPHS_VARIABLE = "HEEDFUL_CUDA_GRAPHS"  # `on` or `off`
 
 
 class GraphPool:
-    """Memory for the graphs of one GPU, one computation after the other.
+    """Records CUDA graphs of one GPU, which share their memory.
 
-    Graphs share the memory of all that their results do not need, and leave it to later ones.
+    A graph uses the memory of earlier graphs again, except for their results. So only one may run at a time.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class GraphPool:
         return replay
 
     def _capture(self, compute: Compute) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """Like `torch.cuda.graph`, which frees all unused memory first: more than a step's time."""
+        """Do as `torch.cuda.graph`, but do not free unused memory first: that takes longer than a step."""
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

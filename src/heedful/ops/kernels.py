@@ -84,7 +84,7 @@ _RANGE = 1 << 32
 
 
 class FusedResidual(Residual):
-    """A residual connection; in training, one kernel computes its sum, dropout and norm, if there is one."""
+    """A residual connection; in training a native kernel, if there is one, computes sum, dropout, norm."""
 
     def __init__(self, dropout: nn.Dropout, *, norm_first: bool, kernels: bool) -> None:
         super().__init__(dropout.p, norm_first=norm_first)

@@ -70,7 +70,7 @@ class ApiKey:
     """A key as it is kept.
 
     Attributes:
-        name: of whom it was made for.
+        name: the client for whom it was made.
         sha256: of the key, which has 256 random bits and so needs no slow hash.
         requests_per_minute: 0: as the server's limits say.
     """
@@ -110,7 +110,7 @@ class KeyRing:
 
 
 def _stamp(path: Path | None) -> tuple[int, ...] | None:
-    """Return what changes when a file is replaced; None: there is no file."""
+    """Return numbers that change when a file is replaced; None: there is no file."""
     try:
         status = None if path is None else path.stat()
     except OSError:

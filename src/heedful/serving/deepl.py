@@ -75,7 +75,7 @@ class SharedFields(BaseModel, extra="forbid"):
 
     @model_validator(mode="after")
     def refuse_what_is_not_supported(self) -> Self:
-        """Refuse by name what would change the translation, and is not supported."""
+        """Refuse, by name, parameters that would change the translation but are not supported."""
         if self.formality in ("more", "less"):
             raise InvalidError("'formality' is not supported for given 'target_lang'.")
         for name in ("style_id", "translation_memory_id", "custom_instructions"):
@@ -206,7 +206,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
 
 
 def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Callable[[Pair], Glossary] | None:
-    """Return what gives the terms of a pair of languages; None: no glossary is asked for.
+    """Return a function that gives the terms of a pair of languages; None without a glossary.
 
     Raises:
         InvalidError: the source language is missing, or both parameters are there.

@@ -78,7 +78,7 @@ def _described_dictionary(dictionary: Dictionary) -> dict[str, Any]:
 
 
 def _described_of_v2(stored: StoredGlossary) -> dict[str, Any]:
-    """Return a glossary of one dictionary as v2 describes it.
+    """Return the description of a glossary in v2, where it has one dictionary.
 
     Raises:
         NoSuchGlossaryError: it has several.
@@ -91,12 +91,12 @@ def _described_of_v2(stored: StoredGlossary) -> dict[str, Any]:
 
 
 class _Clients:
-    """The glossaries of the clients who ask; what takes long is done in threads."""
+    """Finds and changes clients' glossaries for the routes; slow work is done in threads."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._limits = replace(gateway.service.limits, body_bytes=_BODY_BYTES)
-        direct = gateway.service.catalogue.pairs  # by way of another language, there are no terms
+        direct = gateway.service.catalogue.pairs  # a translation through a third language uses no terms
         pairs = {(base_language(each.src), base_language(each.tgt)) for each in direct}
         self.pairs = sorted((src, tgt) for src, tgt in pairs if src != tgt)
 
@@ -107,12 +107,12 @@ class _Clients:
         return await self._gateway.parameters(request, model, limits=self._limits)
 
     async def glossaries(self, request: Request) -> list[StoredGlossary]:
-        """Return the glossaries of the client of a request without parameters."""
+        """Authorise a request without parameters; return the glossaries of its client."""
         owner, _ = await self.asked(request, _Strict)
         return await asyncio.to_thread(self.store.of, owner)
 
     async def glossary(self, request: Request, glossary_id: str) -> StoredGlossary:
-        """Return a glossary of the client of a request without parameters."""
+        """Authorise a request without parameters; return a glossary of its client."""
         owner, _ = await self.asked(request, _Strict)
         return await asyncio.to_thread(self.store.get, owner, glossary_id)
 
@@ -236,14 +236,14 @@ def _add_v2(routes: APIRouter, clients: _Clients) -> None:
 
     @routes.get("/v2/glossaries/{glossary_id}")
     async def described(request: Request, glossary_id: str) -> dict[str, Any]:
-        """Return what a glossary is, without its entries."""
+        """Return the description of a glossary, without its entries."""
         return _described_of_v2(await clients.glossary(request, glossary_id))
 
     @routes.get("/v2/glossaries/{glossary_id}/entries", responses={200: {"content": {_TSV: {}}}})
     async def entries(request: Request, glossary_id: str) -> Response:
         """Return the entries as lines of source, tab and target."""
         stored = await clients.glossary(request, glossary_id)
-        _described_of_v2(stored)  # or it has several dictionaries
+        _described_of_v2(stored)  # raises if it has several dictionaries
         return Response(stored.dictionaries[0].tsv(), media_type=_TSV)
 
 
@@ -262,7 +262,7 @@ def _add_v3(routes: APIRouter, clients: _Clients) -> None:
 
     @routes.get("/v3/glossaries/{glossary_id}")
     async def described(request: Request, glossary_id: str) -> dict[str, Any]:
-        """Return what a glossary is, without its entries."""
+        """Return the description of a glossary, without its entries."""
         return _described(await clients.glossary(request, glossary_id))
 
     @routes.patch("/v3/glossaries/{glossary_id}")

@@ -73,7 +73,7 @@ class DocumentState:
         fingerprint: hash of the document's key; empty if none is needed.
         owner: the client's API key; empty without keys.
         sender: the API key or address that the limit for each client counts.
-        name: of the file, as the client has it.
+        name: the name of the file, as the client has it.
         status: queued, translating, done, or error.
         characters: number to translate; 0 until the file is read.
         seconds_remaining: until it is done; None if it is not known.
@@ -96,7 +96,7 @@ class DocumentState:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its process lives and is not done with it."""
+        """Whether its process is alive and still works on it."""
         number, started = self.process
         try:
             return self.status not in ("done", "error") and psutil.Process(number).create_time() == started
@@ -118,7 +118,7 @@ def documents_directory() -> Iterator[Path]:
         parent = Path(tempfile.gettempdir())
     except FileNotFoundError:
         raise InputError("no directory for documents can be written; set TMPDIR to one") from None
-    for each in parent.glob(f"{_PREFIX}*/{_LOCK}"):  # of dead servers, if no process holds the lock
+    for each in parent.glob(f"{_PREFIX}*/{_LOCK}"):  # if no process holds the lock, its server has ended
         path = each.parent
         with suppress(OSError, filelock.Timeout):
             is_own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
@@ -173,9 +173,9 @@ class DocumentStore:
         """Return the state of a document.
 
         Args:
-            document_id: of the document.
+            document_id: the id of the document.
             owner: the client who asks; None: whoever has the id.
-            key: of the document; "": it must have none.
+            key: the key of the document; "": it must have none.
 
         Raises:
             NoSuchDocumentError: there is none of this id, key and client.
@@ -238,9 +238,9 @@ class DocumentRequest:
     """A document to translate.
 
     Attributes:
-        name: of the file; its end says the format.
+        name: the name of the file; its extension says the format.
         file: that was received.
-        columns: of a table, that hold text.
+        columns: the columns of a table that hold text.
         target: code of the language.
         source: code of the language; None: it is detected.
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
@@ -269,7 +269,7 @@ class DocumentJobs:
         """Take the service that translates sentences, and the directory."""
         self.store = DocumentStore(path)
         self._service, self._limits = service, service.limits
-        self._share = -(-service.limits.documents // 2)  # of a client
+        self._share = -(-service.limits.documents // 2)  # that one client may have
         self._turn = asyncio.Lock()
         self._uploads: Counter[str] = Counter()  # that are being received, by their addresses
         self._admission = asyncio.Lock()
@@ -297,7 +297,7 @@ class DocumentJobs:
         """Reserve a slot for an upload; documents that could not be translated count no more.
 
         Args:
-            address: of the sender; the key is in the body, so it is not known yet.
+            address: the address of the sender; the key is in the body, so it is not known yet.
 
         Raises:
             TooManyRequestsError: the server is full, or this address sends too many at the same time.
@@ -348,7 +348,7 @@ class DocumentJobs:
 
         def forget(task: "asyncio.Task[DocumentState]") -> None:
             del self._tasks[state.id]
-            if task.cancelled():  # perhaps before it began
+            if task.cancelled():  # it may not have begun
                 self.store.remove(state)
 
         task.add_done_callback(forget)
@@ -398,7 +398,7 @@ def _busy(reason: str) -> TooManyRequestsError:
 
 
 def _unfinished(result: Path) -> Path:
-    """Return where a translated file is until it is whole."""
+    """Return the path of a translated file until it is complete."""
     return result.with_suffix(".new")
 
 
@@ -412,7 +412,7 @@ class _Run:
     def __init__(self, service: TranslationService, store: DocumentStore, state: DocumentState) -> None:
         self._state = state
         self._service, self._limits, self._store = service, service.limits, store
-        self._turn = Turn()  # over: nobody waits for the document
+        self._turn = Turn()  # it is over if the document is not needed any more
         self._asked: Future[list[Outputs]] | None = None  # what the thread waits for
         self._characters = self._characters_done = 0
         self._characters_read = self._marks_read = 0
@@ -453,7 +453,7 @@ class _Run:
             if self._asked is not None:
                 self._asked.cancel()
             await asyncio.wait((waiting,))
-            waiting.exception()  # which the state says, or which follows from the cancellation
+            waiting.exception()  # retrieved: the state reports it, or it follows from the cancellation
 
     def _write_state(self) -> None:
         """Write how far the document is."""
@@ -465,7 +465,7 @@ class _Run:
         self._state = replace(
             self._state, status="translating", characters=self._characters, seconds_remaining=remaining
         )
-        with suppress(OSError):  # of a full disk, which the translation may not need
+        with suppress(OSError):  # the disk may be full; the translation goes on
             self._store.write(self._state)
 
     def _translate(self, request: DocumentRequest, loop: asyncio.AbstractEventLoop) -> None:
@@ -514,10 +514,10 @@ class _Run:
         service.metrics.characters.labels(f"{source}-{request.target}").inc(self._characters)
 
     def _watch(self, characters: int, marks: int) -> None:
-        """Count what is read, and stop where it is too much, or the server stops.
+        """Count what is read, and stop if it is too much or the server stops.
 
         Raises:
-            RefusedError: that is so.
+            RefusedError: the document is too large or takes too long, or the server stops.
         """
         if self._turn.is_over:
             raise UnavailableError(_STOPPED)

@@ -127,7 +127,7 @@ def _jobs(gateway: Gateway) -> DocumentJobs:
 async def _received(
     gateway: Gateway, request: Request, model: type[M]
 ) -> AsyncIterator[tuple[DocumentJobs, str, M, UploadFile]]:
-    """Yield what translates a document that a client may send, the client, its parameters, and the file."""
+    """Read the upload of an authorised client; yield the jobs, the client, the parameters and the file."""
     jobs, limits = _jobs(gateway), gateway.service.limits
     gateway.check_origin(request)
     async with jobs.admitted(sender_of(request)), read_upload(request, limits, model) as (fields, file):
@@ -139,7 +139,7 @@ def _name(file: UploadFile, *, other: str = "") -> str:
     """Return the name of an uploaded file, with the extension of a known format.
 
     Raises:
-        InvalidError: it is not.
+        InvalidError: it has no such extension.
     """
     written = (other or file.filename or "").replace("\\", "/")
     name = "".join(each for each in PurePath(written).name if each.isprintable())
@@ -159,7 +159,7 @@ async def _document(
     languages: tuple[str, str],
     columns: Sequence[str],
 ) -> DocumentRequest:
-    """Return a document that a client sends, without a glossary and a key; without a source, "" is detected.
+    """Return the document that a client sends, without glossary and key; a source language "" is detected.
 
     Raises:
         InvalidError: the languages or the columns are not possible.

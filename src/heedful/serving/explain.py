@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from heedful.storage.bundle import Bundle
     from heedful.text.tokenizer import Tokenizer
 
-MAX_TOKENS = 200  # of the sources of one request
+MAX_TOKENS = 200  # in all sources of a request
 _REMEMBERED_BYTES = 2**25  # of attention maps
 _DIGITS = 4
 
@@ -56,9 +56,9 @@ class ExplainedSentence:
 
     Attributes:
         translation: the sentence and its hypotheses, best first; at least one.
-        maps: of the best hypothesis.
+        maps: the attention maps of the best hypothesis.
         source_texts: the part of the sentence that each source token stands for; "" for special ones.
-        tokens: of each hypothesis, with the end token.
+        tokens: the tokens of each hypothesis, with the end token.
         texts: the part of the text that each token stands for.
     """
 
@@ -227,7 +227,7 @@ def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequ
 
 
 def _rounded(numbers: Any) -> Any:  # noqa: ANN401
-    """Return a number, or numbers in lists, with four digits."""
+    """Round a number, or the numbers in nested lists, to four digits."""
     return np.asarray(numbers, np.float64).round(_DIGITS).tolist()
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from heedful.serving.glossaries import GlossaryStore
 
 _MAX_FIELDS = 1000
-_LARGE = 2**17  # bytes of a body that the event loop does not parse itself
+_LARGE = 2**17  # a larger body is parsed in a thread, not in the event loop
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
@@ -59,7 +59,7 @@ _SCHEMES = ("deepl-auth-key", "bearer")
 _log = logging.getLogger("heedful.serving")
 
 FACTS = "heedful.facts"  # in the scope of a request
-ITEMS = "[]"  # a parameter that no model has: the elements of a body that is a JSON array
+ITEMS = "[]"  # the parameter with the elements of a body that is a JSON array; no model has this name
 AUTO = "auto"  # in place of the source language: identify it
 NonEmptyText = Annotated[str, Field(min_length=1)]
 Fields = dict[str, Any]
@@ -74,12 +74,12 @@ class Gateway:
     """Authorises the requests of all dialects, and cancels a request when its client leaves.
 
     Attributes:
-        service: translates.
-        records: of clients; the client "" stands for all without keys.
+        service: the service that translates.
+        records: the records of clients; the client "" is everyone without a key.
         log_text: whether texts are logged.
-        glossaries: of the clients; None: there are none.
-        documents: of the clients; None: none are translated.
-        origins: of pages that may ask from a browser; "*" stands for all.
+        glossaries: the glossaries of the clients; None: there are none.
+        documents: the documents of the clients; None: none are translated.
+        origins: the origins of pages that may send requests from a browser; "*" means all.
     """
 
     service: TranslationService
@@ -93,12 +93,12 @@ class Gateway:
         """Return the name of the client's key, or "" if no key is needed.
 
         Args:
-            request: may have the key in a header; its address identifies a client without keys.
-            key: from the parameters; "": none.
+            request: the request; the key may be in a header. Its address identifies a client without keys.
+            key: the key in the parameters; "": none.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
-            UnauthorizedError: a key is needed, and this is none.
+            UnauthorizedError: a key is needed, and it is missing or not known.
             TooManyRequestsError: too many requests.
             UnavailableError: the records cannot be reached.
         """
@@ -120,7 +120,7 @@ class Gateway:
         return name
 
     def check_origin(self, request: Request) -> None:
-        """Check that no page of another site asks: one could store things here, though it reads no answer.
+        """Refuse a request that a page of another site makes a browser send (cross-site request forgery).
 
         Raises:
             UnauthorizedError: the page is of another host, which --cors does not name.
@@ -134,12 +134,12 @@ class Gateway:
     async def parameters(
         self, request: Request, model: type[M], *, limits: Limits | None = None, is_counted: bool = True
     ) -> tuple[str, M]:
-        """Return the name of a client who may ask now (see `authorize`), and the parameters of its request.
+        """Authorise a request (see `authorize`); return the name of its client, and its parameters.
 
         Args:
-            request: has them in its body or its query string, among them perhaps the key.
-            model: of the parameters.
-            limits: of the body; None: the service's.
+            request: the request; its body or query string has the parameters, which may contain the key.
+            model: the model of the parameters.
+            limits: the limits of the body; None: the service's.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
@@ -159,10 +159,10 @@ class Gateway:
         return client, validated(model, fields)
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
-        """Return the answers, unless the client goes away before.
+        """Return the answers; stop if the client closes its connection.
 
         Raises:
-            ClientGoneError: it did; its place is free again.
+            ClientGoneError: the client has closed its connection.
         """
         if self.log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
@@ -190,13 +190,13 @@ def facts_of(request: Request) -> dict[str, Any]:
 
 
 def sender_of(request: Request, *, client: str = "") -> str:
-    """Return for whom the limits of one client count: the name of its key, else its address."""
+    """Return the client to which limits apply: the name of its key, or without a key its address."""
     host = request.client.host if request.client else ""
     return f"key {client}" if client else f"address {_network(host)}"
 
 
 def _network(host: str) -> str:
-    """Return an address, or the /64 of an IPv6 one: a client has all addresses of it."""
+    """Return an address, or the /64 network of an IPv6 address, because a client has all addresses of it."""
     try:
         address = IPv6Address(host)
     except ValueError:  # an IPv4 address, or none
@@ -210,7 +210,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     The body must have been read.
 
     Raises:
-        ClientGoneError: it did.
+        ClientGoneError: the client has closed it.
     """
 
     async def until_gone() -> None:
@@ -234,15 +234,15 @@ async def read_fields(request: Request, limits: Limits, model: type[BaseModel]) 
     """Return the parameters of a request; those in the body replace those in the query string.
 
     Args:
-        request: of any method; the elements of a JSON array are its parameter `ITEMS`.
-        limits: of the body.
-        model: of the parameters: those that are lists may come more than once.
+        request: a request of any method; the elements of a JSON array become its parameter `ITEMS`.
+        limits: the limits of the body.
+        model: the model of the parameters; a parameter that is a list may occur more than once.
 
     Raises:
-        InvalidError: a body that is not what it says to be.
-        BodyTooLargeError: more bytes than the limit.
-        RequestTimeoutError: it did not come in time.
-        MediaTypeError: neither JSON nor a form.
+        InvalidError: the body does not have the form that its header names.
+        BodyTooLargeError: the body has more bytes than the limit.
+        RequestTimeoutError: the body did not arrive in time.
+        MediaTypeError: the body is neither JSON nor a form.
     """
     query = _query(request, model)
     body = await _read(request, Request.body, most=limits.body_bytes, seconds=limits.body_seconds)
@@ -304,15 +304,15 @@ async def read_upload(
     """Yield the parameters of a multipart form and its file, which is never in memory as a whole.
 
     Args:
-        request: with the form.
-        limits: of the document.
-        model: of the parameters: those that are lists may come more than once.
+        request: the request with the form.
+        limits: the limits of the document.
+        model: the model of the parameters; a parameter that is a list may occur more than once.
 
     Raises:
-        InvalidError: a body that is not what it says to be, or without a file.
-        BodyTooLargeError: more bytes than a document may have.
-        RequestTimeoutError: it did not come in time.
-        MediaTypeError: no multipart form.
+        InvalidError: the body does not have the form that its header names, or has no file.
+        BodyTooLargeError: the body has more bytes than a document may have.
+        RequestTimeoutError: the body did not arrive in time.
+        MediaTypeError: the body is no multipart form.
     """
     if (kind := _kind(request)) != _MULTIPART:
         raise MediaTypeError(f"{kind[:60] or 'no type'}: must be {_MULTIPART}, with a file")
@@ -335,7 +335,7 @@ def _kind(request: Request) -> str:
 
 
 async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, most: int, seconds: float) -> T:
-    """Return what is read of a body, unless it has too many bytes, or does not come in time."""
+    """Return the result of reading a body; raise an error if it is too large or too slow."""
     size = 0
 
     async def receive() -> Message:
@@ -411,7 +411,7 @@ def _collected(items: Iterable[tuple[str, str]], model: type[BaseModel]) -> Fiel
     for name, value in items:
         name = name.removesuffix("[]")
         try:
-            value.encode("utf-8")  # which the codec of a multipart form may not be
+            value.encode("utf-8")  # the codec that a multipart form names may give half pairs of surrogates
         except UnicodeEncodeError:
             raise InvalidError("Invalid request: text that is not UTF-8") from None
         if (item := _ITEM.fullmatch(name)) is not None:
@@ -457,7 +457,7 @@ def schema_of(model: type[BaseModel], **of_service: Schema) -> Schema:
 
 
 def refusals(form: type[BaseModel], descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:
-    """Return OpenAPI's descriptions of the refusals that all dialects have, and of others."""
+    """Return OpenAPI's descriptions of the errors that all dialects have, and of the given others."""
     shared = {
         408: "The body did not come in time",
         413: "The body is too large",
@@ -480,11 +480,11 @@ def get_and_post(
     """Return a decorator for a route whose parameters are in a query string, or in a body.
 
     Args:
-        routes: get it.
-        path: of it.
-        schema: of the parameters.
+        routes: the router that gets the route.
+        path: the path of the route.
+        schema: the schema of the parameters.
         body: the description of the body; None: it is an object with the parameters.
-        responses: as FastAPI has them.
+        responses: the descriptions of responses, as FastAPI takes them.
     """
     options: dict[str, Any] = {"response_model_exclude_none": True, "responses": responses}
 

@@ -92,7 +92,7 @@ class GlossaryStore:
         self._glossaries: dict[str, StoredGlossary] = {}
         self._terms: LRUCache[tuple[str, str, str], tuple[dict[str, str], Glossary]] = LRUCache(
             _MOST_PREPARED, getsizeof=lambda known: len(known[0])
-        )  # by id and pair
+        )  # the keys are id and pair
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
         try:

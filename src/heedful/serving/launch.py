@@ -164,15 +164,15 @@ def _serve_on_ray(
 def application_on_ray(
     options: ServiceOptions, keys: Sequence[ApiKey] | None, names: Mapping[str, str]
 ) -> FastAPI:
-    """Return the application of a process that has its models in other processes.
+    """Return the application for a process whose models are in other processes.
 
     Args:
         options: the service.
-        keys: of clients.
-        names: of the Ray Serve applications that have the models, by the paths of these.
+        keys: the keys of clients.
+        names: the Ray Serve application of each model, by the path of its bundle.
     """
     logging.config.dictConfig(log_config(options.logging))
-    batches = options.ray.highest * (on_ray.resources(options)[0] + 1)  # each replica has one that waits
+    batches = options.ray.highest * (on_ray.resources(options)[0] + 1)  # one waits in each replica
 
     def remote(path: str) -> OpenedModel:
         return OpenedModel(

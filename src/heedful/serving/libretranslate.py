@@ -74,7 +74,7 @@ class TextConfidence(BaseModel):
 
 
 class TextSpan(BaseModel):
-    """A part of the translated text, in code points: from the first to the one behind the last, from 0.
+    """A part of the translated text, in code points: from the first to the one after the last, from 0.
 
     An emoji can be two of JavaScript's UTF-16 code units, but is one code point.
     """
@@ -97,7 +97,7 @@ class GlossaryTerm(BaseModel):
 
 
 class Translated(BaseModel):
-    """A translation, or a list of them where `q` is one.
+    """A translation, or a list of translations if `q` is a list.
 
     `truncated` is there if a length limit has cut a translation: it ends in the middle.
     """

@@ -33,7 +33,7 @@ class Limits:
     texts: Annotated[int, _most("Texts of a request.", "--max-texts", most=10**6)] = 128
     body_bytes: int = 2**17
     alternatives: Annotated[
-        int,  # of the hypotheses of a beam, one is the translation
+        int,  # the translation itself is another hypothesis of the beam
         _most("Alternatives of a text.", "--max-alternatives", least=0, most=_MOST_HYPOTHESES - 1),
     ] = 5
     waiting_characters: Annotated[
@@ -86,7 +86,7 @@ class Limits:
 
     @property
     def drain_seconds(self) -> float:
-        """How long a server that is stopped goes on for those who wait."""
+        """Seconds that a stopping server goes on for the requests that it has."""
         return self.seconds + 5
 
     def __post_init__(self) -> None:
@@ -103,8 +103,8 @@ class Replicas:
     """How many replicas of the models there are on Ray.
 
     Attributes:
-        replicas: of each model.
-        max_replicas: of each model, while batches wait; 0: the same number as `replicas`.
+        replicas: the number of replicas of each model.
+        max_replicas: the most replicas of each model while batches wait; 0: the same number as `replicas`.
         models_per_replica: that a replica holds, where one group of replicas serves all models; 0: each
             model has its own group.
     """

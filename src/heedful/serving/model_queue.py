@@ -1,9 +1,10 @@
-"""A model behind a queue: sentences of all requests, in batches of similar length.
+"""A model and its queue: sentences of all requests, in batches of similar length.
 
-Requests share the model equally (weighted fair queueing: Demers et al., 1989). A clock counts the tokens of
-which each waiting request had its share translated. The first sentence of a request is due its own tokens
-after the request came, each other one its own tokens after the one before it, and what is due first is taken
-first. So a short request waits for no more than about one batch of a long one, and a long one gets its share.
+Requests share the model equally (weighted fair queueing: Demers et al., 1989). A clock counts the tokens
+that each waiting request would have had translated by an equal share of the model. A sentence is due its
+number of tokens after the sentence before it, or, if it is the first, after its request came. The sentence
+that is due first is translated first. So a short request waits for no more than about one batch of a long
+one, and a long one gets its share.
 """
 
 import heapq
@@ -46,12 +47,12 @@ class ServedPair:
     """A translator of one pair, and how it searches.
 
     Attributes:
-        translator: of the pair.
+        translator: the translator of the pair.
         options: how it searches for the n best; the argument is n.
         beam_size: how many hypotheses it keeps alive.
         bundle: the model itself, for explanations; None: there are none.
-        backend: of the model; None: it is in another process.
-        memory: with translations that need no search; None: there is none.
+        backend: the backend of the model; None: it is in another process.
+        memory: the translation memory, with translations that need no search; None: there is none.
     """
 
     translator: PairTranslator
@@ -93,11 +94,11 @@ class ServedModel:
         """Take a model.
 
         Args:
-            name: for messages.
+            name: the name in messages.
             pairs: that it translates.
             open_pair: makes the translator of a pair.
-            tokenizer: of sources, for any thread; None: each character is a token.
-            max_tokens: of a text that the translators do not split; None: no limit.
+            tokenizer: the tokenizer of sources, safe in any thread; None: each character is a token.
+            max_tokens: the most tokens of a text that the translators do not split; None: no limit.
             threads: that may compute; each can translate sentences of its own.
             max_open: how many translators are kept.
             description: engine and precision, for the log.
@@ -133,7 +134,7 @@ class ServedModel:
         """Return the best translation of each text, then its alternatives, all different.
 
         Args:
-            pair: of languages.
+            pair: the languages.
             texts: one sentence each.
             alternatives: how many others.
             aligned: whether they have the links of their words, where the translator can say them.
@@ -285,7 +286,7 @@ class Turn:
     """When the latest sentence of a request is due, in each queue.
 
     Attributes:
-        due: by the queues' clocks.
+        due: the time for each queue, by its clock.
         is_over: nobody waits for its sentences any more.
     """
 
@@ -357,10 +358,10 @@ class ModelQueue:
         """Put sentences into the queue; those that are remembered are done at once.
 
         Args:
-            pair: of languages.
+            pair: the languages.
             texts: sentences.
             alternatives: how many other translations of each.
-            turn: of the request.
+            turn: when sentences of the request are due.
             aligned: the texts to align with their translations, word by word.
             glossary: the terms to use.
 

@@ -31,11 +31,11 @@ class OpenedModel:
     """A model that is ready to translate.
 
     Attributes:
-        bundle: of the model.
+        bundle: the bundle of the model.
         translator: returns its translator; the arguments are the tags of languages, where it has many.
         threads: that can translate sentences of their own.
         description: engine and precision, for the log.
-        backend: of its translators; None: it is in another process.
+        backend: the backend of its translators; None: it is in another process.
     """
 
     bundle: Bundle

@@ -1,4 +1,4 @@
-"""The service on Ray Serve: replicas of the application, and replicas of the models behind it.
+"""The service on Ray Serve: replicas of the application, and replicas of the models that it calls.
 
     client > Ray's HTTP proxy > application (keys, sentences, a queue for each model) > model
 
@@ -64,10 +64,10 @@ class ModelReplica:
         """Return the result of a translator's method; of a mistake in the texts, its message.
 
         Args:
-            method: of `PairTranslator`.
-            name: of the model.
-            tags: of the languages.
-            arguments: of the method.
+            method: the name of a method of `PairTranslator`.
+            name: the name of the model.
+            tags: the tags of the languages.
+            arguments: the arguments of the method.
             options: `options`, without what cannot be sent.
         """
         translator_for = await self._opened(name)
@@ -248,9 +248,9 @@ def run(
     """Run the service on Ray until SIGTERM or SIGINT; then the application ends first, and the models last.
 
     Args:
-        loaders: of the models, by their names; called in the replicas.
+        loaders: functions that load the models, by name; called in the replicas.
         make: returns the application; called in its replicas.
-        options: of the service.
+        options: the options of the service.
         check: loads the models and returns lines to report, or a mistake: once, and before replicas start.
         report: receives these lines, and one with the address when all replicas are ready.
 
@@ -271,18 +271,18 @@ def run(
     try:
         if not ray.is_initialized():
             ray.init(logging_level=logging.ERROR)
-    except Exception as error:  # which is all that is known of its class
+    except Exception as error:  # Ray does not say which classes it raises
         raise InputError(f"{_RAY}: Ray does not start: {_line(error)}") from error
     for each in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
         signal.signal(each, lambda *_: stopped.set())
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     names = application_names(list(loaders), options.ray)
     port = options.port
-    if not port:  # one that is free now
+    if not port:  # take one that is free now
         with socket.create_server((options.host, 0)) as probe:
             port = int(probe.getsockname()[1])
     try:
-        cpus, gpus = resources(options)  # which Ray has only in other processes
+        cpus, gpus = resources(options)  # a Ray task has a replica's resources; this process may have no GPU
         remote: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)
         lines, mistake = ray.get(remote(check).remote(options))
         if mistake:
@@ -300,6 +300,6 @@ def run(
         for name in [NAME, *dict.fromkeys(names.values())]:
             if name in serve.status().applications:
                 serve.delete(name)
-        if not serve.status().applications:  # of others
+        if not serve.status().applications:  # no application of another program runs
             serve.shutdown()
         ray.shutdown()

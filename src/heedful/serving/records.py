@@ -44,7 +44,7 @@ class ClientRecords:
         self._characters: Counter[str] = Counter()
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return what is known of a key; None for an unknown one."""
+        """Return the record of a key; None if the key is not known."""
         return self._keys.find(key)
 
     async def count_request(self, client: str, per_minute: int) -> None:
@@ -116,7 +116,7 @@ class SharedRecords(ClientRecords):
         self._take = self._redis.register_script(_TAKE)
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return what is known of a key; None for an unknown one.
+        """Return the record of a key; None if the key is not known.
 
         Raises:
             UnavailableError: Redis does not answer.
@@ -139,12 +139,12 @@ class SharedRecords(ClientRecords):
             raise _too_many(per_minute, float(wait))
 
     async def add_characters(self, client: str, characters: int) -> None:
-        """Add characters that a client has had translated; as `find`."""
+        """Add to the count of characters that were translated for a client; errors as for `find`."""
         with self._answered():
             await self._redis.hincrby(_USAGE, client, characters)
 
     async def characters(self, client: str) -> int:
-        """Return how many characters a client has had translated by all servers; as `find`."""
+        """Return how many characters all servers have translated for a client; errors as for `find`."""
         with self._answered():
             return int(await self._redis.hget(_USAGE, client) or 0)
 

@@ -54,9 +54,9 @@ class HeaderTimeoutProtocol(H11Protocol):
     """Closes a connection if its client takes too long: it would hold a place for ever.
 
     Attributes:
-        read_seconds: for a head, from its first byte (of a new connection: from its opening), for what is
-            left of a body after its answer, and for reading on after a refusal.
-        write_seconds: for a client to read anything of an answer that waits to be sent.
+        read_seconds: the time to read a head, from its first byte (of a new connection: from its opening),
+            the rest of a body after its answer, and what follows a refusal.
+        write_seconds: the time for a client to read anything of an answer that waits to be sent.
     """
 
     read_seconds = 10.0
@@ -457,9 +457,9 @@ def run(
 
     Args:
         app: the application; for several processes the name of a function that makes one in each.
-        sockets: are bound to the addresses.
-        options: of the service.
-        lines: are logged when the server answers.
+        sockets: the sockets, bound to the addresses.
+        options: the options of the service.
+        lines: the lines to log when the server is ready.
     """
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when it has shut down
     hang_up = getattr(signal, "SIGHUP", None)  # which Windows has not, and nohup ignores

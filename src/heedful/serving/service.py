@@ -120,7 +120,7 @@ class Answer:
     Attributes:
         text: the best one.
         source: language of the text.
-        probability: of that language, from 0 to 1; 1 where the client said it.
+        probability: the probability of that language, from 0 to 1; 1 if the client named it.
         alternatives: other translations, best first.
         pivot: the language through which it was translated.
         sentences: the best translation of each, without markup, with the confidence in it.
@@ -148,10 +148,10 @@ class Job:
 
     Attributes:
         route: the models, in order.
-        turn: when its sentences are due.
+        turn: when its sentences are due in the queues.
         glossary: the terms to use; None: none.
-        alternatives: how many other translations of each.
-        progress: is called with the number of characters of each sentence that is done, and its future.
+        alternatives: how many other translations of each sentence to return.
+        progress: called when a sentence is done, with its number of characters and its future.
     """
 
     route: Route
@@ -207,7 +207,7 @@ class TranslationService:
         """Return the terms of a route; a large glossary takes seconds at first.
 
         Raises:
-            RefusedError: there are none, or it is by way of another language.
+            RefusedError: there is no such glossary, or the route is through another language.
         """
         if glossary is None:
             return None
@@ -287,12 +287,12 @@ class TranslationService:
         """Return the translations of sentences, with their spans, and no placeholder lost or changed.
 
         Returns:
-            The translations of each, and the best ones without spans, with the confidence in them: none
-            where the model was asked again, because it had lost a placeholder.
+            The translations of each sentence; and the best ones without spans, with their confidence, except
+            for sentences that were translated again because a placeholder was lost.
         """
         new: list[tuple[SpannedText, ...]] = [()] * len(sentences)
         best: list[Output] = []
-        for way in (to_route, without_placeholders):
+        for way in (to_route, without_placeholders):  # the second for sentences that lost a placeholder
             left = [index for index, done in enumerate(new) if not done]
             routed = [way(sentences[index]) for index in left]
             texts, aligned = list(map(routed_text, routed)), [bool(each.spans) for each in routed]
@@ -359,8 +359,8 @@ def _terms_of(
     """Return the terms that apply to each sentence of a text, and where they are in the whole translation.
 
     Args:
-        glossary: of the request.
-        pieces: of the units of the text.
+        glossary: the glossary of the request.
+        pieces: the pieces of each unit of the text.
         new: the translations of its sentences.
         is_plain: whether the text has no markup; else it is not known where the terms are.
     """

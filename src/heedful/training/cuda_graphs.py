@@ -18,13 +18,13 @@ from heedful.ops.graphs import Compute, GraphPool, Record
 from heedful.training.loss import Loss
 
 AddGradients = Callable[[Batch], Loss]
-_COMPUTED = 2  # times that a shape is computed first: kernels are compiled, and chosen
+_COMPUTED = 2  # how often a shape is computed without a graph first, so that kernels are compiled and chosen
 _MOST_GRAPHS = 128  # each takes a few MB besides the tensors, which all graphs share
-_ROW_BITS = 5  # numbers of rows have this many binary digits, then zeros: at most 6 % of rows are added
+_ROW_BITS = 5  # numbers of rows are rounded up to this many binary digits: at most 6 % of rows are added
 
 
 class GraphedPasses:
-    """Adds the gradients of micro-batches to the weights, by a graph for each shape that repeats.
+    """Adds the gradients of micro-batches to the weights, by a CUDA graph for each shape that repeats.
 
     Graphs write to gradients at fixed addresses, so `reset` begins a step instead of `zero_grad`.
     """
@@ -36,7 +36,7 @@ class GraphedPasses:
         *,
         record: Record | None = None,
     ) -> None:
-        """Take a model on a GPU, and what adds the gradients of a batch on the GPU to its weights.
+        """Take a model on a GPU, and a function that adds the gradients of a batch to its weights.
 
         `record` records a computation, by default `GraphPool.record`.
         """
@@ -82,12 +82,12 @@ class GraphedPasses:
         def compute() -> Tensor:
             return torch.stack(self._add_gradients(batch))
 
-        torch.cuda.empty_cache()  # what the passes needed that were computed
+        torch.cuda.empty_cache()  # the memory that computed passes used
         return self._record(compute)
 
 
 class _Graph:
-    """The passes of batches of one shape, which are copied into static tensors."""
+    """The passes for one shape of batches; a batch is copied into static tensors."""
 
     def __init__(self, batch: Batch, recorded: Callable[[Batch], Compute], tables: list[Tensor]) -> None:
         self._batch = batch

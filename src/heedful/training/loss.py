@@ -129,7 +129,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                     product = grad_logits.T @ rows[chunk]
                     grad_weight = product.to(wide) if grad_weight is None else add(grad_weight, product)
                 if grad_bias is not None:
-                    if device != "cpu":  # here padding counts, which has states of zeros
+                    if device != "cpu":  # without selecting rows, padding counts too; its states are zeros
                         grad_logits = grad_logits[: len(targets[chunk])] * is_real[chunk]
                     grad_bias += grad_logits.sum(dim=0, dtype=wide)
             uniform_weights = torch.full_like(weight[:, 0], uniform, dtype=wide)

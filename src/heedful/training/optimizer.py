@@ -19,7 +19,7 @@ from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config, OptimizerConfig
 
 # p(x) = a x + b x³ + c x⁵, one after the other, each the best for what the one before leaves (Amsel et al.,
-# 2025, "The Polar Express"); test_muon.py computes them anew.
+# 2025, "The Polar Express"); test_muon.py computes them again.
 _OPTIMAL = (
     (8.219101105846393, -23.40195672053617, 17.1581989432209),
     (4.00487605914897, -2.9223467745083926, 0.5491185267263446),
@@ -70,7 +70,7 @@ def _together(weights: Sequence[Tensor]) -> list[list[Tensor]]:
     A GPU multiplies the matrices of all layers by one kernel; a CPU does not gain, and needs less memory.
     """
     ready = [weight for weight in weights if weight.grad is not None]
-    if not all(weight.is_cuda and type(weight.data) is Tensor for weight in ready):  # a CPU, or sharded
+    if not all(weight.is_cuda and type(weight.data) is Tensor for weight in ready):  # CPU, or sharded
         return [[weight] for weight in ready]
     of_shape: dict[torch.Size, list[Tensor]] = {}
     for weight in ready:
@@ -89,7 +89,7 @@ def orthogonalise(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
     """Return nearly U Vᵀ of a matrix U S Vᵀ: (..., M, N), of the matrix's type. A zero matrix stays zero.
 
     Args:
-        matrix: one matrix, or several; singular values above 0.003 of the matrix's norm come between 0.77 and
+        matrix: one matrix, or several; singular values above 0.003 of the matrix's norm become 0.77 to
             1.22 in float32, and at most to 1.25 in bf16, where small ones are less exact.
         precision: the precision of the matrix multiplications.
     """

@@ -22,7 +22,7 @@ _SILENCE = 30.0  # seconds after which a line is shown even before train.log_eve
 
 
 class StepLog:
-    """The steps since the last line, and the events that tell of them.
+    """The steps since the last line of the log, and the events that report them.
 
     `validation_seconds` is the time of one validation, `shown_at` the seconds of training at the last line.
     """

@@ -27,8 +27,8 @@ class TrainerCallbacks:
 
     Attributes:
         validators: measure the model; their scores are merged.
-        listeners: get every event.
-        keep_model: gets "best" or "last", the model, its scores and step, and writes a bundle.
+        listeners: functions that get every event.
+        keep_model: writes a bundle, given "best" or "last", the model, its scores and the step.
         checkpoints: the directory for checkpoints.
         fingerprint: identifies the data and settings that a resumed run must share with the checkpoint.
         validation_set: identifies the validation data; only scores on the same data are compared.

@@ -188,9 +188,9 @@ def accumulate_gradients(
             an iterator is read to its end first.
         settings: the settings of the loss.
         precision: the precision of matrix multiplications.
-        discard: discards the gradients of the weights; by default they are set to None.
+        discard: a function that discards the gradients; by default they are set to None.
         forward: the forward pass, if the model is wrapped or the loss is not `batch_loss`.
-        graphs: computes the passes on a GPU; the gradients become its own.
+        graphs: computes the passes by CUDA graphs; the weights then have gradients in its static tensors.
     """
     if isinstance(micro_batches, Iterator):
         micro_batches = list(micro_batches)

@@ -68,7 +68,7 @@ def source_in_held_out(survey: Survey, name: str) -> Mask | None:
 
 
 def outlier(survey: Survey) -> Mask | None:
-    """The difference in length is over 6 standard deviations from that of the corpus.
+    """The difference in length is over 6 standard deviations from the corpus's mean.
 
     The difference of a target from its expected length, over the square root of both, is about normal; the
     standard deviation is estimated from the median. Not applied to corpora of under 1,000 pairs.

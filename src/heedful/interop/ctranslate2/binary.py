@@ -33,7 +33,7 @@ class ModelFile:
 
     Attributes:
         path: the file.
-        version: of the format.
+        version: the version of the format.
         spec: the name of the kind of model, such as "TransformerSpec".
     """
 

@@ -75,20 +75,23 @@ _FREE = ("positions", "layer_norm_eps")
 
 @dataclass(frozen=True, eq=False)
 class _Variable:
-    """Decodes a variable of a file, in float32; equal to another one if their bytes are."""
+    """Reads a variable of the file in float32, instead of decoding a stored tensor.
+
+    It equals another variable with the same bytes.
+    """
 
     model: ModelFile
     name: str
 
-    def __call__(self, _: Tensor) -> Tensor:
-        return self.rows(_, 0, self.model.shape(self.name)[0])
+    def __call__(self, _stored: Tensor) -> Tensor:
+        return self.rows(_stored, 0, self.model.shape(self.name)[0])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Variable) and self.model.equal(self.name, other.name)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def rows(self, _: Tensor, start: int, stop: int) -> Tensor:
+    def rows(self, _stored: Tensor, start: int, stop: int) -> Tensor:
         """Return rows from `start` to before `stop`, which are read from the file each time."""
         values = torch.from_numpy(self.model.rows(self.name, slice(start, stop)))
         self.model.release()
@@ -102,8 +105,8 @@ def convert(
 
     Args:
         model: the file.
-        settings: from the user and the vocabularies.
-        epsilon: of norms; None: CTranslate2's.
+        settings: the settings that the user and the vocabularies give.
+        epsilon: the epsilon of norms; None: CTranslate2's.
 
     Raises:
         InteropError: a variable is not supported, or contradicts a setting.

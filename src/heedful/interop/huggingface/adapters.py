@@ -55,7 +55,7 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Ten
     """Return the tensors of a base model with an adapter merged into them.
 
     Args:
-        tensors: of the base, by the names of transformers.
+        tensors: the base model's tensors by transformers' names.
         adapter: the directory of PEFT.
 
     Raises:

@@ -85,10 +85,10 @@ def push(
 
     Args:
         run: a bundle, or a run: its best bundle is uploaded.
-        repo: "user/model", or "model" for one's own; it is created if it does not exist.
+        repo: "user/model", or "model" for the account that is logged in; it is created if it does not exist.
         private: whether only its owner may read it; an existing public repository is refused.
         revision: a branch, created if it does not exist; None for the main branch.
-        message: of the commit.
+        message: the message of the commit.
 
     Raises:
         BundleError: there is no bundle, or it is damaged or too new.
@@ -149,7 +149,7 @@ def _hub_errors(repo: str, *, revision: str | None = None) -> Iterator[None]:
         yield
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk, not of the hub
+            raise  # an error of the disk, not of the hub
         raise HubError(f"{repo}: {_explanation(error, repo, revision)}") from error
 
 

@@ -92,7 +92,7 @@ _OUTPUT = "model.decoder.output_projection.weight"
 
 
 def _as_tied(table: Table, conversion: Conversion) -> Table:
-    """If `tie_word_embeddings` is true, a matrix may be missing, because it is another one."""
+    """If `tie_word_embeddings` is true, a matrix may be missing, because it is shared with another."""
     is_tied = conversion.beside.get("tie_word_embeddings") is True
     return replace(table, rows=rows(output=_OUTPUT) + POSITIONS) if is_tied else table
 

@@ -251,7 +251,7 @@ def tag_of(
 
     Args:
         directory: its options or tokenizer_config.json may name the language.
-        tokenizer: with the tags.
+        tokenizer: the tokenizer with the tags.
         key: "src_lang" or "tgt_lang".
         usual: the default language.
         default_id: the default tag's id.

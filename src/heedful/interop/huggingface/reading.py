@@ -113,7 +113,7 @@ class Family:
         layout: the name for `--layout`, which several families may share.
         model_type: the name in config.json.
         weights: the table of the weights.
-        classes: the classes of tokenizers that the files may name; another one frames texts otherwise.
+        classes: the tokenizer classes that the files may name; others would add other special tokens.
         tokenizer: reads the tokenizer, or the tokenizers of source and target; by default tokenizer.json.
         config: returns the settings of config.json in one object, if it has them in several.
         keys: the settings in config.json.

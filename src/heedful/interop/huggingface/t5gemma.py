@@ -183,7 +183,7 @@ def _begin_token(
 
 
 def _frame(pipeline: Mapping[str, Any]) -> list[Any]:
-    """Return the special tokens that tokenizer.json has around a text, "A"."""
+    """Return a text, "A", with the special tokens that tokenizer.json puts around it."""
     processor = pipeline.get("post_processor") or {}
     single = processor.get("single") if isinstance(processor, Mapping) else None
     return [next(iter(each.values())).get("id") for each in single or [{"Sequence": {"id": "A"}}]]
@@ -297,7 +297,7 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
 
 
 def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
-    """Return the settings of config.json, those of the stacks in objects of their own: `_flat` backwards.
+    """Return the settings of config.json, with an object for each stack: the reverse of `_flat`.
 
     Raises:
         InteropError: the model has a setting that the family lacks.
@@ -309,7 +309,7 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
     flat = family.keys.export(model)
     every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
     base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
-    del flat["encoder_window"]  # as long as the decoder's
+    del flat["encoder_window"]  # equals the decoder's
     shared = {key: flat.pop(key) for key in ("dropout_rate", "attention_dropout")}
     depths = {stack: flat.pop(f"{stack}_layers") for stack in STACKS}
     kind = {"rope_type": "default"} if scale == 1 else {"rope_type": "linear", "factor": scale}
@@ -335,7 +335,7 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
         "vocab_size": model.tgt_vocab_size,
     }  # fmt: skip
     if is_version_2:
-        # No token has the id of an image's.
+        # The tokens of images get an id that no token of a text has.
         images = dict.fromkeys(
             ("boi_token_index", "eoi_token_index", "image_token_index"), model.tgt_vocab_size
         )
@@ -350,7 +350,7 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def _refuse_other_text(bundle: Bundle, special_tokens: SpecialTokens) -> None:
-    """Refuse tokenizers other than one tokenizer.json, and other frames of a source than this file has."""
+    """Refuse tokenizers other than one tokenizer.json that adds the special tokens of a source itself."""
     src, tgt, model = bundle.tokenizers.src, bundle.tokenizers.tgt, bundle.model.config
     if src is not tgt or not isinstance(tgt, HuggingFaceTokenizer):
         raise InteropError("--to t5gemma: the model has no tokenizer.json for source and target; use its ids")
@@ -365,7 +365,7 @@ def _refuse_other_text(bundle: Bundle, special_tokens: SpecialTokens) -> None:
 
 
 def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
-    """Return the tensors by transformers' names, a matrix that it shares once."""
+    """Return the tensors by transformers' names; a shared matrix is there once."""
     config = model.config
     weights = {
         name: each.detach().float().contiguous()
@@ -383,7 +383,7 @@ def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
 
 
 def _image_tensors(d_model: int) -> dict[str, Tensor]:
-    """Return the tensors of `_VISION`, zeros."""
+    """Return zeros for the tensors of `_VISION`."""
     shapes: dict[str, tuple[int, ...]] = {
         "embed_tokens.eoi_embedding": (d_model,),
         "multi_modal_projector.mm_input_projection_weight": (1, d_model),

@@ -143,8 +143,8 @@ class DecoderStepGraph(nn.Module):
         Args:
             ids: (B,).
             source_mask: (B, S), from the encoder.
-            memories: from the encoder, keys and values in turn.
-            pasts: of each layer the keys (B, H, P, d_k) and values (B, H, P, d_v) of the P previous ids.
+            memories: keys and values of the memory, layer by layer.
+            pasts: for each layer, the keys (B, H, P, d_k) and values (B, H, P, d_v) of the P previous ids.
 
         Returns:
             Log-probabilities (B, V), then the `pasts` of the next step, of length P + 1.

@@ -135,9 +135,9 @@ class OnnxBackend(Backend):
         """Load the graphs that `export_onnx` wrote.
 
         Args:
-            directory: of the files.
+            directory: the directory with the files.
             src_pad_id: pads the shorter rows of a batch.
-            threads: of the CPU, for one operation; None: ONNX Runtime's default.
+            threads: the number of CPU threads for one operation; None: ONNX Runtime's default.
             providers: ONNX Runtime's execution providers, in order of preference.
 
         Raises:
@@ -276,8 +276,8 @@ class OnnxTranslator:
         """Load a model that `export_onnx` wrote.
 
         Args:
-            directory: of the files.
-            threads: of the CPU, for one operation; None: ONNX Runtime's default.
+            directory: the directory with the files.
+            threads: the number of CPU threads for one operation; None: ONNX Runtime's default.
             providers: ONNX Runtime's execution providers, in order of preference.
 
         Raises:
@@ -302,7 +302,7 @@ class OnnxTranslator:
         Args:
             texts: one sentence or line each.
             beam_size: instead of the model's default; 1 is greedy search.
-            options: of the search; by default the model's.
+            options: the options of the search; by default the model's.
 
         Raises:
             InputError: a text is longer than learned positions allow, or the options are invalid.

@@ -237,7 +237,7 @@ class SingleProcess:
 
 
 def _graphs_of(rank: Rank) -> GraphedPasses | None:
-    """Return the CUDA graphs of a rank: for a model and a loss of heedful alone, since others may wait."""
+    """Return the CUDA graphs of a rank; None if the model or loss is a user's, which may wait for the GPU."""
     on_gpu = rank.execution.device.type == "cuda" and on_or_off(GRAPHS_VARIABLE) == "on"
     if not on_gpu or rank.has_own_loss or not fuses_loss(rank.model):
         return None

@@ -323,7 +323,7 @@ class SharedMemory:
 
     Attributes:
         weights: the weights of the whole model.
-        gradients: for each rank, its gradients of the weights that other ranks update.
+        gradients: for each rank, the gradients that it computed for weights that other ranks update.
         state: the state of the optimiser, a vector for each dtype (step counters are always float32).
         average: the moving average of the weights, if there is one.
     """
