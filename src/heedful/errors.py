@@ -152,7 +152,7 @@ _OUT_OF_MEMORY = (
 )
 
 
-def refuse(*cases: tuple[object, str], error: type[Exception] = OptionError) -> None:
+def refuse_if(*cases: tuple[object, str], error: type[Exception] = OptionError) -> None:
     """Raise an error with the message of the first case whose condition is true; do nothing if none is."""
     for holds, message in cases:
         if holds:

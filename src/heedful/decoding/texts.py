@@ -26,7 +26,7 @@ from heedful.decoding.glossary import Entry, PlacedTerm, placed_terms, term_of
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
-from heedful.errors import InputError, refuse
+from heedful.errors import InputError, refuse_if
 from heedful.storage.bundle import Bundle
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
@@ -280,7 +280,7 @@ class TextCodec:
                 output = _with_forced_first_id(self.special_tokens.target(tgt_ids), options)
             else:
                 _check_ids(f"target line {line:,}", output, tgt)
-            if _is_too_long(line, source, output, limits):
+            if _leaves_out(line, source, output, limits):
                 left_out.add(len(read))
                 source = output = []
             read.append(source)
@@ -358,7 +358,7 @@ def _prefix_ids(tgt: Tokenizer, prefixes: Sequence[str] | None, texts: Sequence[
     return [[] for _ in texts] if prefixes is None else tgt.encode_batch(prefixes)
 
 
-def _is_too_long(line: int, src: Sequence[int], tgt: Sequence[int], limits: Mapping[str, int | None]) -> bool:
+def _leaves_out(line: int, src: Sequence[int], tgt: Sequence[int], limits: Mapping[str, int | None]) -> bool:
     """Return whether a pair is left out; the log names the text that is too long, and the lowest limit."""
     known = {name: most for name, most in limits.items() if most is not None}
     option = min(known, key=known.__getitem__, default="")
@@ -484,7 +484,7 @@ def chunks(
 
 def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
     are_ids = all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids)
-    refuse(
+    refuse_if(
         (not are_ids, f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}"),
         (
             not ids or tokenizer.eos_id in ids[:-1],

@@ -134,7 +134,7 @@ def _summarise_run(path: Path) -> RunSummary:
 def plot(runs: Sequence[Path], output: Path | None = None) -> Path:
     """Draw the learning curves of runs, each once; return the path of the image.
 
-    By default that is curves.png, in the run if there is one, else here.
+    By default it is curves.png: in the run if `runs` has one run, otherwise in the working directory.
     """
     runs = list(dict.fromkeys(runs))
     if output is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from heedful.data.streams import is_text
-from heedful.errors import InputError, refuse
+from heedful.errors import InputError, refuse_if
 from heedful.settings.options import (
     OUTPUT,
     OUTPUTS,
@@ -221,7 +221,7 @@ class EvaluationOptions:
         """
         if self.run is not None:
             return
-        refuse(
+        refuse_if(
             (not self.hyp, "nothing to score: give RUN, or a file of outputs with --hyp"),
             (self.calibrate, "--calibrate is for RUN, and there is none"),
             (self.output is not None, "--output is for the outputs of RUN, and there is none"),
@@ -395,7 +395,7 @@ class DistillOptions(SyntheticOptions):
         Raises:
             InputError: there is not.
         """
-        refuse(
+        refuse_if(
             (not self.teachers, "no teacher: give a run or a bundle"),
             (self.weight is not None and self.tgt is None, "--weight needs --tgt, the pairs of weight 1"),
             error=InputError,

@@ -23,7 +23,7 @@ from heedful.decoding.glossary import Glossary
 from heedful.decoding.options import search_options
 from heedful.decoding.translator import Translator
 from heedful.documents.formats import TEXT, format_of, refuse_documents
-from heedful.errors import InputError, OptionError, refuse
+from heedful.errors import InputError, OptionError, refuse_if
 from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
 from heedful.runs.options import TranslationOptions
 from heedful.runs.output_checks import check_output, check_outputs_differ
@@ -106,7 +106,7 @@ def translate(
         CorpusError: a bad line, after those before it are written.
         HeedfulError: a model, a file or an earlier output that cannot be used.
     """
-    refuse(
+    refuse_if(
         (options.scores and options.json, "--scores and --json exclude each other; JSON holds the scores"),
         (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
         (options.resume and options.to_tmx is not None, "--to-tmx needs a run that is not resumed"),
@@ -141,7 +141,7 @@ class _Task:
         options = self.options
         ends_in_slash = (options.output or "").endswith(("/", os.sep))  # which a path does not keep
         has_terms = options.glossary is not None and not options.resume
-        refuse(
+        refuse_if(
             (options.column, "--column is for Parquet shards, and this is a file of lines"),
             (ends_in_slash, f"{options.output}: is a directory; give the name of a file"),
             (
@@ -154,7 +154,7 @@ class _Task:
             refuse_documents([options.source])
         self._check_outputs([source, options.prefix])
         cannot = options.line_buffered or not is_resumable(output)
-        refuse(
+        refuse_if(
             (options.resume and cannot, "--resume needs --output, the name of a file, and no --line-buffered")
         )
         with ExitStack() as stack:
@@ -184,7 +184,9 @@ class _Task:
             "--line-buffered": options.line_buffered, "--on": options.on != "here",
             "--glossary-report": options.glossary_report,
         }  # fmt: skip
-        refuse(*((value, f"--document and {each} exclude each other") for each, value in lines_only.items()))
+        refuse_if(
+            *((value, f"--document and {each} exclude each other") for each, value in lines_only.items())
+        )
         if options.output is None:
             raise OptionError("--document needs --output, the name of the translated document")
         from heedful.bulk import documents  # 0.1 s
@@ -193,7 +195,7 @@ class _Task:
         files = documents.list_documents(document, options.output) if is_folder else None
         if files is None:
             is_file, is_same = is_resumable(output), output.suffix.lower() == document.suffix.lower()
-            refuse(
+            refuse_if(
                 (is_file and not is_same, f"{output}: must end in {document.suffix}, as the document does"),
                 (options.resume and not is_file, "--resume needs --output, the name of a file"),
             )
@@ -222,7 +224,7 @@ class _Task:
             "--glossary-report": options.glossary_report, "--to-tmx": options.to_tmx,
         }  # fmt: skip
         is_loaded = on_ray and self.translator is not None
-        refuse(
+        refuse_if(
             *((value, f"{each} is for single files, not for shards") for each, value in files_only.items()),
             (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
             (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),
@@ -233,7 +235,9 @@ class _Task:
         refuse_documents([f"{folder.url}/{name}" for name in sizes])
         is_parquet = any(name.endswith(".parquet") for name in sizes)
         is_of_text = options.json or options.n_best > 1
-        refuse((is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column"))
+        refuse_if(
+            (is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column")
+        )
         output = folder_at(options.output)
         places = [(each.system, Path(each.path).resolve()) for each in (folder, output)]
         if places[0] == places[1]:

@@ -1,6 +1,6 @@
 """Atomic writes: directories and files that are complete or absent even after a power failure.
 
-What is no file of its own (a descriptor that the shell has opened, a device, a pipe) is never replaced.
+Descriptors that the shell has opened, devices and pipes are written to, never replaced.
 """
 
 import errno

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from heedful.errors import refuse
+from heedful.errors import refuse_if
 from heedful.settings.options import Count
 from heedful.settings.plugins import PartName
 from heedful.settings.section import Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
@@ -216,7 +216,7 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         shared = self.tied in SHARED_EMBEDDINGS
-        refuse(
+        refuse_if(
             (
                 (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads,
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
-from heedful.errors import InputError, SearchCancelledError, refuse
+from heedful.errors import InputError, SearchCancelledError, refuse_if
 from heedful.settings.arguments import fits, name_of
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
@@ -132,7 +132,7 @@ def check_options(group: object) -> None:
 
 
 def _other_number(number: object, option: Option, *, is_whole: bool) -> str:
-    """Return what a value must be instead; "" if it is a number that the option takes."""
+    """Return the numbers that the option takes, in words; "" if the value is one of them."""
     if isinstance(number, bool) or not isinstance(number, Real):
         return "a whole number" if is_whole and number is None else "a number"
     value = cast(float, number)
@@ -325,7 +325,7 @@ class SharedOptions(DecodingOptions):
         check_options(self)
         is_longer = self.max_length is not None and self.min_length > self.max_length
         is_negative = min(self.suppressed_ids or (), default=0) < 0
-        refuse(
+        refuse_if(
             (is_longer, f"min_length={self.min_length}: must be at most max_length={self.max_length}"),
             (self.threads is not None and self.threads < 1, f"threads={self.threads}: must be at least 1"),
             (is_negative, f"suppressed_ids={self.suppressed_ids}: must be at least 0"),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from heedful.errors import refuse
+from heedful.errors import refuse_if
 from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, check_id
 from heedful.settings.options import (
     TOKENIZE,
@@ -106,7 +106,7 @@ class CorpusConfig(Section):
     def _has_one_text(self) -> Self:
         has_one = (self.src is None) == (self.tgt is None) != (self.pairs is None)
         is_tag = self.tag is None or (self.tag.split() == [self.tag] and self.tag not in _CONTROL)
-        refuse(
+        refuse_if(
             (not has_one, "data.corpora: give each corpus src and tgt, or pairs"),
             (not is_tag, f"data.corpora: tag={self.tag!r}: write a tag without spaces, such as >>fra<<"),
             error=ValueError,
@@ -154,7 +154,7 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _check_pairs_of_files(self) -> Self:
         both = "give both --{0}src and --{0}tgt (data.{1}src and data.{1}tgt must both be set)"
-        refuse(
+        refuse_if(
             ((self.src is None) != (self.tgt is None), both.format("", "")),
             ((self.valid_src is None) != (self.valid_tgt is None), both.format("valid-", "valid_")),
             (self.src and self.pairs, "give data.src and data.tgt, or data.pairs, not both"),
@@ -275,7 +275,7 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         is_paper, fraction, steps = self.name == "paper", self.warmup_fraction, self.warmup_steps
-        refuse(
+        refuse_if(
             (
                 not is_paper and ":" not in self.name and self.peak is None,
                 f'schedule.name="{self.name}" needs schedule.peak',
@@ -286,7 +286,7 @@ class ScheduleConfig(Section):
         if fraction is None:
             return self
         decays = self.name in ("linear", "cosine", "1-sqrt")
-        refuse(
+        refuse_if(
             (
                 is_paper,
                 f'schedule.warmup_fraction={fraction:g}: schedule.name="paper" counts its warm-up in steps; '
@@ -371,7 +371,7 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        refuse(
+        refuse_if(
             ("" in self.freeze, "train.freeze: an empty prefix would freeze all weights"),
             (
                 self.keep_checkpoints < self.average_checkpoints,
@@ -507,7 +507,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:
-        refuse(
+        refuse_if(
             (
                 self.model.tied in SHARED_EMBEDDINGS and not self.tokenizer.joint,
                 f'model.tied="{self.model.tied}" shares one matrix for source and target and needs '

@@ -90,7 +90,7 @@ class Section(BaseModel):
         return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
-        """Return a validated copy with some values changed; it is still known which were never set.
+        """Return a validated copy with some values changed; the others count as set only if they were.
 
         Raises:
             ConfigError: a wrong key or value, as in a new section.

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from heedful.errors import BundleError, ConfigError, OptionError, refuse
+from heedful.errors import BundleError, ConfigError, OptionError, refuse_if
 from heedful.runtime.durable import replace_directory, restore_backup, why_not_written, writing_at
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
@@ -170,7 +170,7 @@ class StoredModel:
         return self.built
 
     def changed_weights(self) -> WeightVersions:
-        """Return the versions of the weights of the model in torch; none: they are as they are stored."""
+        """Return the versions of the weights of the model in torch; empty if they are as they are stored."""
         versions = [] if self.built is None else _versions_of(self.built)
         return [] if versions == self._versions else versions
 
@@ -264,7 +264,7 @@ def _read(path: Path | str) -> BundleContents:
     try:
         config, saved = Config(**description.config), description.calibration
         calibration = None if saved is None else Calibration.read(saved)
-        refuse(
+        refuse_if(
             (not config.model.src_vocab_size, "model.src_vocab_size=0: must be at least 1"),
             (not config.model.tgt_vocab_size, "model.tgt_vocab_size=0: must be at least 1"),
             error=ValueError,

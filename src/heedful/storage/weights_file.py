@@ -45,21 +45,21 @@ def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
         ("decoder", config.tgt_vocab_size, config.num_decoder_layers),
     ):
         if stack == "encoder" or config.tied not in SHARED_EMBEDDINGS:
-            shapes |= _weights(f"{stack}.embedding.tokens", vocab_size, d_model)
+            shapes |= _shapes(f"{stack}.embedding.tokens", vocab_size, d_model)
         if config.positions == "learned":
-            shapes |= _weights(f"{stack}.embedding.positions", config.max_positions, d_model)
+            shapes |= _shapes(f"{stack}.embedding.positions", config.max_positions, d_model)
         if config.embedding_norm in (True, stack):
-            shapes |= _weights(f"{stack}.embedding.norm", d_model, bias=shift)
+            shapes |= _shapes(f"{stack}.embedding.norm", d_model, bias=shift)
         for number in range(depth):
-            for part, weights in _layer(config, stack, is_first=number == 0).items():
+            for part, weights in _layer_shapes(config, stack, is_first=number == 0).items():
                 name = f"{stack}.layers.{number}.{part}"
                 shapes |= {f"{name}.{inner}": shape for inner, shape in weights.items()}
                 for norm in ("_norm.before", "_norm.after") if config.norm == "both" else ("_norm",):
-                    shapes |= _weights(f"{name}{norm}", d_model, bias=shift)
+                    shapes |= _shapes(f"{name}{norm}", d_model, bias=shift)
         if config.norm != "post" or config.final_norm:
-            shapes |= _weights(f"{stack}.final_norm", d_model, bias=shift)
+            shapes |= _shapes(f"{stack}.final_norm", d_model, bias=shift)
     if config.tied not in SHARED_OUTPUT:
-        shapes |= _weights("output", config.tgt_vocab_size, d_model)
+        shapes |= _shapes("output", config.tgt_vocab_size, d_model)
     if config.output_bias:
         shapes["output.bias"] = (config.tgt_vocab_size,)
     return shapes
@@ -72,37 +72,37 @@ def embedding_names(config: ModelConfig) -> tuple[str, str, str]:
     return src, tgt, tgt if config.tied in SHARED_OUTPUT else "output.weight"
 
 
-def _layer(config: ModelConfig, stack: str, *, is_first: bool) -> dict[str, dict[str, Shape]]:
-    """Return the sub-layers of a layer, without their norms."""
+def _layer_shapes(config: ModelConfig, stack: str, *, is_first: bool) -> dict[str, dict[str, Shape]]:
+    """Return the shapes of each sub-layer of a layer, without norms."""
     d_model, d_ff, bias = config.d_model, config.d_ff, config.feed_forward_bias
-    parts = {"self_attention": _attention(config)}
+    parts = {"self_attention": _attention_shapes(config)}
     if (stack, config.decoder_unit) == ("decoder", "ssru"):
-        unit = _weights("input", d_model, d_model) | _weights("forget", d_model, d_model, bias=True)
+        unit = _shapes("input", d_model, d_model) | _shapes("forget", d_model, d_model, bias=True)
         parts["self_attention"] = unit
     elif config.positions == "relative" and (is_first or config.relative_per_layer):
-        parts["self_attention"] |= _weights("positions", config.relative_buckets, config.num_heads)
+        parts["self_attention"] |= _shapes("positions", config.relative_buckets, config.num_heads)
     if stack == "decoder" and config.decoder_unit != "merged":
-        parts["cross_attention"] = _attention(config)
-    parts["feed_forward"] = _weights("inner", d_ff, d_model, bias=bias)
-    parts["feed_forward"] |= _weights("outer", d_model, d_ff, bias=bias)
+        parts["cross_attention"] = _attention_shapes(config)
+    parts["feed_forward"] = _shapes("inner", d_ff, d_model, bias=bias)
+    parts["feed_forward"] |= _shapes("outer", d_model, d_ff, bias=bias)
     if config.gated:
-        parts["feed_forward"] |= _weights("gate", d_ff, d_model, bias=bias)
+        parts["feed_forward"] |= _shapes("gate", d_ff, d_model, bias=bias)
     return parts
 
 
-def _attention(config: ModelConfig) -> dict[str, Shape]:
-    """Return the projections of 3.2.2."""
+def _attention_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """Return the shapes of the projections (3.2.2)."""
     num_kv_heads, bias = config.num_kv_heads or config.num_heads, config.attention_bias
     d_model, keys, values = config.d_model, config.head_key_size, config.head_value_size
-    shapes = _weights("query", config.num_heads * keys, d_model, bias=bias)
-    shapes |= _weights("key", num_kv_heads * keys, d_model, bias=bias)
-    shapes |= _weights("value", num_kv_heads * values, d_model, bias=bias)
-    shapes |= _weights("output", d_model, config.num_heads * values, bias=bias)
-    return shapes | (_weights("query_norm", keys) | _weights("key_norm", keys) if config.query_norm else {})
+    shapes = _shapes("query", config.num_heads * keys, d_model, bias=bias)
+    shapes |= _shapes("key", num_kv_heads * keys, d_model, bias=bias)
+    shapes |= _shapes("value", num_kv_heads * values, d_model, bias=bias)
+    shapes |= _shapes("output", d_model, config.num_heads * values, bias=bias)
+    return shapes | (_shapes("query_norm", keys) | _shapes("key_norm", keys) if config.query_norm else {})
 
 
-def _weights(name: str, *shape: int, bias: bool = False) -> dict[str, Shape]:
-    """Return a weight as torch stores it, outputs first, and a bias for each output."""
+def _shapes(name: str, *shape: int, bias: bool = False) -> dict[str, Shape]:
+    """Return the shape of a weight as torch stores it, outputs first, and the shape of its bias."""
     return {f"{name}.weight": shape} | ({f"{name}.bias": shape[:1]} if bias else {})
 
 

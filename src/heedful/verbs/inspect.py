@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.streams import bar
-from heedful.errors import refuse
+from heedful.errors import refuse_if
 from heedful.settings.options import AsJson, Filtering, HeldOutText, Option
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command(task: Inspect) -> None:
     paths = task.paths or []
     is_text = bool(paths) and (len(paths) == 2 or holds_pairs(paths[0]))
     has_options_of_text = (task.held_out, task.filtering) != (HeldOutText(), Filtering())
-    refuse(
+    refuse_if(
         (task.machine == bool(paths), "give either a run or bundle, or --machine"),
         (len(paths) > 2, f"give a run, or the two files of a text; these are {len(paths)} paths"),
         (

@@ -7,7 +7,7 @@ from functools import partial
 import typer
 
 from heedful.cli.options import BeamOverrides
-from heedful.errors import refuse
+from heedful.errors import refuse_if
 from heedful.serving.options import ServiceOptions, check_installed
 
 
@@ -35,7 +35,7 @@ def command(task: Serve) -> None:
     if access.make_key is not None or access.revoke_key is not None or access.list_keys:
         _change_keys(task)
         return
-    refuse(
+    refuse_if(
         (task.on not in ("here", "ray"), f"--on {task.on}: must be here or ray"),
         (not task.models, "no model; give at least one, as en-de=runs/en-de"),
         error=typer.BadParameter,

@@ -260,7 +260,7 @@ class Engine:
         return Norm(*(self._pointer(self._weight(f"{name}.{part}")) for part in parts))
 
     def _linear(self, names: Sequence[str], *, bias: str | None = None) -> Linear:
-        """Pack those layers that exist, which have the same inputs, as one, in panels of outputs."""
+        """Pack layers of the same inputs as one, in panels; names without a weight are left out."""
         names = [name for name in names if f"{name}.weight" in self._names]
         if not names:
             return Linear()

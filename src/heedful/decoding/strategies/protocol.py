@@ -10,7 +10,7 @@ from heedful.decoding.constraints import Constraints
 from heedful.decoding.steps import Start
 from heedful.decoding.task import NO_CONTINUATION, Hypothesis, PartialOutputs, SearchTask
 from heedful.decoding.translation import Translation
-from heedful.errors import InputError, refuse
+from heedful.errors import InputError, refuse_if
 from heedful.settings.options import SharedOptions
 
 
@@ -76,7 +76,7 @@ class Greedy(Strategy):
 
     @override
     def check(self, options: SharedOptions) -> None:
-        refuse(
+        refuse_if(
             (
                 options.n_best > 1,
                 f"n_best={options.n_best}: greedy search has one output; search with a beam",
