@@ -79,7 +79,7 @@ def train(  # noqa: PLR0913
     ...     max_steps=2, vocab_size=200, processes=1)
     >>> translator = heedful.Translator.load(run.best)
 
-    A setting of the configuration may be given by its own name where only one section has it, as `max_steps`;
+    A setting of the configuration may be given by its own name if only one section has it, as `max_steps`;
     others, such as "model.dropout", go into `settings`. `src` and `tgt` are files.
 
     Args:

@@ -1,7 +1,7 @@
 """Pictures of parts of the paper that need no trained model: positions, masks, schedule, label smoothing.
 
 What they show is computed by the modules that a model is built from. Each function returns a matplotlib
-figure, for a notebook or for `save_figure`, and raises MissingExtraError where matplotlib is not installed.
+figure, for a notebook or for `save_figure`, and raises MissingExtraError if matplotlib is not installed.
 """
 
 from collections.abc import Sequence

@@ -107,7 +107,7 @@ def plan_epoch(
     # neighbours are alike where the maximum changes too: this keeps padding low in source and target.
     shape = np.where(maximum % 2 == 0, src - tgt, tgt - src)
     largest = int(maximum.max(initial=0))
-    # As one number, in 16 bits where that suffices: numpy sorts those by radix, in a fraction of the time.
+    # As one number, in 16 bits if that suffices: numpy sorts those by radix, in a fraction of the time.
     kind = np.uint16 if (largest + 1) * (2 * largest + 1) < 2**16 else np.int64
     key = maximum.astype(kind) * kind(2 * largest + 1) + (shape + largest).astype(kind)
     del src, tgt, shape  # a text may have 50 million pairs

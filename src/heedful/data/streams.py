@@ -122,7 +122,7 @@ def count_pairs(src: Path, tgt: Path) -> int | None:
 
 @contextmanager
 def open_output(path: Path | None, *, at_once: bool = False, keep: bool = True) -> Iterator[BinaryIO]:
-    """Open a file for writing, compressed where its name ends in .gz, or stdout for None or `-`.
+    """Open a file for writing, compressed if its name ends in .gz, or stdout for None or `-`.
 
     The file is written under a temporary name and renamed when it is complete. After an error, the part
     written so far stays as NAME.unfinished, and the message says so. If that name exists, it is

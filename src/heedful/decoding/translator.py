@@ -474,7 +474,7 @@ class Translator:
 
     @property
     def default_options(self) -> SearchOptions:
-        """The bundle's own search, used where no options are given."""
+        """The bundle's own search, used if no options are given."""
         return self.codec.default
 
     @property

@@ -211,7 +211,7 @@ class TmxWriter:
         )
 
     def write(self, source: str, target: str) -> None:
-        """Write a unit; nothing where one of its texts is empty."""
+        """Write a unit; nothing if one of its texts is empty."""
         if not source.strip() or not target.strip():
             return
         variants = []

@@ -38,7 +38,7 @@ class Element:
         name: the name, with the prefix that the rules have for its namespace.
         attributes: the attributes by local name.
         opening: its start tag, as written.
-        closing: its end tag; "" where the start tag is all.
+        closing: its end tag; "" if the start tag is all.
         children: the children in order.
     """
 

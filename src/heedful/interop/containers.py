@@ -32,7 +32,7 @@ def require(is_right: bool, problem: str) -> None:  # noqa: FBT001
 def unpacked(archive: Path, place: Callable[[PurePosixPath], str | None]) -> Iterator[Path]:
     """Unpack a zip archive into a temporary directory; errors within the block name the archive.
 
-    Mapped files stay readable after the block. Where a mapped file cannot be removed, it stays.
+    Mapped files stay readable after the block. If a mapped file cannot be removed, it stays.
 
     Args:
         archive: the file.
@@ -82,7 +82,7 @@ def map_file(file: Path) -> mmap.mmap:
 
 
 class Cursor:
-    """Reads a binary file from its start on, little-endian; ValueError where it ends too early."""
+    """Reads a binary file from its start on, little-endian; ValueError if it ends too early."""
 
     def __init__(self, buffer: mmap.mmap | bytes) -> None:
         self._buffer = buffer

@@ -131,7 +131,7 @@ _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
 _SHORTLIST_MULTIPLE = 8
-_BEAM_SIZE = 12  # Marian's, where no file says another
+_BEAM_SIZE = 12  # Marian's, if no file says another
 # The clients of Firefox's students give these options; the files do not have them.
 _STUDENT = {"beam-size": 1, "normalize": 1.0, "word-penalty": 0}
 _OF_STUDENTS = (

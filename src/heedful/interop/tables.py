@@ -173,7 +173,7 @@ class Table:
             conversion.left.pop(name, None)
 
     def export(self, weights: Mapping[str, Tensor], num_layers: Mapping[str, int]) -> dict[str, Tensor]:
-        """Return weights by the other system's names, the first where there are alternatives.
+        """Return weights by the other system's names, the first if there are alternatives.
 
         Args:
             weights: the weights by heedful's names.

@@ -95,7 +95,7 @@ class TypedSettings:
         return known[value]
 
     def settings(self, key: str) -> Mapping[str, Any]:
-        """Return an object of settings, empty where there is none; InteropError for anything else."""
+        """Return an object of settings, empty if there is none; InteropError for anything else."""
         value = self.values.get(key)
         self.require(isinstance(value, Mapping | None), key, ": must be an object of settings")
         return value or {}
@@ -229,7 +229,7 @@ def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
 
 
 def unique_names(tokens: Sequence[str], fixed: Mapping[int, str]) -> list[str]:
-    """Name each id: by its fixed name, else by its token; where that is taken, the id is added.
+    """Name each id: by its fixed name, else by its token; if that is taken, the id is added.
 
     >>> unique_names(["[UNK]", "a", "a", "a<2>"], {0: "<unk>"})
     ['<unk>', 'a', 'a<2><2>', 'a<2>']

@@ -97,7 +97,7 @@ class Transformer(nn.Module):
     """The whole model: logits for the next token at each target position, given the source.
 
     Weights are drawn from torch's global generator. The paper says nothing of initialisation: all matrices,
-    embeddings included, come from N(0, 0.02²), as BERT's. Where the sub-layers begin small, a post-norm stack
+    embeddings included, come from N(0, 0.02²), as BERT's. If the sub-layers begin small, a post-norm stack
     learns about twice as fast as from Glorot's (docs/log.md).
 
     A model that is to copy its input. Ids 0 to 3 are padding, unknown, begin and end, as in heedful's

@@ -43,7 +43,7 @@ def use_fused_ops(model: nn.Module, *, kernels: bool) -> None:
     They compute the same up to rounding, with other random bits for dropout. Weights and their names do not
     change. Layers inside wrappers are replaced too. Modules of other classes, subclasses too, are left as
     they are. If a function that the modules call has been replaced, all modules are left (see `changes.py`).
-    Another call only changes `kernels`: whether native kernels are used in training where they support the
+    Another call only changes `kernels`: whether native kernels are used in training if they support the
     tensors (see `kernels.py`). Without them, on a CPU, only dropout differs from the model's own.
     """
     if patched_functions():

@@ -150,7 +150,7 @@ def plot(runs: Sequence[Path], output: Path | None = None) -> Path:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Return the names of the directories, or, where two are equal, their paths."""
+    """Return the names of the directories, or, if two are equal, their paths."""
     names = [_printable(run.resolve().name) for run in runs]
     return names if len(set(names)) == len(names) else [_printable(str(run)) for run in runs]
 

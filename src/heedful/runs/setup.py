@@ -460,7 +460,7 @@ def _with_peak(config: Config, peak: float | None) -> Config:
 
 
 def _with_found(config: Config, run: RunDirectory) -> Config:
-    """Return the settings of a resumed run, with what its first start has found where they are "auto"."""
+    """Return the settings of a resumed run, with what its first start has found if they are "auto"."""
     if config.batch.tokens and config.schedule.peak != 0.0:
         return config
     started = load_config(run.config_file)

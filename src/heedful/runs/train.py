@@ -246,7 +246,7 @@ def _is_number(value: object, _: object) -> bool:
 
 
 def with_plugged_functions(extras: TrainingExtras, config: Config) -> TrainingExtras:
-    """Return the extras with the loss and the schedule that plugins define, where none is given."""
+    """Return the extras with the loss and the schedule that plugins define, if none is given."""
     parts = {key: plugin_part(name, key) for key, name in config.plugged}
     named = parts.get("train.loss")
     if isinstance(named, type):  # a class of settings with defaults

@@ -318,7 +318,7 @@ def _load(
 
 
 def _for_other_machines(options: TranslationOptions) -> TranslationOptions:
-    """Return a task with absolute paths, and one thread for each worker where nothing else is asked for."""
+    """Return a task with absolute paths, and one thread for each worker if nothing else is asked for."""
 
     def absolute(path: Path) -> Path:
         return path.absolute() if path.exists() else path

@@ -1,4 +1,4 @@
-"""The heap of this process, where glibc manages it; elsewhere nothing happens."""
+"""The heap of this process, if glibc manages it; elsewhere nothing happens."""
 
 import ctypes
 import sys

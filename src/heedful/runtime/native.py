@@ -21,7 +21,7 @@ BF16_VARIABLE = "HEEDFUL_BF16"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # their CPUs multiply bfloat16 themselves
 
 _NAMES = ("libheedful.so", "libheedful.dylib", "libheedful.dll")
-_REASON_FILE = "native-library.txt"  # instead of the library, where the build found that it cannot be had
+_REASON_FILE = "native-library.txt"  # instead of the library, if the build found that it cannot be had
 
 _POINTER, _INT, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 
@@ -163,7 +163,7 @@ class Native:
     Attributes:
         level: the name of the level in use; None without the library.
         functions: the functions of that level.
-        why_not: why there is no library, or no higher level; None where the best there is is in use.
+        why_not: why there is no library, or no higher level; None if the best there is is in use.
         levels: all that the library has, the slowest first.
     """
 
@@ -231,7 +231,7 @@ def cpu_has_bf16() -> bool:
 
 
 def why_no_bf16() -> str | None:
-    """Return why bfloat16 would have to be emulated; None where the CPU has instructions that are to be used.
+    """Return why bfloat16 would have to be emulated; None if the CPU has instructions that are to be used.
 
     With HEEDFUL_ISA, as on a CPU of that level. HEEDFUL_BF16, `on` or `off`, overrides both, so that either
     choice can be tested and measured on any machine.
@@ -290,7 +290,7 @@ def _load() -> tuple[ctypes.CDLL | None, tuple[Level, ...], str]:
 def _folders() -> Iterator[Path]:
     """Where the library may be: beside this file, or where an editable installation has put it."""
     yield Path(__file__).parent.parent
-    from importlib import metadata  # slow to import, and not needed where the library is beside this file
+    from importlib import metadata  # slow to import, and not needed if the library is beside this file
 
     try:
         yield Path(str(metadata.distribution("heedful").locate_file("heedful")))

@@ -46,7 +46,7 @@ def check_workers(name: str, count: int) -> None:
 
 
 def may_have_gpu() -> bool:
-    """Return whether torch may find a GPU; False only where there surely is none, without importing torch."""
+    """Return whether torch may find a GPU; False only if there surely is none, without importing torch."""
     if sys.platform != "linux":
         return sys.platform == "win32"
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
@@ -88,6 +88,6 @@ def _cores() -> int:
     if requested.isdigit() and int(requested):
         return int(requested)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    import psutil  # slow to import, and not needed where threads are set
+    import psutil  # slow to import, and not needed if threads are set
 
     return min(allowed, psutil.cpu_count(logical=False) or allowed)

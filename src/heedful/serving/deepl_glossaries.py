@@ -78,7 +78,7 @@ def _described_dictionary(dictionary: Dictionary) -> dict[str, Any]:
 
 
 def _described_of_v2(stored: StoredGlossary) -> dict[str, Any]:
-    """Return the description of a glossary in v2, where it has one dictionary.
+    """Return the description of a glossary in v2, if it has one dictionary.
 
     Raises:
         NoSuchGlossaryError: it has several.

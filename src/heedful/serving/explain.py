@@ -147,7 +147,7 @@ class Explainer:
 
         Raises:
             RefusedError: too much, a language that is not served, a pair without a model of its own, or
-                no torch where the model needs it.
+                no torch if the model needs it.
         """
         service, limits = self._service, self._service.limits
         characters = len(request.q)

@@ -159,7 +159,7 @@ class GlossaryStore:
             raise UnavailableError(message, retry_after=60) from None
 
     def _refresh(self) -> None:
-        """Read the file, where another process or a change has replaced it.
+        """Read the file, if another process or a change has replaced it.
 
         Raises:
             UnavailableError: it cannot be read, or holds something else now.

@@ -24,7 +24,7 @@ class Route:
 
     @property
     def pivot(self) -> str | None:
-        """The language in between; None where there is none."""
+        """The language in between; None if there is none."""
         return self.legs[0].tgt if len(self.legs) > 1 else None
 
 
@@ -158,7 +158,7 @@ class Detector:
     def source(self, text: str, sources: Sequence[str], target: str) -> LanguageGuess:
         """Return which of some languages a text is most probably in.
 
-        The target is one of them where the text is long enough, and is surely in it: then there is nothing to
+        The target is one of them if the text is long enough, and is surely in it: then there is nothing to
         translate.
         """
         letters = sum(map(str.isalpha, text))

@@ -194,7 +194,7 @@ def _lines_of_models(options: ServiceOptions) -> tuple[list[str], str]:
 
 
 def _for_other_machines(options: ServiceOptions) -> ServiceOptions:
-    """Return options with absolute paths, and one thread for each replica where nothing else is asked for."""
+    """Return options with absolute paths, and one thread for each replica if nothing else is asked for."""
 
     def absolute(argument: str) -> str:
         path = parse_argument(argument)[1]

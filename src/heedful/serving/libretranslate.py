@@ -57,7 +57,7 @@ class WordConfidence(BaseModel):
 class SentenceConfidence(BaseModel):
     """The translation of a sentence, the probability that it is no error, and its words between spaces.
 
-    The value is null and there are no words where nothing is known, as of a sentence from a memory.
+    The value is null and there are no words if nothing is known, as of a sentence from a memory.
     """
 
     text: str
@@ -303,7 +303,7 @@ def _terms_of(answer: Answer) -> list[GlossaryTerm]:
 
 
 def _confidence_of(answer: Answer) -> TextConfidence | None:
-    """Return the confidence in a text; None where no sentence of it has one."""
+    """Return the confidence in a text; None if no sentence of it has one."""
     sentences = [
         SentenceConfidence(text=each.text, value=None, unsure=False, words=[])
         if each.confidence is None

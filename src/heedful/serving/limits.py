@@ -105,7 +105,7 @@ class Replicas:
     Attributes:
         replicas: the number of replicas of each model.
         max_replicas: the most replicas of each model while batches wait; 0: the same number as `replicas`.
-        models_per_replica: that a replica holds, where one group of replicas serves all models; 0: each
+        models_per_replica: that a replica holds, if one group of replicas serves all models; 0: each
             model has its own group.
     """
 

@@ -137,7 +137,7 @@ class ServedModel:
             pair: the languages.
             texts: one sentence each.
             alternatives: how many others.
-            aligned: whether they have the links of their words, where the translator can say them.
+            aligned: whether they have the links of their words, if the translator can say them.
             threads: how many compute, once they are free; None: all.
             cancelled: returns whether all clients have left; called before each step.
             glossary: the terms that translations use.
@@ -252,7 +252,7 @@ class SentenceCache:
         return len(self._entries)
 
     def get(self, key: SentenceKey) -> Outputs | None:
-        """Return the translations of a sentence; None where they are not remembered."""
+        """Return the translations of a sentence; None if they are not remembered."""
         with self._lock:
             _, outputs = self._entries.get(key, (0, None))
             return outputs

@@ -32,7 +32,7 @@ class OpenedModel:
 
     Attributes:
         bundle: the bundle of the model.
-        translator: returns its translator; the arguments are the tags of languages, where it has many.
+        translator: returns its translator; the arguments are the tags of languages, if it has many.
         threads: that can translate sentences of their own.
         description: engine and precision, for the log.
         backend: the backend of its translators; None: it is in another process.

@@ -228,7 +228,7 @@ class HeaderTimeoutProtocol(H11Protocol):
             self._socket.write_eof()
 
     def _limit_connections(self) -> None:
-        """Close the connection that has waited longest for its client, where there are too many."""
+        """Close the connection that has waited longest for its client, if there are too many."""
         if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
             return
         others = [
@@ -471,7 +471,7 @@ def run(
         factory=isinstance(app, str),
         workers=options.workers,
         http=HeaderTimeoutProtocol,
-        loop="asyncio",  # with uvloop, where it is installed, no more requests are answered
+        loop="asyncio",  # with uvloop, if it is installed, no more requests are answered
         ws="none",
         lifespan="on",
         log_config=log_config(options.logging),
@@ -526,7 +526,7 @@ def _announce(host: str, port: int, lines: Sequence[str]) -> None:
 
 
 def log_config(options: Logging) -> dict[str, Any]:
-    """Return what is logged, to stderr: how the server does, and requests where that is asked for."""
+    """Return what is logged, to stderr: how the server does, and requests if that is asked for."""
     requests = options.log_requests or options.log_text
     on_stderr = {"level": "INFO", "handlers": ["stderr"], "propagate": False}
     of_json = {"()": "heedful.serving.server.JsonFormatter"}

@@ -40,7 +40,7 @@ def checked(function: _Function) -> _Function:
 
 
 def _hint(parameter: Parameter, function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """Return the type of a parameter; any, where it is imported for type checkers alone."""
+    """Return the type of a parameter; any, if it is imported for type checkers alone."""
     hint = parameter.annotation
     if hint is Parameter.empty or parameter.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL):
         return Any

@@ -38,7 +38,7 @@ BleuTokenizer = Literal[
 ]
 TOKENIZE = "Tokenizer of sacreBLEU for BLEU; auto: the one for the language of the references."
 
-# Where source and target are given, neither can be split; memory and time grow by the square.
+# If source and target are given, neither can be split; memory and time grow by the square.
 PAIR_TOKENS = 2000
 _MAX_COUNT = 2**31
 
@@ -51,7 +51,7 @@ class Option(GroupedMetadata):
     """How the command line shows a setting, and the range that a configuration checks.
 
     Attributes:
-        help: one or two sentences; one, where the setting is a key of the configuration too.
+        help: one or two sentences; one, if the setting is a key of the configuration too.
         heading: the heading in the help; None: among the command's own options.
         minimum: the least number.
         maximum: the greatest number.
@@ -173,7 +173,7 @@ class DecodingOptions:
         min_length: the fewest tokens before the end of the output.
         max_source_tokens: the maximum length of a source in tokens, its special tokens included. A longer
             text is split at ends of sentences, else at punctuation, spaces or between tokens, and each
-            segment is searched by itself. Where the target is given, the limit is of both, and a longer pair
+            segment is searched by itself. If the target is given, the limit is of both, and a longer pair
             is left out. None: as the bundle says.
         forced_first_id: the first token of every output; None leaves the choice to the model.
         forced_last_id: the token at the last position that the length limit allows; None leaves the choice to

@@ -342,14 +342,14 @@ class TrainConfig(Section):
     keep_checkpoints: Positive = Field(5, description="Newest checkpoints that are kept.")
     precision: Literal["auto", TrainingPrecision] = Field(
         "auto",
-        description="Precision of matrix multiplications; auto: bf16 where the hardware computes in it.",
+        description="Precision of matrix multiplications; auto: bf16 if the hardware computes in it.",
     )
     device: Device = _option(Runtime, "device")
     compile: Literal["auto", True, False] = Field(
         "auto", description="Compile the layers by torch.compile; auto: on a GPU, where it works."
     )
     kernels: Literal["auto", "native", "torch"] = Field(
-        "auto", description="Kernels on a CPU; auto: native where the native library is available."
+        "auto", description="Kernels on a CPU; auto: native if the native library is available."
     )
     threads: Count = Field(0, description="CPU threads; 0: one for each core.")
     processes: Count = Field(

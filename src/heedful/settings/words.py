@@ -1,4 +1,4 @@
-"""What other toolkits call a setting or an option, where no part of their word is in heedful's name for it.
+"""What other toolkits call a setting or an option, if no part of their word is in heedful's name for it.
 
 fairseq, OpenNMT-py, Marian, Hugging Face's Trainer, torch.nn.Transformer; words of several are there once.
 """

@@ -139,7 +139,7 @@ class SafetensorsArrays:
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """Return a file's inode, size and time of change; None where there is none any more."""
+    """Return a file's inode, size and time of change; None if there is none any more."""
     try:
         status = path.stat()
     except OSError:

@@ -81,6 +81,6 @@ def _nmt_nfkc() -> sentencepiece.SentencePieceNormalizer:
 
 
 def _shown(character: str) -> str:
-    """Return a character, or its number where it cannot be seen."""
+    """Return a character, or its number if it cannot be seen."""
     is_visible = character.isprintable() and not (character.isspace() or unicodedata.combining(character))
     return character if is_visible else f"U+{ord(character):04X}"

@@ -134,7 +134,7 @@ def _sentences(line: str) -> list[str]:
 
 
 def _goes_on(line: str, stop: int, start: int) -> bool:
-    """Return whether a sentence goes on behind a full stop, where the next would start at `start`."""
+    """Return whether a sentence goes on behind a full stop, if the next would start at `start`."""
     before, after = line[max(0, stop - _AROUND) : stop], line[start : start + _AROUND]
     if start == stop or before[-1] in _IDEOGRAPHIC or not after:
         return False

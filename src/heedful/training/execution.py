@@ -28,7 +28,7 @@ _TIMED_SIZE = 128  # rows and columns of the timed matrices: a few milliseconds 
 class Execution:
     """How one process trains a model: decided once, from its settings and its device.
 
-    `kernels`: native kernels compute where they support the tensors; `compiles`: torch.compile compiles the
+    `kernels`: native kernels compute if they support the tensors; `compiles`: torch.compile compiles the
     layers.
     """
 

@@ -70,7 +70,7 @@ class Phase(IntEnum):
 
 _BEAT = 1.0  # seconds; all below are beats
 _SILENCE = 20  # without a sign of a rank: it is stopped, or its host is unreachable
-_SILENCE_AFTER_AN_ERROR = 4  # the same, where a connection has been closed
+_SILENCE_AFTER_AN_ERROR = 4  # the same, if a connection has been closed
 _FIRST_STEP = 600  # without progress of any rank in its first step, which may compile
 _STANDSTILL = 30  # the same in other steps, at least
 _STEPS_OF_STANDSTILL = 4.0  # the same, in times the longest step so far

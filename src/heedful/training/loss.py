@@ -76,7 +76,7 @@ def fused_linear_cross_entropy(
         smoothing: ε.
         pad_id: the padding id of the target vocabulary.
         r_drop: α; 0 without R-Drop.
-        kernels: use native kernels where they support these tensors.
+        kernels: use native kernels if they support these tensors.
     """
     smoothed, nll = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         states, output.weight, output.bias, targets, _Settings(smoothing, pad_id, r_drop, kernels)
@@ -114,7 +114,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         is_real = (targets != pad_id)[:, None]
         num_real = num_rows if device == "cpu" else is_real.sum()
         grad_states = torch.empty_like(rows)
-        _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
+        _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do if weights are frozen
         grad_weight: Tensor | None = None
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
         sums, add = states.new_zeros(3, dtype=wide), add_in_place if kernels else Tensor.add_

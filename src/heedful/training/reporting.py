@@ -141,7 +141,7 @@ def no_step_finished(config: Config) -> str:
 
 
 def rate_advice(config: Config) -> str:
-    """Return what to do where the weights change too much in a step."""
+    """Return what to do if the weights change too much in a step."""
     schedule = config.schedule
     name = "scale" if schedule.name == "paper" else "peak"
     clip = "" if config.optimizer.clip_norm else " or set optimizer.clip_norm=1"
@@ -250,7 +250,7 @@ def _count(number: float, noun: str) -> str:
 
 
 def _short(value: float) -> str:
-    """Return a number with three digits, or more where it is whole."""
+    """Return a number with three digits, or more if it is whole."""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 

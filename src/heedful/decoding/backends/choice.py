@@ -52,7 +52,7 @@ def choose_backend(
     precision: PrecisionChoice = "float32",
     engine: EngineChoice = "auto",
 ) -> Backend:
-    """Return the backend of a model or an ensemble: the native engine where it can be used, else torch.
+    """Return the backend of a model or an ensemble: the native engine if it can be used, else torch.
 
     A model with a part that is not heedful's own (`ops/changes.py`) is computed by torch, and the log names
     the part.

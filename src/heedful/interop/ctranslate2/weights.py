@@ -18,7 +18,7 @@ from heedful.interop.tables import Table
 from heedful.model.transformer import SINUSOIDS as FORMULAS
 from heedful.settings.parsing import shown
 
-SINUSOIDS = "opennmt-tf"  # what CTranslate2 computes, without end, where a model has no table
+SINUSOIDS = "opennmt-tf"  # what CTranslate2 computes, without end, if a model has no table
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -52,7 +52,7 @@ PLAIN = replace(
     rows=GATED.rows.replace("{0,0_noact,1}", "{0,1}").replace("{gate,inner,outer}", "{inner,outer}"),
 )
 _FIRST_LAYER = "encoder/layer_0/ffn"
-# The kinds of models, and the number of heads where the file does not say it.
+# The kinds of models, and the number of heads if the file does not say it.
 _SPECS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}
 # Last parts of names: variables that must have one of these values or be absent, and variables that are read
 # or have no effect on outputs.
@@ -163,7 +163,7 @@ def _facts(model: ModelFile, epsilon: float | None, settings: Mapping[str, Any])
 
 
 def _query_factor(model: ModelFile, theirs: str, facts: Mapping[str, Any]) -> float:
-    """Return the factor of queries where scores are not scaled as in section 3.2.1."""
+    """Return the factor of queries if scores are not scaled as in section 3.2.1."""
     name = f"{theirs.rsplit('/', 2)[0]}/queries_scale"
     d_k: int = facts.get("d_k") or facts["d_model"] // facts["num_heads"]
     factor = model.scalar(name, d_k**-0.5) * math.sqrt(d_k)

@@ -47,7 +47,7 @@ _FIXED: Mapping[str, Any] = dict.fromkeys(_ABSENT.split()) | {
 GENERATION_KEYS = {*_READ.split(), *_WITHOUT_EFFECT.split(), *_FIXED}
 _USUAL_NEW_TOKENS = 20
 _NO_LIMIT = 1024
-_MAX_LENGTH = 512  # of outputs, where a search has no number for it
+_MAX_LENGTH = 512  # of outputs, if a search has no number for it
 _EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
 
 

@@ -185,7 +185,7 @@ _KEYS = Keys(
     },
     fixed=FIXED,
     ignored=(*WITHOUT_EFFECT, *_OTHERS),
-    # The classes' own, where a file lacks the key.
+    # The classes' own, if a file lacks the key.
     defaults={
         "d_kv": 64,
         "dropout_rate": 0.1,

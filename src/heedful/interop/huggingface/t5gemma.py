@@ -63,7 +63,7 @@ _ROWS = """
     *.eoi_embedding                         -
     """.replace("ANY", "lm_head.out_proj|model.decoder.embed_tokens|model.encoder.embed_tokens")
 _PLUS_ONE = Transform(lambda weight: weight + 1, lambda weight: weight - 1)
-_TRANSFORMS = {"plus_one": _PLUS_ONE, "query": AS_IS, "query_norm": _PLUS_ONE}  # where the scalar is d_k
+_TRANSFORMS = {"plus_one": _PLUS_ONE, "query": AS_IS, "query_norm": _PLUS_ONE}  # if the scalar is d_k
 _FACTS = {
     "attention_bias": False, "feed_forward_bias": False, "output_bias": False, "norm": "both",
     "norm_kind": "rms", "gated": True, "positions": "rotary", "scale_embeddings": True,
