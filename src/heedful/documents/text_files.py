@@ -138,9 +138,22 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
         tokens,
         None if is_dialogue else _END_OF_LINE,
         text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
-        written=entity_writer(tokens) if escaped else markup,
+        written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
     )
     return units.refer(unit)
+
+
+_VTT_MARKUP = re.compile(rf"{_CUE_TAG.pattern}|-->")  # no text of a cue may have an arrow
+
+
+def _vtt_tokens(cue: str) -> list[Token]:
+    """Return the text and the markup of a written cue of WebVTT."""
+    tokens: list[Token] = []
+    at = 0
+    for found in _VTT_MARKUP.finditer(cue):
+        tokens += [Token(Kind.TEXT, cue[at : found.start()]), Token(Kind.POINT, found.group())]
+        at = found.end()
+    return [*tokens, Token(Kind.TEXT, cue[at:])]
 
 
 def read_json(text: str) -> Template:

@@ -1,10 +1,12 @@
 """Subtitles: the dashes of speakers stay, and the time grows with the length of a cue."""
 
+import html
 from pathlib import Path
 
 import pytest
 from document_files import identity, translated_bytes, upper
 
+from heedful.documents.spans import SpannedText
 from heedful.documents.text_files import read_subtitles
 
 TIMES = "1\n00:00:01,000 --> 00:00:02,000\n"
@@ -86,3 +88,12 @@ def test_characters_of_webvtt_are_written_as_in_the_source() -> None:
     cue = "WEBVTT\n\n00:01.000 --> 00:02.000\n<i>Q &amp; A & &lrm;B</i> -> &nbsp;C &gt;\n"
     template = read_subtitles(cue, escaped=True)
     assert template.joined([each.written(each.source) for each in template.units]) == cue
+
+
+@pytest.mark.parametrize("output", ["The door --> house", "The <c.red>door", "The <00:01.000> door"])
+def test_a_translation_adds_no_markup_to_a_cue_with_bare_characters(output: str) -> None:
+    [unit] = read_subtitles(f"{TIMES}The 1 > 2 < 3 door\n", escaped=True).units
+    written = unit.written(SpannedText(output))
+    assert "-->" not in written and "<" not in written
+    assert html.unescape(written) == output
+    assert unit.written(SpannedText("The 3 > 4 < 1")) == "The 3 > 4 < 1"
