@@ -481,12 +481,14 @@ class _Inline:
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
         left = spellings({char: own for char, own in self._forms.items() if own}, translation.text)
+        others: dict[str, str] = {}  # how characters are written without a spelling of their own
+        for char, own in self._forms.items():
+            entity = next((each for each in own if each[0] == "&" != each), None)
+            others[char] = entity or (f"\\{char}" if char in _SPECIAL and not own else char)
 
         def spelled(text: str, at: int) -> str:
-            char, own = text[at], self._forms.get(text[at], ())
-            entity = next((each for each in own if each[0] == "&" != each), None)
-            escaped = f"\\{char}" if char in _SPECIAL and not own else char
-            new = next(left[char]) if char in left else entity or escaped
+            char = text[at]
+            new = next(left[char]) if char in left else others.get(char, char)
             return "&amp;" if new == "&" and _ENTITY.match(text, at) else new
 
         texts: list[str] = []

@@ -376,9 +376,7 @@ def _as_spelled(
 ) -> str:
     def read(written: str) -> list[tuple[Kind, str]]:
         """Return what a reader of the format finds: characters, and markup as it is."""
-        return [
-            (each.kind, each.text if each.kind is Kind.TEXT else each.raw) for each in tokens_of(written)
-        ]
+        return [(each.kind, each.text if each.kind is Kind.TEXT else each.raw) for each in tokens_of(written)]
 
     usual = _with_entities(translation)
     without_signs = {char: own for char, own in forms.items() if char not in "&<>"}

@@ -296,3 +296,9 @@ def test_line_ends_are_at_blanks_of_the_text() -> None:
 def test_marks_of_markdown_programs_stay_as_they_are(source: str, expected: str, tmp_path: Path) -> None:
     assert translated(source, upper, tmp_path) == expected
     assert translated(source, identity, tmp_path) == source
+
+
+@pytest.mark.parametrize("unit", ["a & ", "a | ", "a ~ ", "a &lt; < "])
+def test_a_paragraph_of_bare_signs_is_written_in_one_pass(unit: str, tmp_path: Path) -> None:
+    text = f"{unit * 50_000}b\n"  # which would take minutes if each sign looked at all of them
+    assert translated(text, identity, tmp_path) == text
