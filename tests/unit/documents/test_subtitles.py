@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from document_files import identity, translated_bytes, upper
 
+from heedful.documents.document_file import read_document
 from heedful.documents.spans import SpannedText
 from heedful.documents.text_files import read_subtitles
+from heedful.errors import InputError
 
 TIMES = "1\n00:00:01,000 --> 00:00:02,000\n"
 
@@ -97,3 +99,15 @@ def test_a_translation_adds_no_markup_to_a_cue_with_bare_characters(output: str)
     assert "-->" not in written and "<" not in written
     assert html.unescape(written) == output
     assert unit.written(SpannedText("The 3 > 4 < 1")) == "The 3 > 4 < 1"
+
+
+@pytest.mark.parametrize("line", ["- a\n", "<i>a\n"])
+def test_marks_of_a_cue_count_while_it_is_read(line: str, tmp_path: Path) -> None:
+    (tmp_path / "a.vtt").write_text(f"WEBVTT\n\n00:01.000 --> 00:02.000\n{line * 5_000}")
+
+    def watch(characters: int, marks: int) -> None:
+        if marks:
+            raise InputError("too many")
+
+    with pytest.raises(InputError, match="too many"):
+        read_document(tmp_path / "a.vtt", watch=watch)
