@@ -252,7 +252,8 @@ MERGED = {
         ({"rotary_window_base": 2.0}, "rotary_window_base"), ({"rotary_scale": 8.0}, "rotary_scale"),
         ({"output_bias": True}, "output_bias"),
         ({"d_v": 4}, "d_v"), ({"num_heads": 5, "num_kv_heads": 5}, "num_heads"),
-        (MERGED | {"attention_cap": 9.0}, "attention_cap"), (MERGED, "encoder_window"), (MERGED | {"encoder_window": (1, 2)}, "tied"),
+        (MERGED | {"attention_cap": 9.0}, "attention_cap"), (MERGED, "encoder_window"),
+        (MERGED | {"encoder_window": (1, 2)}, "tied"),
     ],
 )  # fmt: skip
 def test_what_t5gemma_lacks_is_refused_by_name(
