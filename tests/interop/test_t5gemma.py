@@ -67,11 +67,46 @@ def test_a_setting_that_is_not_supported_is_refused_by_name(
         imported("t5gemma", changed(saved, tmp_path / "model", **values))
 
 
+def seeing_all(directory: Path) -> Path:
+    """Let no layer of a saved model see a window."""
+    config = json.loads((directory / "config.json").read_text())
+    for stack in ("encoder", "decoder"):
+        config[stack]["layer_types"] = ["full_attention"] * config[stack]["num_hidden_layers"]
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
 @pytest.mark.parametrize(("kind", "scale"), [("default", 1.0), ("linear", 8.0)])
 def test_only_linear_positions_are_divided(kind: str, scale: float, saved: Path, tmp_path: Path) -> None:
     positions = {"rope_type": kind, "factor": 8.0, "rope_theta": 1e4}
-    found, _ = imported("t5gemma", changed(saved, tmp_path / "model", rope_parameters=positions))
+    directory = seeing_all(changed(saved, tmp_path / "model", rope_parameters=positions))
+    found, model = imported("t5gemma", directory)
     assert found.config.model.rotary_scale == scale
+    theirs = loaded(directory, transformers.T5GemmaForConditionalGeneration)
+    src, tgt_in = batch(model)
+    wanted = logits_of(theirs, src, tgt_in, model.config)
+    assert_close(
+        logits_of(model, src, tgt_in, model.config), wanted, FLOAT32.MODEL.at(float(wanted.abs().max()))
+    )
+
+
+def test_divided_positions_in_windows_are_refused(saved: Path, tmp_path: Path) -> None:
+    positions = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4}
+    with pytest.raises(InteropError, match="rope_type"):
+        imported("t5gemma", changed(saved, tmp_path / "model", rope_parameters=positions))
+
+
+def test_windows_without_a_base_of_their_own_are_exported_with_that_of_all(tmp_path: Path) -> None:
+    FAMILIES["t5gemma 2"].save(tmp_path / "model")
+    found = as_bundle(tmp_path / "model")
+    config = found.config.model.replace(rotary_window_base=None)
+    model = Transformer(config).eval()
+    bundle = Bundle(found.config.replace(model=config.model_dump()), found.tokenizers, model)
+    export_t5gemma(bundle, tmp_path / "ours")
+    src, tgt_in = batch(model)
+    wanted = logits_of(model, src, tgt_in, config)
+    theirs = loaded(tmp_path / "ours", transformers.T5Gemma2ForConditionalGeneration)
+    assert_close(logits_of(theirs, src, tgt_in, config), wanted, FLOAT32.MODEL.at(float(wanted.abs().max())))
 
 
 def test_the_shallower_stack_may_have_windows_alone(saved: Path, tmp_path: Path) -> None:
@@ -200,7 +235,13 @@ def test_matrices_that_are_shared_stay_so(tied: str, saved: Path, tmp_path: Path
     assert as_bundle(tmp_path / "ours").config.model == config
 
 
-MERGED = {"decoder_unit": "merged", "query_norm": True, "rotary_window_base": 1e4, "tied": "none"}
+MERGED = {
+    "decoder_unit": "merged",
+    "query_norm": True,
+    "rotary_window_base": 1e4,
+    "tied": "none",
+    "attention_cap": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -208,9 +249,11 @@ MERGED = {"decoder_unit": "merged", "query_norm": True, "rotary_window_base": 1e
     [
         ({"norm": "pre"}, "norm"), ({"norm_kind": "layer"}, "norm_kind"), ({"gated": False}, "gated"),
         ({"encoder_window": (4, 3)}, "encoder_window"), ({"scale_embeddings": False}, "scale_embeddings"),
-        ({"rotary_window_base": 2.0}, "rotary_window_base"), ({"output_bias": True}, "output_bias"),
+        ({"rotary_window_base": 2.0}, "rotary_window_base"), ({"rotary_scale": 8.0}, "rotary_scale"),
+        ({"output_bias": True}, "output_bias"),
         ({"d_v": 4}, "d_v"), ({"num_heads": 5, "num_kv_heads": 5}, "num_heads"),
-        (MERGED, "encoder_window"), (MERGED | {"encoder_window": (1, 2)}, "tied"),
+        (MERGED | {"attention_cap": 9.0}, "attention_cap"), (MERGED, "encoder_window"),
+        (MERGED | {"encoder_window": (1, 2)}, "tied"),
     ],
 )  # fmt: skip
 def test_what_t5gemma_lacks_is_refused_by_name(

@@ -32,6 +32,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n(?s:.*?)\n\1[ \t]*(?=\r?\n|\Z)")
 _SPECIAL = "\\`*_[]<>|~"
 _ENTITY = re.compile(r"&(?=#?\w+;)")
+_BEGIN_OF_TAG = re.compile(r"<[A-Za-z/!?][A-Za-z\d-]{0,20}")
 # What other programs read and the parser takes for text. After the marks of blocks: boxes of tasks, labels
 # of footnotes, kinds of notes; anywhere: footnotes and formulas, with no blank at their ends: not $5 and $6.
 _OPAQUE = re.compile(
@@ -481,12 +482,18 @@ class _Inline:
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
         left = spellings({char: own for char, own in self._forms.items() if own}, translation.text)
+        source = "".join(each.content if each.type == "text" else " " for each in self._tokens)
+        bare_tags = frozenset(_BEGIN_OF_TAG.findall(source))  # which the source has as text
+        others: dict[str, str] = {}  # how characters are written without a spelling of their own
+        for char, own in self._forms.items():
+            entity = next((each for each in own if each[0] == "&" != each), None)
+            others[char] = entity or (f"\\{char}" if char in _SPECIAL and not own else char)
 
         def spelled(text: str, at: int) -> str:
-            char, own = text[at], self._forms.get(text[at], ())
-            entity = next((each for each in own if each[0] == "&" != each), None)
-            escaped = f"\\{char}" if char in _SPECIAL and not own else char
-            new = next(left[char]) if char in left else entity or escaped
+            char = text[at]
+            new = next(left[char]) if char in left else others.get(char, char)
+            if new == "<" and (tag := _BEGIN_OF_TAG.match(text, at)) and tag.group() not in bare_tags:
+                return "\\<"
             return "&amp;" if new == "&" and _ENTITY.match(text, at) else new
 
         texts: list[str] = []

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 from heedful.documents.template import Template, Unit, lined_unit
@@ -151,7 +152,7 @@ def read_markup(
                 run,
                 None if preformatted else _BLANKS,
                 text_of=lambda each: each.text,
-                written=entity_writer(run, xml=rules.xml),
+                written=entity_writer(run, partial(tokenize, xml=rules.xml)),
             )
             yield from (before, units.refer(unit), behind)
         else:

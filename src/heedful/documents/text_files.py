@@ -13,6 +13,7 @@ from itertools import groupby, islice, pairwise
 
 from heedful.documents.formats import primary_language
 from heedful.documents.placeholders import find
+from heedful.documents.reading import counted
 from heedful.documents.spans import has_letters, markup
 from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
@@ -122,10 +123,10 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     """Return the reference to the unit of a cue."""
     if not any(map(str.isalpha, _CUE_TAG.sub("", cue))):
         return cue
-    dashes = list(_DASH.finditer(cue))
+    dashes = list(counted(_DASH.finditer(cue)))
     is_dialogue = len(dashes) > 1  # where each line is of a speaker
     marks = [(each.span("dash"), Kind.POINT, "") for each in dashes if is_dialogue or each.start() == 0]
-    for tag in _CUE_TAG.finditer(cue):
+    for tag in counted(_CUE_TAG.finditer(cue)):
         kind = Kind.POINT if not tag["name"] else Kind.CLOSE if tag["close"] else Kind.OPEN
         marks.append((tag.span(), kind, tag["name"] or ""))
     tokens: list[Token] = []
@@ -138,9 +139,22 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
         tokens,
         None if is_dialogue else _END_OF_LINE,
         text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
-        written=entity_writer(tokens) if escaped else markup,
+        written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
     )
     return units.refer(unit)
+
+
+_VTT_MARKUP = re.compile(rf"{_CUE_TAG.pattern}|-->")  # no text of a cue may have an arrow
+
+
+def _vtt_tokens(cue: str) -> list[Token]:
+    """Return the text and the markup of a written cue of WebVTT."""
+    tokens: list[Token] = []
+    at = 0
+    for found in _VTT_MARKUP.finditer(cue):
+        tokens += [Token(Kind.TEXT, cue[at : found.start()]), Token(Kind.POINT, found.group())]
+        at = found.end()
+    return [*tokens, Token(Kind.TEXT, cue[at:])]
 
 
 def read_json(text: str) -> Template:

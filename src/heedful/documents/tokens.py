@@ -339,18 +339,22 @@ def _kind_of_point(token: Token) -> SpanKind:
     return "sign" if is_shown else "point"
 
 
+_BEGIN_OF_TAG = re.compile("<(?=[A-Za-z/!?])")  # browsers look for its end behind the text
 _ENTITY = re.compile(r"(&(?:\#\d+|\#[xX][0-9A-Fa-f]+|[A-Za-z]\w*);?)")
 
 
-def entity_writer(run: Sequence[Token], *, xml: bool = False) -> Callable[[SpannedText], str]:
+def entity_writer(
+    run: Sequence[Token], tokens_of: Callable[[str], Sequence[Token]] = tokenize
+) -> Callable[[SpannedText], str]:
     """Return a function that writes a translation with entities or bare characters, as in its source.
 
     A character that the source writes in several ways is written in the same order if the translation has it
-    as often; otherwise by an entity if it needs one.
+    as often; otherwise by an entity if it needs one. If bare characters would become markup, for example in a
+    translation with <b> of a source with a bare <, entities replace them.
 
     Args:
         run: the tokens of the source.
-        xml: whether the source is XML, not HTML.
+        tokens_of: returns the tokens of a translation as it is written.
     """
     raws = [each.raw for each in run if each.kind is Kind.TEXT]
     if all(_escaped(html.unescape(raw)) == raw for raw in raws):
@@ -362,18 +366,30 @@ def entity_writer(run: Sequence[Token], *, xml: bool = False) -> Callable[[Spann
         for form in [each] if len(html.unescape(each)) == 1 else each:
             if (char := html.unescape(form)) in of_entity or char in "&<>":
                 forms.setdefault(char, []).append(form)
-    return partial(_as_spelled, forms, xml)
+    return partial(_as_spelled, forms, tokens_of)
 
 
-def _as_spelled(forms: Mapping[str, Sequence[str]], xml: bool, translation: SpannedText) -> str:  # noqa: FBT001
-    left = spellings(forms, translation.text)
+def _as_spelled(
+    forms: Mapping[str, Sequence[str]],
+    tokens_of: Callable[[str], Sequence[Token]],
+    translation: SpannedText,
+) -> str:
+    def read(written: str) -> list[tuple[Kind, str]]:
+        """Return what a reader of the format finds: characters, and markup as it is."""
+        return [(each.kind, each.text if each.kind is Kind.TEXT else each.raw) for each in tokens_of(written)]
 
-    def spelled(text: str) -> str:
-        new = "".join(next(left[char]) if char in left else _escaped(char) for char in text)
-        is_text = [each.text for each in tokenize(new, xml=xml)] == [text]
-        return new if is_text else _escaped(text)
+    usual = _with_entities(translation)
+    without_signs = {char: own for char, own in forms.items() if char not in "&<>"}
+    for own in (forms, without_signs):
+        new = markup(translation, partial(_spelled, spellings(own, translation.text)))
+        if read(new) == read(usual):
+            return new
+    return usual
 
-    return markup(translation, spelled)
+
+def _spelled(left: Mapping[str, Iterator[str]], text: str) -> str:
+    written = "".join(next(left[char]) if char in left else _escaped(char) for char in text)
+    return _BEGIN_OF_TAG.sub("&lt;", written)
 
 
 def _escaped(text: str) -> str:

@@ -296,3 +296,19 @@ def test_line_ends_are_at_blanks_of_the_text() -> None:
 def test_marks_of_markdown_programs_stay_as_they_are(source: str, expected: str, tmp_path: Path) -> None:
     assert translated(source, upper, tmp_path) == expected
     assert translated(source, identity, tmp_path) == source
+
+
+@pytest.mark.parametrize("unit", ["a & ", "a | ", "a ~ ", "a &lt; < "])
+def test_a_paragraph_of_bare_signs_is_written_in_one_pass(unit: str, tmp_path: Path) -> None:
+    text = f"{unit * 50_000}b\n"  # which would take minutes if each sign looked at all of them
+    assert translated(text, identity, tmp_path) == text
+
+
+@pytest.mark.parametrize("output", ["<b>a</b> cat", "a <!-- cat", "a <a@b.c> cat", "<"])
+def test_a_translation_adds_no_tags_beside_bare_signs(output: str) -> None:
+    [unit] = read_markdown("1 < 2 > cats\n").units
+    written = unit.written(SpannedText(output))
+    [token] = markdown_it.MarkdownIt("commonmark").parseInline(written)
+    assert token.children is not None
+    assert "".join(each.content for each in token.children if each.type.startswith("text")) == output
+    assert unit.written(SpannedText("2 > 1 < cats")) == "2 > 1 < cats"

@@ -358,6 +358,20 @@ def test_characters_are_written_as_in_the_source(xml: bool) -> None:
     assert translated("a &lt; b", {"a < b": "b <"}, rules) == "b &lt;"
 
 
+@pytest.mark.parametrize("xml", [True, False])
+@pytest.mark.parametrize("output", ["<b>", "a </p> b", "<!-- b", "<script>f(1)</script>", "3 < <i b> 4"])
+def test_a_translation_adds_no_markup_beside_bare_characters(xml: bool, output: str) -> None:
+    rules, source = xml_rules() if xml else html_rules(), "1 < 2 > dogs"
+    written = translated(f"<p>{source}</p>", {source: output}, rules)
+    assert [each.raw for each in tokenize(written, xml=xml) if each.kind is not Kind.TEXT] == ["<p>", "</p>"]
+    assert "".join(each.text for each in tokenize(written, xml=xml) if each.kind is Kind.TEXT) == output
+
+
+def test_an_entity_without_a_semicolon_does_not_merge_with_a_translation() -> None:
+    assert translated("<p>A &eacute</p>", {"A é": "é;"}) == "<p>é;</p>"
+    assert translated("<p>A &eacute</p>", {"A é": "é b"}) == "<p>&eacute b</p>"
+
+
 def test_names_of_xml_have_capital_letters() -> None:
     document = "<Seg>A dog</Seg><Seg>A cat</Seg> <X>rm</X><x>up</x>"
     rules = xml_rules(splitting=["Seg"], ignored=["X"])

@@ -1,11 +1,15 @@
 """Subtitles: the dashes of speakers stay, and the time grows with the length of a cue."""
 
+import html
 from pathlib import Path
 
 import pytest
 from document_files import identity, translated_bytes, upper
 
+from heedful.documents.document_file import read_document
+from heedful.documents.spans import SpannedText
 from heedful.documents.text_files import read_subtitles
+from heedful.errors import InputError
 
 TIMES = "1\n00:00:01,000 --> 00:00:02,000\n"
 
@@ -86,3 +90,24 @@ def test_characters_of_webvtt_are_written_as_in_the_source() -> None:
     cue = "WEBVTT\n\n00:01.000 --> 00:02.000\n<i>Q &amp; A & &lrm;B</i> -> &nbsp;C &gt;\n"
     template = read_subtitles(cue, escaped=True)
     assert template.joined([each.written(each.source) for each in template.units]) == cue
+
+
+@pytest.mark.parametrize("output", ["The door --> house", "The <c.red>door", "The <00:01.000> door"])
+def test_a_translation_adds_no_markup_to_a_cue_with_bare_characters(output: str) -> None:
+    [unit] = read_subtitles(f"{TIMES}The 1 > 2 < 3 door\n", escaped=True).units
+    written = unit.written(SpannedText(output))
+    assert "-->" not in written and "<" not in written
+    assert html.unescape(written) == output
+    assert unit.written(SpannedText("The 3 > 4 < 1")) == "The 3 > 4 < 1"
+
+
+@pytest.mark.parametrize("line", ["- a\n", "<i>a\n"])
+def test_marks_of_a_cue_count_while_it_is_read(line: str, tmp_path: Path) -> None:
+    (tmp_path / "a.vtt").write_text(f"WEBVTT\n\n00:01.000 --> 00:02.000\n{line * 5_000}")
+
+    def watch(characters: int, marks: int) -> None:
+        if marks:
+            raise InputError("too many")
+
+    with pytest.raises(InputError, match="too many"):
+        read_document(tmp_path / "a.vtt", watch=watch)

@@ -109,6 +109,9 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
     if any(values.get("layer_types") is not None for values in stacks):
         flat["layer_types"] = _full_attention_every(directory, stacks)
     rotary, windows = _rotary(directory, flat), _windows(directory, flat)
+    is_scaled_once = directory.config["model_type"] == "t5gemma2" or windows["full_attention_every"] == 1
+    if rotary["rotary_scale"] != 1 and not is_scaled_once:
+        directory.refuse('rope_type="linear" is not supported for layers that see a window')
     return flat | config | rotary | windows
 
 
@@ -240,6 +243,11 @@ T5GEMMA2 = replace(
     T5GEMMA,
     model_type="t5gemma2",
     weights=replace(T5GEMMA.weights, facts={**_FACTS, "query_norm": True, "decoder_unit": "merged"}),
+    keys=replace(  # transformers has the cap of scores among the settings, and does not apply it
+        T5GEMMA.keys,
+        read={key: value for key, value in T5GEMMA.keys.read.items() if value != "attention_cap"},
+        fixed={**T5GEMMA.keys.fixed, "attn_logit_softcapping": None},
+    ),
 )
 _CLASSES = {"t5gemma": "T5GemmaForConditionalGeneration", "t5gemma2": "T5Gemma2ForConditionalGeneration"}
 _POSITIONS = {"t5gemma": 8192, "t5gemma2": 131_072}  # of the published models; no position has a weight
@@ -306,6 +314,12 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
         raise InteropError(f"--to t5gemma: model.num_heads={model.num_heads} must divide model.d_model there")
     deepest = max(model.num_encoder_layers, model.num_decoder_layers)
     model = model.replace(full_attention_every=min(model.full_attention_every, deepest + 1))
+    if family is T5GEMMA2:
+        model = model.replace(rotary_window_base=model.rotary_window_base or model.rotary_base)
+    elif model.rotary_scale != 1 and model.full_attention_every > 1:
+        raise InteropError(
+            f"--to t5gemma: model.rotary_scale={model.rotary_scale:g} is for windowed layers too there"
+        )
     flat = family.keys.export(model)
     every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
     base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
