@@ -19,7 +19,7 @@ from heedful.settings.run import Config, TrainConfig
 from heedful.training import step as step_module
 from heedful.training.events import StepEvent, WarningEvent
 from heedful.training.loss import Loss
-from heedful.training.parallel import process_group
+from heedful.training.parallel.process_group import Rank
 from heedful.training.step import StepMetrics, batch_loss, measure_nll, train_step
 
 LENGTHS = [(7, 5), (2, 11), (5, 3), (1, 1), (11, 2), (3, 7), (2, 2)]
@@ -71,19 +71,20 @@ def inject(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     def fail_above(rows: int, error: Exception) -> list[int]:
         tried: list[int] = []
 
-        def loss(
-            model: Transformer, batch: Batch, settings: TrainConfig, *, fused: bool | None = None
-        ) -> Loss:
+        def loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
             tried.append(len(batch))
-            found = batch_loss(model, batch, settings, fused=fused)
+            found = batch_loss(model, batch, settings)
             if len(batch) <= rows:
                 return found
             if request.param == "forward":
                 raise error
             return Loss(_FailAfter.apply(found.smoothed, model, error), found.nll)
 
-        for module in (step_module, process_group):
-            monkeypatch.setattr(module, "batch_loss", loss)
+        def forward(rank: Rank, batch: Batch, *, is_last: bool = True) -> Loss:
+            return loss(rank.model, batch, rank.config.train)
+
+        monkeypatch.setattr(step_module, "batch_loss", loss)
+        monkeypatch.setattr(Rank, "forward", forward)
         return tried
 
     return fail_above
@@ -174,10 +175,11 @@ def undivided(source: BatchSource) -> Outcome:
 @pytest.mark.slow
 @pytest.mark.parametrize("inject", ["forward", "backward"], indirect=True)
 def test_a_process_that_halves_its_batches_does_its_part(
-    source: BatchSource, undivided: Outcome, inject: Injection
+    source: BatchSource, undivided: Outcome, inject: Injection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of two; its gradients of the other's weights go into shared memory as they are computed."""
     tried = inject(3, MemoryError())
+    monkeypatch.setattr(step_module, "batch_loss", batch_loss)  # sent to the other process by its name
     found = take_steps(source, settings(), size=2)
     assert max(tried) > 3
     assert found.metrics[0].num_halvings > 0

@@ -80,12 +80,13 @@ def randomise(model: nn.Module, seed: int, strength: float) -> None:
 
 def end_sooner(model: Any, by: float) -> None:  # noqa: ANN401
     """Raise the logit of the end token, through the last norm, as a matrix may be shared."""
-    if not hasattr(model, "model") or hasattr(model.lm_head, "out_proj"):  # norms have no shift
+    head = getattr(model, "lm_head", None)  # FSMT has none
+    if not hasattr(model, "model") or hasattr(head, "out_proj"):  # norms have no shift
         _end_t5_sooner(model, by)
         return
     decoder = model.model.decoder
     norm = getattr(decoder, "layer_norm", None) or decoder.layers[-1].final_layer_norm
-    output = getattr(decoder, "output_projection", None) or model.lm_head  # the first of FSMT
+    output = head or decoder.output_projection
     end = output.weight[model.generation_config.eos_token_id]
     with torch.no_grad():
         norm.bias += by * end / (end @ end)

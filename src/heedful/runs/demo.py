@@ -207,8 +207,9 @@ def demo(
     config = load_config(preset="tiny", overrides=_SETTINGS)
     config = config.replace(train=config.train.replace(seed=seed).model_dump())
     seconds_per_step = time_steps(config, book.train[:_TIMED_PAIRS])
-    plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
-    if max_minutes is not None:
+    if max_minutes is None:
+        plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
+    else:
         plan = Plan(seconds_per_step, steps=None, seconds=60.0 * max_minutes)
     notices = Notices(listeners)
     notices.add(plan.message)
