@@ -21,7 +21,7 @@ from command_line import heedful
 from ten_pairs import as_options
 
 from heedful import Config, load_config
-from heedful.runs import seeds
+from heedful.runs import request
 from heedful.settings.loading import parse_override
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ class Runner:
         def load(path: Path | None, *, preset: str | None, overrides: list[tuple[str, Any]]) -> Config:
             return load_config(path, preset=preset, overrides=[*overrides, *added])
 
-        with patch.object(seeds, "load_config", load), redirect_stdout(io.StringIO()) as out:
+        with patch.object(request, "load_config", load), redirect_stdout(io.StringIO()) as out:
             exec(compile(text, page, "exec"), self.names)
         for shown in re.findall(r"^print\(.*\n# (.*)$", text, re.MULTILINE):
             self.compare(shown, out.getvalue())
