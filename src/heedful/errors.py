@@ -153,7 +153,7 @@ _OUT_OF_MEMORY = (
 
 
 def refuse_if(*cases: tuple[object, str], error: type[Exception] = OptionError) -> None:
-    """Raise an error with the message of the first case whose condition is true; do nothing if none is."""
+    """Raise an error with the message of the first true condition; do nothing if none is true."""
     for holds, message in cases:
         if holds:
             raise error(message)

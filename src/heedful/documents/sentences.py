@@ -82,7 +82,7 @@ def _cut(
 
 
 def joined_pieces(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> list[SpannedText]:
-    """Return the pieces of a translation, one for each of the source; `joint` says what is between two."""
+    """Return the pieces of a translation, as many as the source has; `joint` says what is between two."""
     left = iter(translations)
     new = [next(left) if number % 2 else each for number, each in enumerate(pieces)]
     for i in range(2, len(new) - 2, 2):  # between two sentences
@@ -93,7 +93,7 @@ def joined_pieces(pieces: Sequence[SpannedText], translations: Iterable[SpannedT
 
 
 def join(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> SpannedText:
-    """Return the text with a translation for each of its sentences."""
+    """Return the text with its sentences translated."""
     new = joined_pieces(pieces, translations)
     if not any(each.spans for each in new):
         return SpannedText("".join(each.text for each in new))

@@ -96,7 +96,7 @@ class XmlReader:
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
         # Of each open element: whether text is translated in it, and whether white space is kept.
         self._states: list[tuple[bool, bool]] = [(True, False)]
-        # What is done with the last event, whose text ends where the next event begins.
+        # What is done with the last event. Its text ends where the next event begins.
         self._last: Callable[[str], None] = lambda raw: None
 
     def read(self, text: str) -> Template:

@@ -16,7 +16,7 @@ class Keys:
     """The settings of an architecture in another system.
 
     Attributes:
-        read: for each of their keys, the key or keys of `ModelConfig` that take its value.
+        read: by their key, the key or keys of `ModelConfig` that take its value.
         choices: the keys and values of `ModelConfig` that a value of a key means; None stands for a missing
             key. Other values are refused, and values that contradict an earlier key.
         equal: keys that both stacks have, `encoder_KEY` and `decoder_KEY`, and that must be equal.

@@ -153,7 +153,7 @@ NPTEL_LECTURE = Table(
 
 
 def _of_shared_heads(table: Table, conversion: Conversion) -> Table:
-    """All heads share one small matrix, which is repeated for each of them (`spread`).
+    """All heads share one small matrix, so it is repeated for every head (`spread`).
 
     Scores are divided by sqrt(d_model) instead of sqrt(d_k), so queries are scaled too (`query`).
     """

@@ -337,7 +337,7 @@ class DocumentJobs:
                 if number >= self._share:
                     raise _busy(
                         f"you have {number} documents on the server, and a client may have {self._share} "
-                        "(half of --max-documents); those of /v2/document are removed when they are "
+                        "(half of --max-documents); a document of /v2/document is removed when it is "
                         "downloaded;"
                     )
                 await asyncio.to_thread(self.store.add, state, request.file)

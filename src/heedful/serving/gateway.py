@@ -477,7 +477,7 @@ def get_and_post(
     body: Schema | None = None,
     responses: dict[int | str, dict[str, Any]] | None = None,
 ) -> Callable[[Route], Route]:
-    """Return a decorator for a route whose parameters are in a query string, or in a body.
+    """Return a decorator for a route with parameters in a query string, or in a body.
 
     Args:
         routes: the router that gets the route.

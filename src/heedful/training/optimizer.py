@@ -90,7 +90,7 @@ def orthogonalise(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
 
     Args:
         matrix: one matrix, or several; singular values above 0.003 of the matrix's norm become 0.77 to
-            1.22 in float32, and at most to 1.25 in bf16, if small ones are less exact.
+            1.22 in float32. In bf16 they become at most 1.25, and small ones are less exact.
         precision: the precision of the matrix multiplications.
     """
     rows, columns = matrix.shape[-2:]
