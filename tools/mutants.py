@@ -8,6 +8,7 @@ failed run against an unchanged copy, where they must pass. Prints which test fo
 many seconds. The exit code is 1 if a mutant was not found or one of these tests fails anyway.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -191,4 +192,5 @@ def find(mutants: Sequence[Mutant], tests: Sequence[str], *, at_once: int) -> in
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     raise SystemExit(find(MUTANTS, CORE, at_once=os.cpu_count() or 1))

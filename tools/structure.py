@@ -6,6 +6,7 @@ when or because; then how many functions and files of heedful a translated line,
 to the service use (`trace_tasks.py`).
 """
 
+import argparse
 import ast
 import io
 import re
@@ -138,4 +139,6 @@ def report(checkout: Path) -> None:
 
 
 if __name__ == "__main__":
-    report(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("checkout", nargs="?", type=Path, default=ROOT)
+    report(parser.parse_args().checkout.resolve())

@@ -138,7 +138,7 @@ def test_autocast_is_a_gpus(on_gpu: OnGpu) -> None:
     "operation",
     [
         lambda x: x.softmax(-1), lambda x: nn.functional.softmax(x, -1), lambda x: x.log_softmax(-1),
-        lambda x: nn.functional.layer_norm(x, (2,)), lambda x: nn.functional.rms_norm(x, (2,)),
+        lambda x: nn.functional.layer_norm(x, (2,)),
         lambda x: x.sum(), lambda x: x.sum(dtype=torch.float64), lambda x: x.prod(), lambda x: x.cumsum(0),
         lambda x: x.exp(), lambda x: x.log(), lambda x: x.log1p(), lambda x: x.pow(2), lambda x: x**2,
         lambda x: x.norm(), lambda x: x.logsumexp(-1), lambda x: x.rsqrt(), lambda x: x.reciprocal(),
@@ -151,7 +151,7 @@ def test_autocast_is_a_gpus(on_gpu: OnGpu) -> None:
 def test_autocast_gives_the_types_that_a_gpu_gives(
     operation: Callable[[Tensor], Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the list that torch itself has for CUDA: its fake tensors show it."""
+    """By the list that torch itself has for CUDA: its fake tensors show it (torch 2.11's lacks rms_norm)."""
     with fake_gpu(), torch.autocast("cuda", dtype=dtype):
         result = operation(torch.ones(2, 2, dtype=dtype, device="cuda")).dtype
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
