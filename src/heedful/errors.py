@@ -25,7 +25,8 @@ requests to stop, by a scheduler, by a callback of a training and by the caller 
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 # How heedful is installed with an extra, for all messages. A release on the package index makes it
@@ -166,6 +167,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | ImportError) and any(
         words in str(error) for words in _OUT_OF_MEMORY
     )
+
+
+@contextmanager
+def needing(what: str, *, extra: str) -> Iterator[None]:
+    """Raise a `MissingExtraError` that says how to install an extra if an import in the block fails.
+
+    `what` says what needs which package: `plotting needs matplotlib`.
+    """
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError(f"{what}: {install_hint(extra)}") from None
 
 
 def install_hint(extra: str) -> str:

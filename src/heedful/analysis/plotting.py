@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful.errors import InputError, needing
 from heedful.runtime.durable import write_atomically
 
 if TYPE_CHECKING:
@@ -153,7 +153,5 @@ def printable(text: str) -> str:
 
 
 def _check_matplotlib() -> None:
-    try:
+    with needing("plotting needs matplotlib", extra="plot"):
         import_module("matplotlib.figure")
-    except ImportError:
-        raise MissingExtraError(f"plotting needs matplotlib: {install_hint('plot')}") from None

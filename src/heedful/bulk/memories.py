@@ -10,7 +10,7 @@ from heedful.data.files import plain_name
 from heedful.data.streams import Writable, open_output, write_line
 from heedful.decoding.texts import without_line_ends
 from heedful.decoding.translation import MemoryMatch, Translation
-from heedful.errors import MissingExtraError, install_hint
+from heedful.errors import needing
 from heedful.settings.run import Config
 from heedful.text.languages import Pair, language_code
 
@@ -28,14 +28,12 @@ def _say_nothing(message: str) -> None:
 
 def pair_of(config: Config) -> Pair | None:
     """Return the pair that a bundle names, else the pair in the training files' names: train.en, train.de."""
-    try:
+    with needing("tags of languages need langcodes", extra="memories"):
         codes = [
             None if name is None else language_code(name)
             for name in (config.languages.src, config.languages.tgt)
         ]
         endings = [None if name is None else _ending(name) for name in config.data.first_text]
-    except ModuleNotFoundError:
-        raise MissingExtraError(f"tags of languages need langcodes: {install_hint('memories')}") from None
     return next((Pair(src, tgt) for src, tgt in (codes, endings) if src and tgt and src != tgt), None)
 
 

@@ -31,7 +31,7 @@ from heedful.bulk.manifest import (
     no_display,
 )
 from heedful.decoding.translation import warn_of_cut
-from heedful.errors import HeedfulError, InputError, MissingExtraError, RunError, install_hint
+from heedful.errors import HeedfulError, InputError, RunError, needing
 from heedful.runtime.durable import DISK_FULL
 
 _NAMES_SHOWN = 3
@@ -346,10 +346,8 @@ def _work_on_ray(
 def _rows_of_ray(job: ShardJob, names: Sequence[str], *, cpus: int, gpus: int) -> Iterator[dict[str, Any]]:
     """Yield the answer of a worker for each shard; an error of Ray, such as a lost cluster, is one line."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
+    with needing("--on ray needs ray", extra="ray"):
         import ray.data
-    except ImportError:
-        raise MissingExtraError(f"--on ray: {install_hint('ray')}") from None
     if not ray.is_initialized():
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)

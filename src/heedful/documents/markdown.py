@@ -22,7 +22,7 @@ from heedful.documents.template import Template, Unit
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
 from heedful.documents.web_pages import PageTags
-from heedful.errors import MissingExtraError, install_hint
+from heedful.errors import needing
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -154,15 +154,12 @@ def _parser() -> "MarkdownIt":
     Raises:
         MissingExtraError: it is not installed.
     """
-    try:
+    with needing("Markdown needs markdown-it-py and mdit-py-plugins", extra="documents"):
         from markdown_it import MarkdownIt
         from mdit_py_plugins.admon import admon_plugin
         from mdit_py_plugins.container import container_plugin
         from mdit_py_plugins.deflist import deflist_plugin
         from mdit_py_plugins.footnote import footnote_plugin
-    except ImportError:
-        hint = install_hint("documents")
-        raise MissingExtraError(f"Markdown needs markdown-it-py and mdit-py-plugins: {hint}") from None
     parser = MarkdownIt("commonmark").use(admon_plugin).use(deflist_plugin).use(footnote_plugin)
     parser.use(container_plugin, "any", validate=lambda head, _: bool(head.strip()))
     left_out = ["text_join", "footnote_tail", "footnote_inline", "footnote_ref"]

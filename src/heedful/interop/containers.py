@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from heedful.errors import InteropError, MissingExtraError, TokenizerError, install_hint
+from heedful.errors import InteropError, TokenizerError, needing
 from heedful.settings.parsing import decode_text, short, shown
 from heedful.storage.weights_file import one_line
 
@@ -129,11 +129,8 @@ def read_yaml(content: bytes, plain: Callable[[str], Any] = str) -> list[tuple[A
         ValueError: it is not YAML, or has another form.
         MissingExtraError: PyYAML is not installed.
     """
-    try:
+    with needing("files of Marian need PyYAML", extra="interop"):
         import yaml
-    except ImportError:
-        raise MissingExtraError(f"files of Marian need PyYAML: {install_hint('interop')}") from None
-
     entries: list[Any] = []  # keys and values in turn
     inside: list[list[Any]] = []  # the open collections
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)

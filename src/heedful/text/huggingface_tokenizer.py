@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from typing_extensions import override
 
-from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
+from heedful.errors import InputError, TokenizerError, needing
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer, clean_up_tokenization, reading
 
 if TYPE_CHECKING:
@@ -114,10 +114,8 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
-    try:
+    with needing(f"{name} needs tokenizers", extra="interop"):
         from tokenizers import Tokenizer as Pipeline
-    except ImportError:
-        raise MissingExtraError(f"{name} needs tokenizers: {install_hint('interop')}") from None
     with _library_mistakes(f"{name}: not a usable tokenizer.json"):
         loaded = Pipeline.from_buffer(pipeline)
     loaded.no_truncation()

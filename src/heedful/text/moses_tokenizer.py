@@ -13,7 +13,7 @@ from typing import Self
 
 from typing_extensions import override
 
-from heedful.errors import MissingExtraError, TokenizerError, install_hint
+from heedful.errors import TokenizerError, needing
 from heedful.settings.parsing import shown
 from heedful.text.added_tokens import AddedToken, AddedTokens, Part, read_added, write_added
 from heedful.text.tokenizer import (
@@ -98,12 +98,8 @@ class MosesTokenizer(Tokenizer):
         self._language, self._rules = language, rules
         self._clean_up_spaces = clean_up_spaces
         if rules != "parlai":
-            try:
+            with needing(f"{name}{MOSES} needs sacremoses", extra="interop"):
                 import sacremoses as moses
-            except ImportError:
-                raise MissingExtraError(
-                    f"{name}{MOSES} needs sacremoses: {install_hint('interop')}"
-                ) from None
             self._normalizer = moses.MosesPunctNormalizer(lang=language)
             self._tokenizer = moses.MosesTokenizer(lang=language)
             self._detokenizer = moses.MosesDetokenizer(lang=language)

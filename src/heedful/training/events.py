@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from heedful.errors import MissingExtraError, install_hint
+from heedful.errors import needing
 from heedful.runtime.durable import named_in_errors, write_atomically
 from heedful.settings.parsing import is_whole, parse_json
 
@@ -194,12 +194,8 @@ class TensorBoardLog:
 
 def summary_writer() -> "type[SummaryWriter]":
     """Return TensorBoard's own writer."""
-    try:
+    with needing("--track tensorboard needs tensorboard", extra="tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise MissingExtraError(
-            f"--track tensorboard needs tensorboard: {install_hint('tensorboard')}"
-        ) from None
     return SummaryWriter
 
 

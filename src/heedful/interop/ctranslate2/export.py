@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.options import longest_output
-from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
+from heedful.errors import InteropError, needing, suggestion
 from heedful.interop.conversion import STACKS
 from heedful.interop.ctranslate2.weights import ACTIVATIONS, GATED, PLAIN, SINUSOIDS
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
@@ -419,12 +419,8 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
 
 
 def _check_quantization(quantization: str | None) -> None:
-    try:
+    with needing("exporting to CTranslate2 needs ctranslate2", extra="interop"):
         from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
-    except ImportError:
-        raise MissingExtraError(
-            f"exporting to CTranslate2 needs ctranslate2: {install_hint('interop')}"
-        ) from None
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
         raise InteropError(
             f"quantization {quantization!r}: CTranslate2 has no such type"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.errors import HubError, MissingExtraError, install_hint
+from heedful.errors import HubError, needing
 from heedful.settings.arguments import checked
 from heedful.settings.parsing import parse_json, read_limited
 from heedful.storage.bundle import read_bundle
@@ -139,12 +139,8 @@ def _hub_errors(repo: str, *, revision: str | None = None) -> Iterator[None]:
         HubError: with the reason and a remedy.
         MissingExtraError: huggingface_hub is not installed.
     """
-    try:
+    with needing("models on the Hugging Face hub need huggingface_hub", extra="hub"):
         from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
-    except ImportError:
-        raise MissingExtraError(
-            f"models on the Hugging Face hub need huggingface_hub: {install_hint('hub')}"
-        ) from None
     try:
         yield
     except (HTTPError, OSError, RuntimeError, ValueError) as error:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.errors import MissingExtraError, install_hint
+from heedful.errors import install_hint, needing
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, onnx_settings
 from heedful.model.attention import (
@@ -72,7 +72,9 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
         InteropError: a part of the model cannot be exported.
         MissingExtraError: onnx or onnxscript is not installed.
     """
-    _check_libraries()
+    with needing("exporting to ONNX needs onnx and onnxscript", extra="interop"):
+        for name in ("onnx", "onnxscript"):
+            import_module(name)
     refuse_variants(bundle.config.model, "onnx")
     refuse_changed(bundle.model, "onnx")
     model = exportable(bundle.model)
@@ -95,16 +97,6 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
             install=install_hint("interop"),
             end=end,
         )
-
-
-def _check_libraries() -> None:
-    try:
-        for name in ("onnx", "onnxscript"):
-            import_module(name)
-    except ImportError:
-        raise MissingExtraError(
-            f"exporting to ONNX needs onnx and onnxscript: {install_hint('interop')}"
-        ) from None
 
 
 class EncoderGraph(nn.Module):

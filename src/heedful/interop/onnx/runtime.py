@@ -18,7 +18,7 @@ from heedful.decoding.steps import ArrayTokens, StepFunction
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.texts import TextCodec
 from heedful.decoding.translation import Translation
-from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
+from heedful.errors import InputError, InteropError, needing
 from heedful.settings.arguments import checked
 from heedful.settings.options import Count
 from heedful.settings.run import DecodeConfig
@@ -144,10 +144,8 @@ class OnnxBackend(Backend):
             InteropError: a file is missing or damaged.
             MissingExtraError: onnxruntime is not installed.
         """
-        try:
+        with needing("running ONNX needs onnxruntime", extra="interop"):
             from onnxruntime import InferenceSession, SessionOptions
-        except ImportError:
-            raise MissingExtraError(f"running ONNX needs onnxruntime: {install_hint('interop')}") from None
         options = SessionOptions()
         options.log_severity_level = 3  # errors only
         if threads is not None:
