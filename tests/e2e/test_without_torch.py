@@ -135,7 +135,8 @@ VALUES = {
     "source": "SRC", "src": "SRC", "tgt": "TGT", "ref": "TGT", "prefix": "EMPTY", "check": "SRC",
     "hyp": "TGT", "compare": "BUNDLE", "resamples": "10", "column": "en", "on": "ray",
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
-    "make_key": "bob", "shared": "redis://127.0.0.1:1/0", "glossary": "TERMS.tsv",
+    "make_key": "bob", "revoke_key": "bob", "plugin": "PLUGIN.py", "shared": "redis://127.0.0.1:1/0",
+    "glossary": "TERMS.tsv",
     "glossary_report": "NEW", "glossaries": "NEW", "memory": "MEMORY.tmx",
     "to_tmx": "NEW",
     "document": "DOCUMENT.txt", "target": "die Katze schläft .", "kind": "all", "head": "mean",
@@ -168,14 +169,16 @@ NEEDED = {
 VALUES |= {f"{part}_src": "SRC" for part in ("valid", "test")}
 VALUES |= {f"{part}_tgt": "TGT" for part in ("valid", "test")}
 VALUES |= {f"{part}_pairs": "PAIRS.tsv" for part in ("valid", "test")}
-# This model has one language each; --machine takes no text, ids are no text, and a GPU is not needed.
+# This model has one language each, the file of keys no "bob"; --machine takes no text, ids are no text, and
+# a GPU is not needed.
 REFUSED = {
-    ("translate", "src_lang"), ("translate", "tgt_lang"), ("evaluate", "src_lang"), ("evaluate", "tgt_lang"),
+    ("translate", "src_lang"), ("translate", "tgt_lang"), ("evaluate", "src_lang"),
     ("attention", "src_lang"), ("attention", "tgt_lang"),
     ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
-    ("translate", "column"), ("serve", "shared"), ("prepare", "src"), ("prepare", "tgt"),
+    ("translate", "column"), ("serve", "shared"), ("serve", "revoke_key"),
+    ("prepare", "src"), ("prepare", "tgt"),
     ("score", "flag"), ("evaluate", "calibrate"),  # it is not calibrated, and six lines are too few
 }  # fmt: skip
 
@@ -213,7 +216,7 @@ def test_every_option_of_a_verb_that_trains_nothing_works(
     files = {
         "SRC": src, "TGT": tgt, "EMPTY": "\n" * len(PAIRS), "TERMS.tsv": "cat\tKater\n",
         "run/log.jsonl": json.dumps(event) + "\n",
-        "MEMORY.tmx": MEMORY,
+        "MEMORY.tmx": MEMORY, "PLUGIN.py": "",
         "DOCUMENT.txt": src, "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
     }  # fmt: skip
     for name, text in files.items():
