@@ -18,8 +18,9 @@ from uuid import uuid4
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError, InputError
-from heedful.runs.loading import load_translator, local_bundle
+from heedful.runs.loading import load_translator
 from heedful.serving import on_ray
 from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy
 from heedful.serving.app import application
@@ -28,8 +29,8 @@ from heedful.serving.gateway import Gateway
 from heedful.serving.glossaries import GlossaryStore
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ServedModel
-from heedful.serving.models import OpenedModel, load_models, open_here, parse_argument
-from heedful.serving.on_ray import RemoteModel
+from heedful.serving.models import load_models, open_here, parse_argument
+from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
 from heedful.serving.records import ClientRecords, SharedRecords, share_keys
 from heedful.serving.server import bound_sockets, log_config
@@ -37,7 +38,6 @@ from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
 from heedful.settings.options import Languages
 from heedful.settings.plugins import load_again, loaded_plugins
-from heedful.storage.bundle import load_bundle
 from heedful.text.languages import Pair
 
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
@@ -135,7 +135,7 @@ def _end_with_parent() -> None:
 def _load(
     options: ServiceOptions,
     notify: Callable[[str], None] = lambda _: None,
-    open_model: Callable[[str], OpenedModel] | None = None,
+    open_model: Callable[[str], Translator | RemoteTranslator] | None = None,
 ) -> list[ServedModel]:
     here = partial(open_here, runtime=options.runtime)
     return load_models(
@@ -174,12 +174,7 @@ def application_on_ray(
     logging.config.dictConfig(log_config(options.logging))
     batches = options.ray.highest * (on_ray.resources(options)[0] + 1)  # one waits in each replica
 
-    def remote(path: str) -> OpenedModel:
-        return OpenedModel(
-            load_bundle(local_bundle(Path(path))), RemoteModel(names[path], path).translator, batches
-        )
-
-    models = _load(options, open_model=remote)
+    models = _load(options, open_model=lambda path: RemoteTranslator.of(names[path], path, batches=batches))
     return _application(options, models, None if keys is None else KeyRing(keys), replica=uuid4().hex[:8])
 
 

@@ -2,64 +2,37 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from heedful.bulk.memories import pair_of
-from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.texts import TextCodec
-from heedful.documents.alignment import PairTranslator
+from heedful.decoding.translator import Translator
 from heedful.documents.memory import TranslationMemory
 from heedful.errors import InputError
 from heedful.runs.loading import load_translator
 from heedful.serving.model_queue import ServedModel, ServedPair
+from heedful.serving.on_ray import RemoteTranslator
 from heedful.settings.options import Languages, Runtime
-from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle
 from heedful.text.languages import Pair, language_code
-from heedful.text.pair import TAGS_OF_TARGET, choose_languages
+from heedful.text.pair import TAGS_OF_TARGET
 from heedful.text.tokenizer import Tokenizer
 
 _MOST_NAMED = 3  # pairs of a list
 
 
-@dataclass(frozen=True)
-class OpenedModel:
-    """A model that is ready to translate.
-
-    Attributes:
-        bundle: the bundle of the model.
-        translator: returns its translator; the arguments are the tags of languages, if it has many.
-        threads: that can translate sentences of their own.
-        description: engine and precision, for the log.
-        backend: the backend of its translators; None: it is in another process.
-    """
-
-    bundle: Bundle
-    translator: Callable[[str | None, str | None], PairTranslator]
-    threads: int
-    description: str = ""
-    backend: Backend | None = None
-
-
-def open_here(path: str, runtime: Runtime | None = None) -> OpenedModel:
+def open_here(path: str, runtime: Runtime | None = None) -> Translator:
     """Load a model in this process."""
-    translator = load_translator(Path(path), Languages(), runtime or Runtime())
-    return OpenedModel(
-        translator.bundle,
-        lambda src, tgt: translator.for_languages(src_lang=src, tgt_lang=tgt),
-        translator.generator.backend.parallel_batches,
-        f"{translator.engine_in_use} engine, {translator.precision_in_use}",
-        translator.generator.backend,
-    )
+    return load_translator(Path(path), Languages(), runtime or Runtime())
 
 
 def load_models(
     arguments: Sequence[str],
-    open_model: Callable[[str], OpenedModel] = open_here,
+    open_model: Callable[[str], Translator | RemoteTranslator] = open_here,
     *,
     search: Mapping[str, Any] | None = None,
     memory: Sequence[Path] = (),
@@ -69,7 +42,7 @@ def load_models(
 
     Args:
         arguments: the models, as `heedful serve` takes them: paths, or en-de,de-en=PATH.
-        open_model: loads the model at a path.
+        open_model: loads the model at a path, here or in other processes.
         search: options of the search by name; others are the bundles'.
         memory: translation memories: a sentence with an exact match is translated as there.
         notify: receives a line for each model if another one translates some of its pairs.
@@ -98,7 +71,7 @@ def load_models(
 
 def load_served(
     argument: str,
-    open_model: Callable[[str], OpenedModel] = open_here,
+    open_model: Callable[[str], Translator | RemoteTranslator] = open_here,
     *,
     search: Mapping[str, Any] | None = None,
     memory: Sequence[Path] = (),
@@ -110,51 +83,49 @@ def load_served(
             its search.
     """
     said, path = parse_argument(argument)
-    opened = open_model(path)
-    bundle = opened.bundle
-    config, tokenizers = bundle.config, bundle.tokenizers
-    tags = _tags(config, tokenizers.src, tokenizers.tgt)
-    if not tags:
-        pair = pair_of(config)
-        pairs = said or ([pair] if pair else [])
-        if not pairs:
-            raise InputError(
-                f"{path}: the languages of this model are not known; "
-                f"name source and target: heedful serve en-de={path}"
-            )
-        targets = _languages(tokenizers.src, starts=TAGS_OF_TARGET)
-        known = (each for each in pairs if each.tgt in targets or not (said and targets))
-        tags = {pair: (None, targets.get(pair.tgt)) for pair in known}
+    translator = open_model(path)
+    bundle = translator.bundle
+    tags = _tags(bundle, said)
+    if not (tags or said):
+        raise InputError(
+            f"{path}: the languages of this model are not known; "
+            f"name source and target: heedful serve en-de={path}"
+        )
     for pair in said:
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
+    if isinstance(translator, RemoteTranslator):
+        backend, threads, description = None, translator.batches, ""
+    else:
+        backend = translator.generator.backend
+        threads = backend.parallel_batches
+        description = f"{translator.engine_in_use} engine, {translator.precision_in_use}"
 
+    @cache
     def options(n_best: int) -> SearchOptions:
-        return search_options({**(search or {}), "n_best": n_best}, config.decode)
+        return search_options({**(search or {}), "n_best": n_best}, bundle.config.decode)
 
     def open_pair(pair: Pair) -> ServedPair:
         src, tgt = tags[pair]
-        chosen, known = bundle, None
-        if (src, tgt) != (None, None):
-            languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
-            chosen = replace(bundle, config=languages)
+        of_pair = translator.for_languages(src_lang=src, tgt_lang=tgt)
+        known = None
         if memory:
             known = TranslationMemory.load(memory, src=pair.src, tgt=pair.tgt, is_needed=False)
-        width, translator = options(1).beam_size, opened.translator(src, tgt)
-        return ServedPair(translator, options, width, chosen, backend=opened.backend, memory=known)
+        return ServedPair(of_pair, options, options(1).beam_size, of_pair.bundle, backend, known)
 
-    if opened.backend is not None:  # an engine without the search fails here, and not at each task
-        open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
     codec = TextCodec.of(bundle)
-    return ServedModel(
+    model = ServedModel(
         path,
         frozenset(said or tags),
         open_pair,
-        tokenizer=tokenizers.src,
+        tokenizer=bundle.tokenizers.src,
         max_tokens=codec.max_tokens(codec.resolved(options(1))),
-        threads=opened.threads,
-        description=opened.description,
+        threads=threads,
+        description=description,
     )
+    if backend is not None:  # an engine without the search fails here, and not at each task
+        model.translate(next(iter(said or tags)), ["."], alternatives=0)
+    return model
 
 
 def parse_argument(argument: str) -> tuple[list[Pair], str]:
@@ -182,13 +153,18 @@ def _parse_pair(text: str) -> Pair:
     raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")
 
 
-def _tags(config: Config, src: Tokenizer, tgt: Tokenizer) -> dict[Pair, tuple[str | None, str | None]]:
-    """Return the pairs of a model of many languages, with the tags that choose them."""
-    src_tag, tgt_tag = config.languages.src_tag, config.languages.tgt_tag
-    if src_tag is None or src_tag.startswith(TAGS_OF_TARGET) or tgt_tag is None:
-        return {}  # of a source language without a tag: the command line must say it
-    pairs = product(_languages(src).items(), _languages(tgt).items())
-    return {Pair(a, b): (src_tag, tgt_tag) for (a, src_tag), (b, tgt_tag) in pairs if a != b}
+def _tags(bundle: Bundle, said: Sequence[Pair]) -> dict[Pair, tuple[str | None, str | None]]:
+    """Return the pairs of a model, or of these the ones that it may have, with the tags that choose them."""
+    languages, src, tgt = bundle.config.languages, bundle.tokenizers.src, bundle.tokenizers.tgt
+    tag = languages.src_tag
+    if tag is not None and languages.tgt_tag is not None and not tag.startswith(TAGS_OF_TARGET):
+        pairs = product(_languages(src).items(), _languages(tgt).items())
+        return {Pair(a, b): (src_tag, tgt_tag) for (a, src_tag), (b, tgt_tag) in pairs if a != b}
+    own = pair_of(bundle.config)
+    targets = _languages(src, starts=TAGS_OF_TARGET)
+    if said:  # its source language has no tag
+        return {pair: (None, targets.get(pair.tgt)) for pair in said if pair.tgt in targets or not targets}
+    return {own: (None, targets.get(own.tgt))} if own else {}
 
 
 def _languages(tokenizer: Tokenizer, *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
