@@ -96,14 +96,10 @@ class MetricsMiddleware:
             self._metrics.in_flight.dec()
             endpoint = getattr(scope.get("route"), "path", "other")
             self._metrics.seconds.labels(endpoint, str(status)).observe(seconds)
-            ms, facts = (
-                round(1000 * seconds),
-                {name: each for name, each in scope.get(FACTS, {}).items() if each},
-            )
-            line = " ".join(
-                [f"{method} {endpoint} {status} {ms} ms", *map("{0[0]}={0[1]}".format, facts.items())]
-            )
-            fields = {"method": method, "endpoint": endpoint, "status": status, "ms": ms}
+            fields = {"method": method, "endpoint": endpoint, "status": status, "ms": round(1000 * seconds)}
+            facts = {name: each for name, each in scope.get(FACTS, {}).items() if each}
+            line = "{method} {endpoint} {status} {ms} ms".format_map(fields)
+            line = " ".join([line, *map("{0[0]}={0[1]}".format, facts.items())])
             _access_log.info("%s", line, extra={"facts": fields | facts})
 
 

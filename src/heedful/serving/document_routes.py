@@ -131,7 +131,7 @@ async def _received(
     jobs, limits = _jobs(gateway), gateway.service.limits
     gateway.check_origin(request)
     async with jobs.admitted(sender_of(request)), read_upload(request, limits, model) as (fields, file):
-        client, parameters = await gateway.checked(request, fields, model)
+        client, parameters = await gateway.parameters(request, model, fields)
         yield jobs, client, parameters, file
 
 

@@ -70,8 +70,6 @@ def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: 
             address that is in use, or options that cannot be.
         MissingExtraError: redis or Ray is needed, and not installed.
     """
-    limits = replace(options.limits, body_bytes=max(2**17, 16 * options.limits.characters))
-    options = replace(options, limits=limits)
     _check(options)
     with bound_sockets(options.host, options.port) as sockets:
         keys = _keys(options)

@@ -195,7 +195,7 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, _TranslateFields)
         if microsoft.is_asked(request, fields):
             return await microsoft.translate(request, gateway, fields)
-        client, parameters = await gateway.checked(request, fields, _TranslateFields)
+        client, parameters = await gateway.parameters(request, _TranslateFields, fields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         answers = await gateway.translate(
             request,
@@ -220,7 +220,7 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, _DetectFields)
         if microsoft.is_asked(request, fields):
             return await microsoft.detect(request, gateway, fields)
-        _, parameters = await gateway.checked(request, fields, _DetectFields)
+        _, parameters = await gateway.parameters(request, _DetectFields, fields)
         return [
             DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.language)
             for each in gateway.service.ranked(parameters.q)

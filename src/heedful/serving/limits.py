@@ -20,7 +20,6 @@ class Limits:
     """How much a client may ask, and how much may wait; the options' help says what most of them are.
 
     Attributes:
-        body_bytes: Bytes of a request's body.
         body_seconds: Time for a client to send its body.
         sentence_tokens: Tokens of a sentence; a longer one is translated in parts.
         batch_sentences: Sentences of a batch for the model.
@@ -31,7 +30,6 @@ class Limits:
 
     characters: Annotated[int, _most("Characters of a request.", "--max-characters")] = 5_000
     texts: Annotated[int, _most("Texts of a request.", "--max-texts", most=10**6)] = 128
-    body_bytes: int = 2**17
     alternatives: Annotated[
         int,  # the translation itself is another hypothesis of the beam
         _most("Alternatives of a text.", "--max-alternatives", least=0, most=_MOST_HYPOTHESES - 1),
@@ -83,6 +81,11 @@ class Limits:
             flags=("--keep-documents",),
         ),
     ] = 3_600.0
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of a request's body."""
+        return max(2**17, 16 * self.characters)
 
     @property
     def drain_seconds(self) -> float:
