@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import filelock
 from pydantic import BaseModel, Field
 
-from heedful.errors import InputError
+from heedful import InputError
 from heedful.runtime.durable import atomic_output
 from heedful.settings.parsing import parse_json, read_limited
 

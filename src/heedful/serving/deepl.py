@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from heedful.decoding.glossary import Glossary, merged
+from heedful import Glossary
+from heedful.decoding.glossary import merged
 from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.gateway import Gateway, get_and_post, read_fields, refusals, schema_of, schema_of_texts
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError

@@ -27,11 +27,10 @@ import filelock
 import psutil
 from pydantic import TypeAdapter
 
-from heedful.decoding.glossary import Glossary
+from heedful import Glossary, HeedfulError, InputError
 from heedful.documents.alignment import Output, Outputs
 from heedful.documents.document_file import read_document, translate_units
 from heedful.documents.formats import MARKDOWN, format_of
-from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import fingerprint
 from heedful.serving.model_queue import Turn

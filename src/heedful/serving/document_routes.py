@@ -18,10 +18,10 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.background import BackgroundTask
 from starlette.datastructures import UploadFile
 
+from heedful import InputError
 from heedful.documents.document_file import check_table
 from heedful.documents.formats import SUPPORTED, format_of
 from heedful.documents.text_files import parse_columns
-from heedful.errors import InputError
 from heedful.serving import deepl, libretranslate
 from heedful.serving.document_jobs import (
     COLUMNS_FIELD,

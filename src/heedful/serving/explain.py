@@ -12,12 +12,13 @@ import numpy as np
 from cachetools import LRUCache
 from pydantic import BaseModel, Field
 
+from heedful import HeedfulError
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.alignment import cut, texts_of_tokens
 from heedful.documents.sentences import split
 from heedful.documents.tokens import plain_text
-from heedful.errors import HeedfulError, MissingExtraError
+from heedful.errors import MissingExtraError
 from heedful.serving.gateway import AUTO, NonEmptyText
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import InvalidError, NoSuchLayerError, NotImplementedHereError, TextTooLongError
@@ -26,10 +27,10 @@ from heedful.text.languages import Pair
 if TYPE_CHECKING:
     import numpy as np
 
+    from heedful import Bundle, Translation
     from heedful.decoding.backends.protocol import Backend
-    from heedful.decoding.translation import TextHypothesis, Translation
+    from heedful.decoding.translation import TextHypothesis
     from heedful.serving.service import TranslationService
-    from heedful.storage.bundle import Bundle
     from heedful.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 200  # in all sources of a request

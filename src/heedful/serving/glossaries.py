@@ -13,8 +13,7 @@ import filelock
 from cachetools import LRUCache
 from pydantic import BaseModel
 
-from heedful.decoding.glossary import Glossary
-from heedful.errors import InputError
+from heedful import Glossary, InputError
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError

@@ -18,8 +18,7 @@ from uuid import uuid4
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from heedful.decoding.translator import Translator
-from heedful.errors import HeedfulError, InputError
+from heedful import HeedfulError, InputError, Translator
 from heedful.runs.loading import load_translator
 from heedful.serving import on_ray
 from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from heedful import Glossary, InputError
 from heedful.decoding.alignment import split_words
 from heedful.decoding.confidence import UNSURE
-from heedful.decoding.glossary import Glossary
 from heedful.documents.formats import suffixes
 from heedful.documents.markup import html_rules
-from heedful.errors import InputError
 from heedful.serving import microsoft
 from heedful.serving.gateway import (
     AUTO,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from heedful.errors import InputError
+from heedful import InputError
 from heedful.settings.options import BeamOptions, Option, check_options, options_of
 
 _LIMITS, _RAY = "Limits", "Ray"

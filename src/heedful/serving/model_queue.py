@@ -22,20 +22,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import LRUCache
 
+from heedful import HeedfulError
 from heedful.decoding.backends.choice import choose_backend
 from heedful.documents.alignment import Output, Outputs, PairTranslator, aligned_outputs
-from heedful.errors import HeedfulError, SearchCancelledError
+from heedful.errors import SearchCancelledError
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
 from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
+    from heedful import Bundle, Glossary, SearchOptions, Translation
     from heedful.decoding.backends.protocol import Backend
-    from heedful.decoding.glossary import Entry, Glossary
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translation import Translation
+    from heedful.decoding.glossary import Entry
     from heedful.documents.memory import TranslationMemory
-    from heedful.storage.bundle import Bundle
     from heedful.text.tokenizer import Tokenizer
 
 _MOST_NAMED = 3  # pairs, in a line

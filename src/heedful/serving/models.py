@@ -7,17 +7,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from heedful import Bundle, InputError, SearchOptions, Translator
 from heedful.bulk.memories import pair_of
-from heedful.decoding.options import SearchOptions, search_options
+from heedful.decoding.options import search_options
 from heedful.decoding.texts import TextCodec
-from heedful.decoding.translator import Translator
 from heedful.documents.memory import TranslationMemory
-from heedful.errors import InputError
 from heedful.runs.loading import load_translator
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.settings.options import Languages, Runtime
-from heedful.storage.bundle import Bundle
 from heedful.text.languages import Pair, language_code
 from heedful.text.pair import TAGS_OF_TARGET
 from heedful.text.tokenizer import Tokenizer

@@ -20,20 +20,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from heedful.errors import HeedfulError, InputError, MissingExtraError, SearchCancelledError, install_hint
+from heedful import Bundle, HeedfulError, InputError, load_bundle
+from heedful.errors import MissingExtraError, SearchCancelledError, install_hint
 from heedful.runs.loading import local_bundle
 from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
-from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text.pair import choose_languages
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from heedful import SearchOptions, Translation, Translator
     from heedful.decoding.alignment import Alignment, Span
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translation import Translation
-    from heedful.decoding.translator import Translator
     from heedful.serving.options import ServiceOptions
 
 NAME = "heedful"  # of the application; the names of the models have a number after it

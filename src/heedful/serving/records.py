@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from cachetools import LRUCache
 
-from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful import InputError
+from heedful.errors import MissingExtraError, install_hint
 from heedful.serving.access import ApiKey, KeyRing, fingerprint, load_keys, make_key, revoke_key
 from heedful.serving.refusals import TooManyRequestsError, UnavailableError
 

@@ -29,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from uvicorn.server import Server, ServerState
 from uvicorn.supervisors.multiprocess import Multiprocess
 
-from heedful.errors import InputError
+from heedful import InputError
 from heedful.serving.options import Logging, ServiceOptions
 
 CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last

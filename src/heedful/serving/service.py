@@ -11,8 +11,9 @@ from functools import partial
 from itertools import chain, compress, pairwise
 from typing import TypeVar
 
+from heedful import Glossary
 from heedful.decoding.confidence import Confidence
-from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
+from heedful.decoding.glossary import PlacedTerm, placed_terms
 from heedful.documents.alignment import Output, Outputs, words
 from heedful.documents.markup import TagRules, read_text
 from heedful.documents.sentences import (
