@@ -27,8 +27,7 @@ from heedful.text.languages import Pair
 if TYPE_CHECKING:
     import numpy as np
 
-    from heedful import Bundle, Translation
-    from heedful.decoding.backends.protocol import Backend
+    from heedful import Translation, Translator
     from heedful.decoding.translation import TextHypothesis
     from heedful.serving.service import TranslationService
     from heedful.text.tokenizer import Tokenizer
@@ -116,12 +115,11 @@ class ExplainedSentence:
         }
 
 
-def explain_sentence(
-    bundle: "Bundle", translation: "Translation", *, backend: "Backend | None" = None
-) -> ExplainedSentence:
-    """Return an explanation of a translation; `backend` is as for `attention_maps`."""
+def explain_sentence(translator: "Translator", translation: "Translation") -> ExplainedSentence:
+    """Return an explanation of a translation, with the attention of this translator's model."""
+    bundle, hypotheses = translator.bundle, translation.hypotheses
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    hypotheses = translation.hypotheses
+    backend = translator.generator.backend
     maps = attention_maps(bundle, translation.source, hypotheses[0].ids, backend=backend)
     return ExplainedSentence(
         translation,
@@ -176,18 +174,16 @@ class Explainer:
         self._thread.shutdown(cancel_futures=True)
 
     def _explained(self, model: ServedModel, pair: Pair, request: ExplainRequest) -> Json:
-        served = model.served(pair)
-        bundle = served.bundle
-        if bundle is None:
-            raise NotImplementedHereError("this model has no explanations")
         try:
-            backend = served.attention_backend
+            translator = model.served(pair).translator_here
         except MissingExtraError as error:
             raise NotImplementedHereError(f"explanations: {error}") from None
+        if translator is None:
+            raise NotImplementedHereError("this model has no explanations")
         sentences = [each.text for each in split(plain_text(request.q))[1::2]]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
-            left -= len(bundle.tokenizers.src.encode(sentence))
+            left -= len(translator.bundle.tokenizers.src.encode(sentence))
             if left < 0:
                 break
             chosen.append(sentence)
@@ -197,7 +193,7 @@ class Explainer:
             for translation in model.hypotheses(pair, new) if new else ():
                 if translation.hypotheses:
                     with model.idle():  # the torch backend records whatever its model computes
-                        explained = explain_sentence(bundle, translation, backend=backend)
+                        explained = explain_sentence(translator, translation)
                     known[translation.source] = explained
                     with suppress(ValueError):  # more bytes than all that may be remembered
                         self._known[model.name, pair, translation.source] = explained

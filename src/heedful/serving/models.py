@@ -92,12 +92,11 @@ def load_served(
     for pair in said:
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
-    if isinstance(translator, RemoteTranslator):
-        backend, threads, description = None, translator.batches, ""
-    else:
-        backend = translator.generator.backend
-        threads = backend.parallel_batches
+    if isinstance(translator, Translator):
+        threads = translator.generator.backend.parallel_batches
         description = f"{translator.engine_in_use} engine, {translator.precision_in_use}"
+    else:
+        threads, description = translator.batches, ""
 
     @cache
     def options(n_best: int) -> SearchOptions:
@@ -109,7 +108,7 @@ def load_served(
         known = None
         if memory:
             known = TranslationMemory.load(memory, src=pair.src, tgt=pair.tgt, is_needed=False)
-        return ServedPair(of_pair, options, options(1).beam_size, of_pair.bundle, backend, known)
+        return ServedPair(of_pair, options, known)
 
     codec = TextCodec.of(bundle)
     model = ServedModel(
@@ -121,7 +120,7 @@ def load_served(
         threads=threads,
         description=description,
     )
-    if backend is not None:  # an engine without the search fails here, and not at each task
+    if isinstance(translator, Translator):  # an engine without the search fails here, and not at each task
         model.translate(next(iter(said or tags)), ["."], alternatives=0)
     return model
 
