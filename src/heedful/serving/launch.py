@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from heedful import HeedfulError, InputError, Translator
 from heedful.runs.loading import load_translator
 from heedful.serving import on_ray
-from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy
+from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy, share_keys
 from heedful.serving.app import application
 from heedful.serving.document_jobs import DocumentJobs, documents_directory
 from heedful.serving.gateway import Gateway
@@ -31,7 +31,7 @@ from heedful.serving.model_queue import ServedModel
 from heedful.serving.models import load_models, open_here, parse_argument
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
-from heedful.serving.records import ClientRecords, SharedRecords, share_keys
+from heedful.serving.records import ClientRecords, SharedRecords
 from heedful.serving.server import bound_sockets, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
