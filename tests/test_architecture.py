@@ -131,8 +131,8 @@ def test_the_public_surface_is_pinned() -> None:
 
     errors = {"BundleError", "ConfigError", "CorpusError", "HeedfulError", "InputError"}
     classes = {
-        "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "SearchOptions", "SeedsResult",
-        "TrainResult", "Transformer", "Translation", "Translator",
+        "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "Pair", "SearchOptions",
+        "SeedsResult", "TrainResult", "Transformer", "Translation", "Translator",
     }  # fmt: skip
     functions = {
         "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",

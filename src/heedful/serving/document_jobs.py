@@ -27,7 +27,7 @@ import filelock
 import psutil
 from pydantic import TypeAdapter
 
-from heedful import Glossary, HeedfulError, InputError
+from heedful import Glossary, HeedfulError, InputError, Pair
 from heedful.documents.alignment import Output, Outputs
 from heedful.documents.document_file import read_document, translate_units
 from heedful.documents.formats import MARKDOWN, format_of
@@ -44,7 +44,6 @@ from heedful.serving.refusals import (
 )
 from heedful.serving.service import Job, TranslationService
 from heedful.settings.parsing import parse_json
-from heedful.text.languages import Pair
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"

@@ -12,7 +12,7 @@ import numpy as np
 from cachetools import LRUCache
 from pydantic import BaseModel, Field
 
-from heedful import HeedfulError
+from heedful import HeedfulError, Pair
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.alignment import cut, texts_of_tokens
@@ -22,7 +22,6 @@ from heedful.errors import MissingExtraError
 from heedful.serving.gateway import AUTO, NonEmptyText
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import InvalidError, NoSuchLayerError, NotImplementedHereError, TextTooLongError
-from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ from uuid import uuid4
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from heedful import HeedfulError, InputError, Translator
+from heedful import HeedfulError, InputError, Pair, Translator
 from heedful.runs.loading import load_translator
 from heedful.serving import on_ray
 from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy, share_keys
@@ -37,7 +37,6 @@ from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
 from heedful.settings.options import Languages
 from heedful.settings.plugins import load_again, loaded_plugins
-from heedful.text.languages import Pair
 
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from heedful import Glossary, InputError
+from heedful import Glossary, InputError, Pair
 from heedful.decoding.alignment import split_words
 from heedful.decoding.confidence import UNSURE
 from heedful.documents.formats import suffixes
@@ -28,7 +28,7 @@ from heedful.serving.gateway import (
 from heedful.serving.microsoft import MicrosoftAnswer, MicrosoftDetected, MicrosoftTranslations
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import Answer, TranslationRequest
-from heedful.text.languages import Pair, language_name
+from heedful.text.languages import language_name
 
 V = TypeVar("V")
 

@@ -3,12 +3,10 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from heedful import Bundle, InputError, SearchOptions, Translator
-from heedful.bulk.memories import pair_of
+from heedful import InputError, Pair, SearchOptions, Translator
 from heedful.decoding.options import search_options
 from heedful.decoding.texts import TextCodec
 from heedful.documents.memory import TranslationMemory
@@ -16,9 +14,7 @@ from heedful.runs.loading import load_translator
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.settings.options import Languages, Runtime
-from heedful.text.languages import Pair, language_code
-from heedful.text.pair import TAGS_OF_TARGET
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.languages import language_code
 
 _MOST_NAMED = 3  # pairs of a list
 
@@ -83,7 +79,7 @@ def load_served(
     said, path = parse_argument(argument)
     translator = open_model(path)
     bundle = translator.bundle
-    tags = _tags(bundle, said)
+    tags = bundle.pairs(said)
     if not (tags or said):
         raise InputError(
             f"{path}: the languages of this model are not known; "
@@ -148,23 +144,3 @@ def _parse_pair(text: str) -> Pair:
         if src is not None and tgt is not None:
             return Pair(src, tgt)
     raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")
-
-
-def _tags(bundle: Bundle, said: Sequence[Pair]) -> dict[Pair, tuple[str | None, str | None]]:
-    """Return the pairs of a model, or of these the ones that it may have, with the tags that choose them."""
-    languages, src, tgt = bundle.config.languages, bundle.tokenizers.src, bundle.tokenizers.tgt
-    tag = languages.src_tag
-    if tag is not None and languages.tgt_tag is not None and not tag.startswith(TAGS_OF_TARGET):
-        pairs = product(_languages(src).items(), _languages(tgt).items())
-        return {Pair(a, b): (src_tag, tgt_tag) for (a, src_tag), (b, tgt_tag) in pairs if a != b}
-    own = pair_of(bundle.config)
-    targets = _languages(src, starts=TAGS_OF_TARGET)
-    if said:  # its source language has no tag
-        return {pair: (None, targets.get(pair.tgt)) for pair in said if pair.tgt in targets or not targets}
-    return {own: (None, targets.get(own.tgt))} if own else {}
-
-
-def _languages(tokenizer: Tokenizer, *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
-    """Return the tags of languages by code, of those with one of these starts."""
-    tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
-    return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, compress, pairwise
 from typing import TypeVar
 
-from heedful import Glossary
+from heedful import Glossary, Pair
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm, placed_terms
 from heedful.documents.alignment import Output, Outputs, words
@@ -32,7 +32,7 @@ from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.text.languages import Pair, closest_code
+from heedful.text.languages import closest_code
 from heedful.text.sentences import Sentence, joint, split_text
 
 T = TypeVar("T")
