@@ -247,7 +247,8 @@ async def read_fields(
     body = await _read(request, Request.body, most=most or limits.body_bytes, seconds=limits.body_seconds)
     if not body:
         return query
-    if (kind := _kind(request)) == _MULTIPART:
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind == _MULTIPART:
         return query | await _multipart(request, body, model)
 
     def parse() -> Fields:
@@ -312,7 +313,8 @@ async def read_upload(
         RequestTimeoutError: the body did not arrive in time.
         MediaTypeError: the body is no multipart form.
     """
-    if (kind := _kind(request)) != _MULTIPART:
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != _MULTIPART:
         raise MediaTypeError(f"{kind[:60] or 'no type'}: must be {_MULTIPART}, with a file")
     seconds = limits.body_seconds + limits.document_bytes / _BYTES_A_SECOND
     read = partial(_form, max_files=1, max_part_size=_MAX_PART)
@@ -327,10 +329,6 @@ async def read_upload(
         yield query | _fields_of(form, model), files[0]
     finally:
         await form.close()
-
-
-def _kind(request: Request) -> str:
-    return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
 async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, most: int, seconds: float) -> T:

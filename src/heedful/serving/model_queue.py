@@ -29,10 +29,9 @@ from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
-    from heedful import Glossary, SearchOptions, Translation
+    from heedful import Bundle, Glossary, SearchOptions, Translation
     from heedful.decoding.glossary import Entry
     from heedful.documents.memory import TranslationMemory
-    from heedful.text.tokenizer import Tokenizer
 
 _MOST_NAMED = 3  # pairs, in a line
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
@@ -77,7 +76,7 @@ class ServedModel:
         pairs: frozenset[Pair],
         open_pair: Callable[[Pair], ServedPair],
         *,
-        tokenizer: "Tokenizer | None" = None,
+        bundle: "Bundle | None" = None,
         max_tokens: int | None = None,
         threads: int = 1,
         max_open: int = 4,
@@ -89,7 +88,7 @@ class ServedModel:
             name: the name in messages.
             pairs: that it translates.
             open_pair: makes the translator of a pair.
-            tokenizer: the tokenizer of sources, safe in any thread; None: each character is a token.
+            bundle: has the tokenizer of sources, safe in any thread; None: each character is a token.
             max_tokens: the most tokens of a text that the translators do not split; None: no limit.
             threads: that may compute; each can translate sentences of its own.
             max_open: how many translators are kept.
@@ -97,7 +96,7 @@ class ServedModel:
         """
         self.name = name
         self.pairs = pairs
-        self.tokenizer = tokenizer
+        self.tokenizer = None if bundle is None else bundle.tokenizers.src
         self.max_tokens = max_tokens
         self.threads = threads
         self._description = description

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from heedful import InputError, Pair, SearchOptions, Translator
-from heedful.decoding.options import search_options
 from heedful.decoding.texts import TextCodec
 from heedful.documents.memory import TranslationMemory
 from heedful.runs.loading import load_translator
@@ -96,7 +95,7 @@ def load_served(
 
     @cache
     def options(n_best: int) -> SearchOptions:
-        return search_options({**(search or {}), "n_best": n_best}, bundle.config.decode)
+        return SearchOptions.from_config(bundle.config.decode, **{**(search or {}), "n_best": n_best})
 
     def open_pair(pair: Pair) -> ServedPair:
         src, tgt = tags[pair]
@@ -111,7 +110,7 @@ def load_served(
         path,
         frozenset(said or tags),
         open_pair,
-        tokenizer=bundle.tokenizers.src,
+        bundle=bundle,
         max_tokens=codec.max_tokens(codec.resolved(options(1))),
         threads=threads,
         description=description,
