@@ -19,6 +19,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,7 +31,6 @@ from heedful.serving.libretranslate import REFUSALS, LibreError
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
     BodyTooLargeError,
-    ClientGoneError,
     LanguageError,
     RefusedError,
     RequestTimeoutError,
@@ -130,8 +130,8 @@ def add_error_answers(app: FastAPI) -> None:
                 headers["Allow"] = ", ".join(sorted(methods))
         return _error(request, error.status_code, detail, headers)
 
-    @app.exception_handler(ClientGoneError)
-    async def gone(request: Request, error: ClientGoneError) -> Response:
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=_GONE)
 
     @app.exception_handler(Exception)

@@ -477,15 +477,11 @@ class _Run:
         )
         texts = [each.characters for each in document.units]
         self._characters = sum(map(len, texts))
-        source = request.source
-        if source is None:
-            sources = service.catalogue.sources_of(request.target)
-            beginning = " ".join(texts[:_DETECTED])[:_DETECTED]
-            source = service.detector.source(beginning, sources, request.target).language
-        if source == request.target:
+        beginning = " ".join(texts[:_DETECTED])[:_DETECTED]
+        guess, route = service.routed(request.source, request.target, [beginning])
+        if route is None:
             shutil.copyfile(file, result)
             return
-        route = service.catalogue.required_route(source, request.target)
         job = Job(route, self._turn, service.terms(route, request.glossary), progress=self._add_characters)
         self._started = time.monotonic()
 
@@ -502,7 +498,7 @@ class _Run:
             raise UnavailableError(_STOPPED) from None
         with atomic_output(result) as stream:
             document.write(translations, stream)
-        service.metrics.characters.labels(f"{source}-{request.target}").inc(self._characters)
+        service.metrics.characters.labels(f"{guess.language}-{request.target}").inc(self._characters)
 
     def _watch(self, characters: int, marks: int) -> None:
         """Count what is read, and stop if it is too much or the server stops.

@@ -163,13 +163,10 @@ class Explainer:
         source, target = service.catalogue.languages(
             None if request.source == AUTO else request.source, request.target
         )
-        if source is None:
-            sources = service.catalogue.sources_of(target)
-            source = service.detector.source(request.q, sources, target).language
-        pair = Pair(source, target)
-        if source == target:
-            return {"source": source, "target": target, "complete": True, "sentences": []}
-        route = service.catalogue.required_route(pair.src, pair.tgt)
+        guess, route = service.routed(source, target, [request.q])
+        if route is None:
+            return {"source": target, "target": target, "complete": True, "sentences": []}
+        pair = Pair(guess.language, target)
         if route.pivot is not None:
             raise InvalidError(f"a translation through {route.pivot} has two models; explain one at a time")
         work = functools.partial(self._explained, service.model_of(pair), pair, request)

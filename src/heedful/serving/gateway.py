@@ -21,6 +21,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from heedful.serving.access import ANY, ApiKey
@@ -28,7 +29,6 @@ from heedful.serving.limits import Limits
 from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import (
     BodyTooLargeError,
-    ClientGoneError,
     InvalidError,
     MediaTypeError,
     RequestTimeoutError,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from heedful.serving.glossaries import GlossaryStore
 
 _MAX_FIELDS = 1000
+_BODY_BYTES = 2**17  # that a body may have, or 16 for each character of the limit
 _LARGE = 2**17  # a larger body is parsed in a thread, not in the event loop
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
@@ -146,7 +147,7 @@ class Gateway:
             request: the request; its body or query string has the parameters, which may contain the key.
             model: the model of the parameters.
             fields: what `read_fields` returned; None: it is called.
-            most: the most bytes of the body; None: the service's limit.
+            most: the most bytes of the body; None: as the limit of characters needs.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
@@ -164,7 +165,7 @@ class Gateway:
         """Return the answers; stop if the client closes its connection.
 
         Raises:
-            ClientGoneError: the client has closed its connection.
+            ClientDisconnect: the client has closed its connection.
         """
         if self.log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
@@ -206,7 +207,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     The body must have been read.
 
     Raises:
-        ClientGoneError: the client has closed it.
+        ClientDisconnect: the client has closed it.
     """
 
     async def until_gone() -> None:
@@ -218,7 +219,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     try:
         await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientGoneError
+            raise ClientDisconnect
         return task.result()
     finally:
         for each in (task, watch):
@@ -235,7 +236,7 @@ async def read_fields(
         request: a request of any method; the elements of a JSON array become its parameter `ITEMS`.
         limits: the limits of the body.
         model: the model of the parameters; a parameter that is a list may occur more than once.
-        most: the most bytes of the body; None: the limit's.
+        most: the most bytes of the body; None: as the limit of characters needs.
 
     Raises:
         InvalidError: the body does not have the form that its header names.
@@ -244,7 +245,8 @@ async def read_fields(
         MediaTypeError: the body is neither JSON nor a form.
     """
     query = _urlencoded(request.scope["query_string"], "query string", model)
-    body = await _read(request, Request.body, most=most or limits.body_bytes, seconds=limits.body_seconds)
+    most = most or max(_BODY_BYTES, 16 * limits.characters)
+    body = await _read(request, Request.body, most=most, seconds=limits.body_seconds)
     if not body:
         return query
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
@@ -338,8 +340,6 @@ async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, mo
     async def receive() -> Message:
         nonlocal size
         message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
         size += len(message.get("body", b""))
         if size > most:
             raise BodyTooLargeError(f"a body may have {most:,} bytes")

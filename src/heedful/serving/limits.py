@@ -83,11 +83,6 @@ class Limits:
     ] = 3_600.0
 
     @property
-    def body_bytes(self) -> int:
-        """Bytes of a request's body."""
-        return max(2**17, 16 * self.characters)
-
-    @property
     def drain_seconds(self) -> float:
         """Seconds that a stopping server goes on for the requests that it has."""
         return self.seconds + 5

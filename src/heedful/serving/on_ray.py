@@ -25,7 +25,7 @@ from heedful.errors import MissingExtraError, SearchCancelledError, install_hint
 from heedful.runs.loading import local_bundle
 from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
-from heedful.text.pair import choose_languages
+from heedful.text.pair import Tags, choose_languages
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -42,7 +42,6 @@ _TRANSLATORS = 64  # of pairs of languages, which share a model
 _RAY = "--on ray"
 _log = logging.getLogger("heedful.serving")
 
-Tags = tuple[str | None, str | None]  # of source and target language, in a model of many
 _Untyped = Any  # Ray's types say too little
 Loader = Callable[[], "Translator"]
 
