@@ -1,10 +1,9 @@
 """The models of the service: their languages, and their translators, here or in other processes."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from heedful import InputError, Pair, SearchOptions, Translator
 from heedful.decoding.texts import TextCodec
@@ -12,32 +11,27 @@ from heedful.documents.memory import TranslationMemory
 from heedful.runs.loading import load_translator
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
-from heedful.settings.options import Languages, Runtime
+from heedful.serving.options import ServiceOptions
+from heedful.settings.options import Languages
 from heedful.text.languages import language_code
 
 _MOST_NAMED = 3  # pairs of a list
 
 
-def open_here(path: str, runtime: Runtime | None = None) -> Translator:
-    """Load a model in this process."""
-    return load_translator(Path(path), Languages(), runtime or Runtime())
+Opener = Callable[[str], Translator | RemoteTranslator]
 
 
 def load_models(
-    arguments: Sequence[str],
-    open_model: Callable[[str], Translator | RemoteTranslator] = open_here,
+    options: ServiceOptions,
+    open_model: Opener | None = None,
     *,
-    search: Mapping[str, Any] | None = None,
-    memory: Sequence[Path] = (),
     notify: Callable[[str], None] = lambda _: None,
 ) -> list[ServedModel]:
-    """Return the models, loaded; if several have a pair, the first one translates it.
+    """Return the models of a service, loaded; if several have a pair, the first one translates it.
 
     Args:
-        arguments: the models, as `heedful serve` takes them: paths, or en-de,de-en=PATH.
-        open_model: loads the model at a path, here or in other processes.
-        search: options of the search by name; others are the bundles'.
-        memory: translation memories: a sentence with an exact match is translated as there.
+        options: the service.
+        open_model: returns the translator of the model at a path; None: the model is loaded here.
         notify: receives a line for each model if another one translates some of its pairs.
 
     Raises:
@@ -45,8 +39,8 @@ def load_models(
     """
     models: list[ServedModel] = []
     first: dict[Pair, str] = {}
-    for argument in arguments:
-        model = load_served(argument, open_model, search=search, memory=memory)
+    for argument in options.models or ():
+        model = load_served(argument, options, open_model)
         shared = sorted(model.pairs & first.keys())
         if shared:
             names = ", ".join(map(str, shared[:_MOST_NAMED])) + (", ..." if shared[_MOST_NAMED:] else "")
@@ -63,11 +57,7 @@ def load_models(
 
 
 def load_served(
-    argument: str,
-    open_model: Callable[[str], Translator | RemoteTranslator] = open_here,
-    *,
-    search: Mapping[str, Any] | None = None,
-    memory: Sequence[Path] = (),
+    argument: str, service: ServiceOptions | None = None, open_model: Opener | None = None
 ) -> ServedModel:
     """Return a model, loaded; see `load_models`.
 
@@ -76,7 +66,11 @@ def load_served(
             its search.
     """
     said, path = parse_argument(argument)
-    translator = open_model(path)
+    service = service or ServiceOptions()
+    if open_model is None:
+        translator: Translator | RemoteTranslator = load_translator(Path(path), Languages(), service.runtime)
+    else:
+        translator = open_model(path)
     bundle = translator.bundle
     tags = bundle.pairs(said)
     if not (tags or said):
@@ -95,14 +89,14 @@ def load_served(
 
     @cache
     def options(n_best: int) -> SearchOptions:
-        return SearchOptions.from_config(bundle.config.decode, **{**(search or {}), "n_best": n_best})
+        return SearchOptions.from_config(bundle.config.decode, **{**service.search, "n_best": n_best})
 
     def open_pair(pair: Pair) -> ServedPair:
         src, tgt = tags[pair]
         of_pair = translator.for_languages(src_lang=src, tgt_lang=tgt)
         known = None
-        if memory:
-            known = TranslationMemory.load(memory, src=pair.src, tgt=pair.tgt, is_needed=False)
+        if service.memory:
+            known = TranslationMemory.load(service.memory, src=pair.src, tgt=pair.tgt, is_needed=False)
         return ServedPair(of_pair, options, known)
 
     codec = TextCodec.of(bundle)
