@@ -210,21 +210,22 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
         ClientDisconnect: the client has closed it.
     """
 
+    task = asyncio.ensure_future(work)
+
     async def until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
+        task.cancel()
 
-    task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(until_gone())
     try:
-        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
+        return await task
+    except asyncio.CancelledError:
+        if watch.done():
+            raise ClientDisconnect from None
+        raise
     finally:
-        for each in (task, watch):
-            each.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
+        watch.cancel()
 
 
 async def read_fields(
