@@ -209,7 +209,6 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     Raises:
         ClientDisconnect: the client has closed it.
     """
-
     task = asyncio.ensure_future(work)
 
     async def until_gone() -> None:

@@ -81,6 +81,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._sent_version = False  # before the rest of the answer
         self._ending = False  # the server is
         self._waiting_since = 0.0  # for the client
+        self._is_cut = False  # the connection, because its client is gone or does nothing
         self._is_broken: bool | None = None  # None: the connection is there
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -97,7 +98,7 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
-        self._is_broken = exc is not None
+        self._is_broken = self._is_cut or exc is not None
         self._watch()
         super().connection_lost(exc)
 
@@ -151,8 +152,6 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._waiting_since = self.loop.time()
         super().on_response_complete()
         self._watch()
-        if self._half_closed and self.waits_for_client:
-            self._socket.close()
 
     def pause_writing(self) -> None:
         """Set the clock: the client does not read."""
@@ -235,7 +234,7 @@ class HeaderTimeoutProtocol(H11Protocol):
             if each is not self and each.waits_for_client and not each._socket.is_closing()
         ]
         if others:
-            min(others, key=lambda each: each._waiting_since)._socket.abort()
+            min(others, key=lambda each: each._waiting_since)._cut()
 
     def _watch(self) -> None:
         """Set the clock of what the client is to do next; uvicorn has one for idle connections."""
@@ -249,12 +248,12 @@ class HeaderTimeoutProtocol(H11Protocol):
             awaited, seconds = "reading", self.write_seconds
         elif self.is_closing:
             pass
+        elif self._half_closed:
+            awaited, seconds = "sign of life", _GONE_SECONDS
         elif self.conn.their_state is h11.IDLE:
             awaited = "head" if self.cycle is None or self.conn.trailing_data[0] else None
         elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
             awaited = "body"
-        elif self._half_closed:
-            awaited, seconds = "sign of life", _GONE_SECONDS
         if awaited != self._awaited:
             self._awaited = awaited
             if self._clock is not None:
@@ -264,17 +263,25 @@ class HeaderTimeoutProtocol(H11Protocol):
                 self._clock = self.loop.call_later(seconds, self._end_wait)
 
     def _end_wait(self) -> None:
-        """Close the connection, unless the client reads, or is still there after it has sent all."""
+        """Close the connection, unless the client reads, or is still there and not all of its answers are."""
         awaited, self._awaited = self._awaited, None
+        unsent = self._socket.get_write_buffer_size()
+        error = self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if awaited in ("head", "body"):
             self._close_soon()
-            return
-        error = self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        reads = self._socket.get_write_buffer_size() < self._unsent
-        if (awaited == "reading" and reads) or (awaited == "sign of life" and not error):
+        elif awaited == "sign of life" and not error:
+            if self.waits_for_client and not (unsent + _unsent_by_system(self._socket)):
+                self._socket.close()
+            else:
+                self._watch()
+        elif awaited == "reading" and unsent < self._unsent:
             self._watch()
         else:
-            self._socket.abort()
+            self._cut()
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        self._socket.abort()
 
 
 def _unsent_by_system(transport: asyncio.Transport) -> int:
