@@ -270,7 +270,8 @@ class HeaderTimeoutProtocol(H11Protocol):
         if awaited in ("head", "body"):
             self._close_soon()
         elif awaited == "sign of life" and not error:
-            if self.waits_for_client and not (unsent + _unsent_by_system(self._socket)):
+            is_late = self.loop.time() - self._waiting_since > self.write_seconds
+            if self.waits_for_client and (is_late or not unsent + _unsent_by_system(self._socket)):
                 self._socket.close()
             else:
                 self._watch()
