@@ -18,6 +18,7 @@ from source_rules import (
     one_file_makes_masks,
     only_the_command_line_prints,
     optional_packages_have_one_home,
+    public_names_come_from_the_front,
     strategies_and_backends_are_not_told_apart,
     the_command_line_is_light,
     the_paper_is_plain,
@@ -34,6 +35,8 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (imports_point_down, "text/a.py", "from .. import model"),
     (imports_point_down, "storage/bundle.py", "if TYPE_CHECKING:\n    from ..verbs.train import train"),
     (imports_point_down, "novelty/a.py", ""),
+    (imports_point_down, "serving/a.py", "from heedful import api"),
+    (public_names_come_from_the_front, "serving/a.py", "from heedful.errors import InputError"),
     (layers_are_pure, "model/a.py", "from heedful.settings import ModelConfig"),
     (layers_are_pure, "text/a.py", "def f():\n    import torch.nn"),
     (the_paper_is_plain, "model/a.py", "import ctypes"),
@@ -116,6 +119,7 @@ def test_each_rule_can_fail(rule: Rule, path: str, text: str) -> None:
         ("cli/a.py", "from heedful.cli.main import app\ndef f():\n    import torch\n    print(os.environ)"),
         ("verbs/a.py", "from heedful.cli.streams import bar\ndef f():\n    import torch\n    print(1)"),
         ("training/a.py", "torch.load(p, weights_only=True)"),
+        ("serving/a.py", "from heedful import InputError\nfrom heedful.errors import install_hint"),
     ],
 )
 def test_good_code_breaks_no_rule(path: str, text: str) -> None:
@@ -127,8 +131,8 @@ def test_the_public_surface_is_pinned() -> None:
 
     errors = {"BundleError", "ConfigError", "CorpusError", "HeedfulError", "InputError"}
     classes = {
-        "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "SearchOptions", "SeedsResult",
-        "TrainResult", "Transformer", "Translation", "Translator",
+        "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "Pair", "SearchOptions",
+        "SeedsResult", "TrainResult", "Transformer", "Translation", "Translator",
     }  # fmt: skip
     functions = {
         "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from heedful.settings.plugins import load_plugin
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+    from heedful.text.languages import Pair
 
     __version__: str
 
@@ -54,6 +55,7 @@ __all__ = [
     "HeedfulError",
     "InputError",
     "ModelConfig",
+    "Pair",
     "SearchOptions",
     "SeedsResult",
     "TrainResult",
@@ -98,6 +100,7 @@ _NAMES = {
     "settings.plugins": ("load_plugin",),
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
+    "text.languages": ("Pair",),
     "runs.exchange": ("export_model", "import_model"),
     "runs.seeds": ("SeedsResult",),
     "runs.synthetic": ("back_translate", "distill"),

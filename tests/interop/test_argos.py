@@ -28,6 +28,7 @@ from heedful.runs.exchange import import_model
 from heedful.runs.loading import local_bundle
 from heedful.serving.languages import Catalogue
 from heedful.serving.models import load_models
+from heedful.serving.options import ServiceOptions
 from heedful.storage.bundle import load_bundle
 from heedful.text.languages import Pair
 
@@ -110,7 +111,7 @@ def test_a_folder_of_packages_is_served_with_pivots(tmp_path: Path) -> None:
         make_package(tmp_path, *pair, seed=i) for i, pair in enumerate((("en", "de"), ("de", "zt")))
     )
     arguments = [str(first), str(packed(second))]
-    models = load_models(arguments)
+    models = load_models(ServiceOptions(models=arguments))
     pairs = frozenset(pair for model in models for pair in model.pairs)
     assert pairs == {Pair("en", "de"), Pair("de", "zh-Hant")}
     route = Catalogue(pairs).required_route("en", "zh-Hant")

@@ -187,7 +187,7 @@ def answers(service: TranslationService, texts: Sequence[Text]) -> list[str]:
     return asyncio.run(ask())
 
 
-LIMITS = Limits(characters=10**6, texts=10**6, body_bytes=10**8, waiting_characters=10**6, seconds=3600)
+LIMITS = Limits(characters=10**6, texts=10**6, waiting_characters=10**6, seconds=3600)
 
 
 def check(service: TranslationService, cases: int) -> None:

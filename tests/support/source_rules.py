@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import heedful
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "src" / "heedful"
 
@@ -31,6 +33,9 @@ LAYERS: dict[str, int] = {
     "__init__": 12,
     "__main__": 12,
 }
+# It is built on the library as a user's service would be: public names come from heedful itself.
+BUILT_ON_THE_LIBRARY = {"serving"}
+PUBLIC = {f"heedful.{name}" for name in heedful.__all__}
 # What model/ may import: no kernel, no native library, nothing of the operating system.
 PAPER_IMPORTS = re.compile(
     r"(collections\.abc|dataclasses|functools|math|typing|typing_extensions)(\..*)?"
@@ -132,12 +137,21 @@ def imports_point_down(source: Source) -> Iterator[str]:
         return
     for line, name in imported_modules(source, source.nodes):
         parts = name.split(".")
-        if parts[0] != "heedful":
+        if parts[0] != "heedful" or (source.package in BUILT_ON_THE_LIBRARY and name in PUBLIC):
             continue
         target = parts[1] if len(parts) > 1 else "__init__"
         target = target if target in LAYERS else "__init__"
         if target != source.package and LAYERS[target] >= LAYERS[source.package]:
             yield f"{source.path}:{line}: {source.package} imports {name}, which is not below it"
+
+
+def public_names_come_from_the_front(source: Source) -> Iterator[str]:
+    if source.package not in BUILT_ON_THE_LIBRARY:
+        return
+    for line, name in imported_modules(source, source.nodes):
+        front = f"heedful.{name.rpartition('.')[2]}"
+        if name.startswith("heedful.") and name != front and front in PUBLIC:
+            yield f"{source.path}:{line}: {name} is public: import it from heedful"
 
 
 def no_module_cycles(sources: list[Source]) -> Iterator[str]:
@@ -284,6 +298,7 @@ def optional_packages_have_one_home(source: Source) -> Iterator[str]:
 
 RULES: list[Rule] = [
     imports_point_down,
+    public_names_come_from_the_front,
     layers_are_pure,
     the_paper_is_plain,
     only_the_command_line_prints,

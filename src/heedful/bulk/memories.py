@@ -6,13 +6,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.data.files import plain_name
 from heedful.data.streams import Writable, open_output, write_line
 from heedful.decoding.texts import without_line_ends
 from heedful.decoding.translation import MemoryMatch, Translation
-from heedful.errors import needing
 from heedful.settings.run import Config
-from heedful.text.languages import Pair, language_code
+from heedful.text.pair import pair_of
 
 if TYPE_CHECKING:
     from heedful.documents.memory import TmxWriter, TranslationMemory
@@ -24,22 +22,6 @@ Notify = Callable[[str], None]
 
 def _say_nothing(message: str) -> None:
     pass
-
-
-def pair_of(config: Config) -> Pair | None:
-    """Return the pair that a bundle names, else the pair in the training files' names: train.en, train.de."""
-    with needing("tags of languages need langcodes", extra="memories"):
-        codes = [
-            None if name is None else language_code(name)
-            for name in (config.languages.src, config.languages.tgt)
-        ]
-        endings = [None if name is None else _ending(name) for name in config.data.first_text]
-    return next((Pair(src, tgt) for src, tgt in (codes, endings) if src and tgt and src != tgt), None)
-
-
-def _ending(name: str) -> str | None:
-    ending = plain_name(Path(name)).suffix[1:]
-    return language_code(ending) if len(ending) <= 3 else None
 
 
 class TermReport:

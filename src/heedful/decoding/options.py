@@ -84,9 +84,12 @@ class SearchOptions(SharedOptions):
         return getattr(self.strategy, "beam_size", 1)
 
     @classmethod
-    def from_config(cls, config: DecodeConfig) -> "SearchOptions":
-        """Return the search of a configuration; the beam is at least as large as the n-best list."""
-        return search_options({}, config)
+    def from_config(cls, config: DecodeConfig, **search: Any) -> "SearchOptions":  # noqa: ANN401
+        """Return the search of a configuration, changed by options as for `Translator.translate`.
+
+        The beam is at least as large as the n-best list.
+        """
+        return search_options(search, config)
 
     def source_limit(self, config: Config) -> int:
         """Return `max_source_tokens`; if not set, the limit of the bundle or of its training."""

@@ -11,13 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import filelock
 from pydantic import BaseModel, Field
 
-from heedful.errors import InputError
+from heedful import InputError
+from heedful.errors import MissingExtraError, install_hint
 from heedful.runtime.durable import atomic_output
 from heedful.settings.parsing import parse_json, read_limited
 
@@ -60,6 +61,8 @@ def check_proxy(address: str) -> None:
         ) from None
 
 
+SHARED_KEYS, SHARED_USAGE = "heedful:keys", "heedful:usage"  # in Redis
+REDIS_SECONDS = 2.0  # for Redis to answer
 _PREFIX = "heedful-"
 _LOCK_SECONDS = 5.0  # that a change waits for another process
 _log = logging.getLogger("heedful.serving")
@@ -133,12 +136,19 @@ def load_keys(path: Path) -> list[ApiKey]:
         ) from None
 
 
-def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
+def make_key(path: Path, name: str, *, shared: str | None = None, requests_per_minute: int = 0) -> str:
     """Return a new key, and add its hash to a file that only its owner can read.
 
+    Args:
+        path: the file.
+        name: the client.
+        shared: the URL of a Redis server that shares the keys of the file; None: there is none.
+        requests_per_minute: what the client may send; 0: as the server's limits say.
+
     Raises:
-        InputError: the file is not a file of keys, is locked, or has a key with this name, or the name cannot
-            be printed.
+        InputError: the file is not a file of keys, is locked, or has a key with this name, the name cannot
+            be printed, or the server does not answer.
+        MissingExtraError: redis is not installed.
     """
     if not name.strip() or not name.isprintable():
         raise InputError(f"{name!r}: not a name for a key; use printable characters only")
@@ -149,18 +159,20 @@ def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
             raise InputError(f"{path}: there is a key for {name!r}; take another name, or --revoke-key it")
         return [*keys, ApiKey(name, fingerprint(key), requests_per_minute)]
 
-    _change_keys(path, add)
+    if shared is not None:
+        share_keys(shared, None)  # it answers, or no key is made
+    _change_keys(path, add, shared)
     return key
 
 
-def revoke_key(path: Path, name: str) -> None:
-    """Remove the key with this name from a file.
+def revoke_key(path: Path, name: str, *, shared: str | None = None) -> None:
+    """Remove the key with this name from a file, and from a Redis server that shares its keys.
 
     Raises:
-        InputError: the file is missing, is not a file of keys, is locked, or has no such key.
+        InputError: the file is missing, is not a file of keys, is locked, or has no such key, or the server
+            does not answer.
+        MissingExtraError: redis is not installed.
     """
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
 
     def remove(keys: list[ApiKey]) -> list[ApiKey]:
         kept = [each for each in keys if each.name != name]
@@ -168,16 +180,92 @@ def revoke_key(path: Path, name: str) -> None:
             raise InputError(f"{path}: there is no key for {name!r}; --list-keys shows the names")
         return kept
 
-    _change_keys(path, remove)
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    _change_keys(path, remove, shared)
 
 
-def _change_keys(path: Path, work: Callable[[list[ApiKey]], list[ApiKey]]) -> None:
+def _change_keys(path: Path, work: Callable[[list[ApiKey]], list[ApiKey]], shared: str | None) -> None:
     try:
         with locked(path):
             keys = work(load_keys(path) if path.exists() else [])
             put_private_file(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
     except filelock.Timeout:
         raise InputError(f"{path}: another process is changing it; try again") from None
+    if shared is not None:
+        share_keys(shared, load_keys(path))
+
+
+def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
+    """Return a line for each key: its name, its rate, and with a Redis server the characters translated.
+
+    Raises:
+        InputError: the file is not usable, or the server does not answer.
+        MissingExtraError: redis is not installed.
+    """
+    usage: dict[str, str] = {}
+    if shared is not None:
+        with _redis(shared) as redis:
+            usage = redis.hgetall(SHARED_USAGE)
+    lines = []
+    for key in load_keys(file):
+        per_minute = key.requests_per_minute
+        rate = f"{per_minute} requests per minute" if per_minute else "rate of --rate"
+        characters = "" if shared is None else f"\t{int(usage.get(key.name, 0)):,} characters"
+        lines.append(f"{key.name}\t{rate}{characters}")
+    return lines
+
+
+def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
+    """Make these the keys of all servers with the same Redis; None: only see that it answers.
+
+    Raises:
+        InputError: it does not answer, or the URL is none of Redis.
+        MissingExtraError: redis is not installed.
+    """
+    values = {
+        each.sha256: json.dumps({name: value for name, value in asdict(each).items() if name != "sha256"})
+        for each in keys or ()
+    }
+    with _redis(url) as redis, redis.pipeline() as batch:
+        batch.ping()
+        if keys is not None:
+            batch.delete(SHARED_KEYS)
+        if values:
+            batch.hset(SHARED_KEYS, mapping=values)
+        batch.execute()
+
+
+@contextmanager
+def _redis(url: str) -> Iterator[Any]:
+    """Yield a client of a Redis server; its errors name the option and the URL.
+
+    Raises:
+        InputError: it does not answer, or the URL is none of Redis.
+        MissingExtraError: redis is not installed.
+    """
+    try:
+        from redis import Redis
+        from redis.exceptions import RedisError
+    except ImportError:
+        raise MissingExtraError(f"--shared needs redis: {install_hint('redis')}") from None
+    seconds = {"socket_timeout": REDIS_SECONDS, "socket_connect_timeout": REDIS_SECONDS}
+    try:
+        with Redis.from_url(url, decode_responses=True, **seconds) as redis:
+            yield redis
+    except (RedisError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"--shared {without_password(url)}: {reason}; write redis://HOST:6379/0") from None
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown.
+
+    >>> without_password("redis://ann:secret@example.org:6379/0")
+    'redis://example.org:6379/0'
+    """
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,7 +31,6 @@ from heedful.serving.libretranslate import REFUSALS, LibreError
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
     BodyTooLargeError,
-    ClientGoneError,
     LanguageError,
     RefusedError,
     RequestTimeoutError,
@@ -96,14 +96,10 @@ class MetricsMiddleware:
             self._metrics.in_flight.dec()
             endpoint = getattr(scope.get("route"), "path", "other")
             self._metrics.seconds.labels(endpoint, str(status)).observe(seconds)
-            ms, facts = (
-                round(1000 * seconds),
-                {name: each for name, each in scope.get(FACTS, {}).items() if each},
-            )
-            line = " ".join(
-                [f"{method} {endpoint} {status} {ms} ms", *map("{0[0]}={0[1]}".format, facts.items())]
-            )
-            fields = {"method": method, "endpoint": endpoint, "status": status, "ms": ms}
+            fields = {"method": method, "endpoint": endpoint, "status": status, "ms": round(1000 * seconds)}
+            facts = {name: each for name, each in scope.get(FACTS, {}).items() if each}
+            line = "{method} {endpoint} {status} {ms} ms".format_map(fields)
+            line = " ".join([line, *map("{0[0]}={0[1]}".format, facts.items())])
             _access_log.info("%s", line, extra={"facts": fields | facts})
 
 
@@ -134,8 +130,8 @@ def add_error_answers(app: FastAPI) -> None:
                 headers["Allow"] = ", ".join(sorted(methods))
         return _error(request, error.status_code, detail, headers)
 
-    @app.exception_handler(ClientGoneError)
-    async def gone(request: Request, error: ClientGoneError) -> Response:
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=_GONE)
 
     @app.exception_handler(Exception)

@@ -8,12 +8,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from heedful.decoding.glossary import Glossary, merged
+from heedful import Glossary, Pair
+from heedful.decoding.glossary import merged
 from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.gateway import Gateway, get_and_post, read_fields, refusals, schema_of, schema_of_texts
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import TranslationRequest
-from heedful.text.languages import Pair, language_name
+from heedful.text.languages import language_name
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -95,7 +94,6 @@ class _Clients:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._limits = replace(gateway.service.limits, body_bytes=_BODY_BYTES)
         direct = gateway.service.catalogue.pairs  # a translation through a third language uses no terms
         pairs = {(base_language(each.src), base_language(each.tgt)) for each in direct}
         self.pairs = sorted((src, tgt) for src, tgt in pairs if src != tgt)
@@ -104,7 +102,7 @@ class _Clients:
         """Return the client and the parameters of a request."""
         if request.method != "GET":
             self._gateway.check_origin(request)
-        return await self._gateway.parameters(request, model, limits=self._limits)
+        return await self._gateway.parameters(request, model, most=_BODY_BYTES)
 
     async def glossaries(self, request: Request) -> list[StoredGlossary]:
         """Authorise a request without parameters; return the glossaries of its client."""

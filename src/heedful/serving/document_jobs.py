@@ -27,12 +27,11 @@ import filelock
 import psutil
 from pydantic import TypeAdapter
 
-from heedful.decoding.glossary import Glossary
+from heedful import Glossary, HeedfulError, InputError, Pair
 from heedful.documents.alignment import Output, Outputs
 from heedful.documents.document_file import read_document, translate_units
 from heedful.documents.formats import MARKDOWN, format_of
-from heedful.errors import HeedfulError, InputError
-from heedful.runtime.durable import why_not_written
+from heedful.runtime.durable import atomic_output, why_not_written
 from heedful.serving.access import fingerprint
 from heedful.serving.model_queue import Turn
 from heedful.serving.refusals import (
@@ -45,7 +44,6 @@ from heedful.serving.refusals import (
 )
 from heedful.serving.service import Job, TranslationService
 from heedful.settings.parsing import parse_json
-from heedful.text.languages import Pair
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"
@@ -219,7 +217,7 @@ class DocumentStore:
         for folder in self._path.iterdir():
             if not folder.is_dir():
                 continue
-            state = None if folder.name.endswith(_TAKEN) else _read(folder)
+            state = _read(folder)
             with suppress(FileNotFoundError):
                 is_old = time.time() - (state.changed if state else folder.stat().st_mtime) > seconds
                 if is_old and not (state and state.is_at_work):
@@ -369,14 +367,12 @@ class DocumentJobs:
             where = "".join(traceback.format_tb(error.__traceback__))  # its message may be of the document
             _log.error("a document could not be translated: %s\n%s", type(error).__name__, where)
             done = run.failed(_INTERNAL)
-        for file in (self.store.source(state), _unfinished(self.store.result(state))):
-            file.unlink(missing_ok=True)
+        self.store.source(state).unlink(missing_ok=True)
         try:
             self.store.write(done)
             if done.status == "error":
-                failed = [
-                    each for each in await asyncio.to_thread(self.store.states) if each.status == "error"
-                ]
+                states = await asyncio.to_thread(self.store.states)
+                failed = [each for each in states if each.status == "error"]
                 for each in failed[: -self._limits.documents]:  # the oldest
                     self.store.remove(each)
         except OSError as error:  # its client would ask for ever
@@ -395,11 +391,6 @@ class DocumentJobs:
 
 def _busy(reason: str) -> TooManyRequestsError:
     return TooManyRequestsError(f"{reason} try again later", retry_after=_BUSY_SECONDS)
-
-
-def _unfinished(result: Path) -> Path:
-    """Return the path of a translated file until it is complete."""
-    return result.with_suffix(".new")
 
 
 _STOPPED = "the server stopped; send the document again"
@@ -486,14 +477,11 @@ class _Run:
         )
         texts = [each.characters for each in document.units]
         self._characters = sum(map(len, texts))
-        source = request.source
-        if source is None:
-            sources = service.catalogue.sources_of(request.target)
-            source = service.detector.source(_beginning(texts), sources, request.target).language
-        if source == request.target:
+        beginning = " ".join(texts[:_DETECTED])[:_DETECTED]
+        guess, route = service.routed(request.source, request.target, [beginning])
+        if route is None:
             shutil.copyfile(file, result)
             return
-        route = service.catalogue.required_route(source, request.target)
         job = Job(route, self._turn, service.terms(route, request.glossary), progress=self._add_characters)
         self._started = time.monotonic()
 
@@ -508,10 +496,9 @@ class _Run:
             translations = list(chain.from_iterable(translate_units(document.units, translate)))
         except CancelledError:
             raise UnavailableError(_STOPPED) from None
-        with _unfinished(result).open("wb") as stream:
+        with atomic_output(result) as stream:
             document.write(translations, stream)
-        _unfinished(result).replace(result)
-        service.metrics.characters.labels(f"{source}-{request.target}").inc(self._characters)
+        service.metrics.characters.labels(f"{guess.language}-{request.target}").inc(self._characters)
 
     def _watch(self, characters: int, marks: int) -> None:
         """Count what is read, and stop if it is too much or the server stops.
@@ -533,14 +520,3 @@ class _Run:
 
     def _add_characters(self, characters: int, _: object) -> None:
         self._characters_done += characters
-
-
-def _beginning(texts: Sequence[str]) -> str:
-    """Return the first characters of a document."""
-    beginning, length = list[str](), 0
-    for text in texts:
-        if length >= _DETECTED:
-            break
-        beginning.append(text[: _DETECTED - length])
-        length += len(beginning[-1])
-    return " ".join(beginning)

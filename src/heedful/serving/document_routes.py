@@ -3,12 +3,12 @@
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -16,12 +16,11 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.background import BackgroundTask
-from starlette.datastructures import UploadFile
 
+from heedful import InputError
 from heedful.documents.document_file import check_table
 from heedful.documents.formats import SUPPORTED, format_of
 from heedful.documents.text_files import parse_columns
-from heedful.errors import InputError
 from heedful.serving import deepl, libretranslate
 from heedful.serving.document_jobs import (
     COLUMNS_FIELD,
@@ -34,7 +33,6 @@ from heedful.serving.document_jobs import (
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
-    M,
     NonEmptyText,
     Schema,
     get_and_post,
@@ -78,6 +76,13 @@ class _FileFields(BaseModel):
     target: NonEmptyText
     columns: _Columns
     api_key: str = ""
+    filename: ClassVar[str] = ""  # the uploaded file's
+    output_format: ClassVar[str] = ""
+
+    @property
+    def languages(self) -> tuple[str | None, str]:
+        """The source, None to identify it, and the target."""
+        return None if self.source == AUTO else self.source, self.target
 
 
 class DocumentHandle(BaseModel):
@@ -102,10 +107,18 @@ class _DocumentFields(deepl.SharedFields):
     output_format: str = ""
     columns: _Columns
 
+    @property
+    def languages(self) -> tuple[str | None, str]:
+        """The source, None to identify it, and the target."""
+        return self.source_lang or None, self.target_lang
+
 
 class _HandleFields(BaseModel):
     document_key: NonEmptyText
     auth_key: SkipJsonSchema[str] = ""
+
+
+F = TypeVar("F", _FileFields, _DocumentFields)
 
 
 def _described_upload(schema: Schema) -> dict[str, Any]:
@@ -125,62 +138,55 @@ def _jobs(gateway: Gateway) -> DocumentJobs:
 
 @asynccontextmanager
 async def _received(
-    gateway: Gateway, request: Request, model: type[M]
-) -> AsyncIterator[tuple[DocumentJobs, str, M, UploadFile]]:
-    """Read the upload of an authorised client; yield the jobs, the client, the parameters and the file."""
-    jobs, limits = _jobs(gateway), gateway.service.limits
+    gateway: Gateway, request: Request, model: type[F]
+) -> AsyncIterator[tuple[DocumentJobs, F, DocumentRequest]]:
+    """Read the upload of an authorised client; yield the jobs, the parameters and the document.
+
+    The document has no glossary and no key yet.
+
+    Raises:
+        InvalidError: a file of no known format, or languages or columns that are not possible.
+    """
+    jobs, service = _jobs(gateway), gateway.service
     gateway.check_origin(request)
-    async with jobs.admitted(sender_of(request)), read_upload(request, limits, model) as (fields, file):
-        client, parameters = await gateway.checked(request, fields, model)
-        yield jobs, client, parameters, file
+    upload = read_upload(request, service.limits, model)
+    async with jobs.admitted(sender_of(request)), upload as (fields, file):
+        client, parameters = await gateway.parameters(request, model, fields)
+        name = _name(parameters.filename or file.filename or "")
+        if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
+            raise InvalidError("'output_format' must be that of the document.")
+        source, target = service.catalogue.languages(*parameters.languages)
+        columns = parameters.columns
+        try:
+            await asyncio.to_thread(check_table, name, file.file, columns=columns, option=COLUMNS_FIELD)
+        except InputError as error:
+            raise InvalidError(str(error)) from None
+        document = DocumentRequest(
+            name=name,
+            file=file.file,
+            columns=columns,
+            source=source,
+            target=target,
+            glossary=None,
+            owner=client,
+            sender=sender_of(request, client=client),
+            key="",
+            count=partial(gateway.count_characters, client),
+        )
+        yield jobs, parameters, document
 
 
-def _name(file: UploadFile, *, other: str = "") -> str:
+def _name(name: str) -> str:
     """Return the name of an uploaded file, with the extension of a known format.
 
     Raises:
         InvalidError: it has no such extension.
     """
-    written = (other or file.filename or "").replace("\\", "/")
-    name = "".join(each for each in PurePath(written).name if each.isprintable())
+    name = "".join(each for each in PurePath(name.replace("\\", "/")).name if each.isprintable())
     stem, suffix = PurePath(name).stem, PurePath(name).suffix
     if format_of(name) is None:
         raise InvalidError(f"Invalid file: the file extension is none of a document; {SUPPORTED}")
     return stem[: _LONGEST_NAME - len(suffix)] + suffix
-
-
-async def _document(
-    gateway: Gateway,
-    request: Request,
-    client: str,
-    file: UploadFile,
-    *,
-    name: str,
-    languages: tuple[str, str],
-    columns: Sequence[str],
-) -> DocumentRequest:
-    """Return the document that a client sends, without glossary and key; a source language "" is detected.
-
-    Raises:
-        InvalidError: the languages or the columns are not possible.
-    """
-    source, target = gateway.service.catalogue.languages(languages[0] or None, languages[1])
-    try:
-        await asyncio.to_thread(check_table, name, file.file, columns=columns, option=COLUMNS_FIELD)
-    except InputError as error:
-        raise InvalidError(str(error)) from None
-    return DocumentRequest(
-        name=name,
-        file=file.file,
-        columns=columns,
-        source=source,
-        target=target,
-        glossary=None,
-        owner=client,
-        sender=sender_of(request, client=client),
-        key="",
-        count=partial(gateway.count_characters, client),
-    )
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -205,12 +211,7 @@ def _add_translate_file(routes: APIRouter, gateway: Gateway) -> None:
     @routes.post("/translate_file", openapi_extra=_described_upload(schema), response_model=TranslatedFile)
     async def translate_file(request: Request) -> TranslatedFile:
         """Translate a document, and return where it can be downloaded."""
-        async with _received(gateway, request, _FileFields) as (jobs, client, parameters, file):
-            source = "" if parameters.source == AUTO else parameters.source
-            languages, columns = (source, parameters.target), parameters.columns
-            document = await _document(
-                gateway, request, client, file, name=_name(file), languages=languages, columns=columns
-            )
+        async with _received(gateway, request, _FileFields) as (jobs, _, document):
             _, last_state = await jobs.submit(document)
         state = await unless_gone(request, last_state)
         if state.status == "error":
@@ -269,15 +270,8 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
     @routes.post("/v2/document", openapi_extra=_described_upload(schema), response_model=DocumentHandle)
     async def upload(request: Request) -> DocumentHandle:
         """Send a document, which is translated when it is its turn."""
-        async with _received(gateway, request, _DocumentFields) as (jobs, client, parameters, file):
-            name = _name(file, other=parameters.filename)
-            if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
-                raise InvalidError("'output_format' must be that of the document.")
-            languages, columns = (parameters.source_lang, parameters.target_lang), parameters.columns
-            document = await _document(
-                gateway, request, client, file, name=name, languages=languages, columns=columns
-            )
-            glossary = deepl.glossary_of(parameters, gateway, client)
+        async with _received(gateway, request, _DocumentFields) as (jobs, parameters, document):
+            glossary = deepl.glossary_of(parameters, gateway, document.owner)
             if glossary is not None and document.source not in (None, document.target):
                 route = catalogue.required_route(document.source, document.target)
                 await asyncio.to_thread(gateway.service.terms, route, glossary)

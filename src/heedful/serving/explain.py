@@ -12,25 +12,22 @@ import numpy as np
 from cachetools import LRUCache
 from pydantic import BaseModel, Field
 
+from heedful import HeedfulError, Pair
 from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.alignment import cut, texts_of_tokens
+from heedful.documents.markup import read_text
 from heedful.documents.sentences import split
-from heedful.documents.tokens import plain_text
-from heedful.errors import HeedfulError, MissingExtraError
+from heedful.errors import MissingExtraError
 from heedful.serving.gateway import AUTO, NonEmptyText
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import InvalidError, NoSuchLayerError, NotImplementedHereError, TextTooLongError
-from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from heedful.decoding.backends.protocol import Backend
-    from heedful.decoding.translation import TextHypothesis, Translation
+    from heedful import Bundle, Translation, Translator
     from heedful.serving.service import TranslationService
-    from heedful.storage.bundle import Bundle
-    from heedful.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 200  # in all sources of a request
 _REMEMBERED_BYTES = 2**25  # of attention maps
@@ -89,7 +86,18 @@ class ExplainedSentence:
                 "texts": list(self.source_texts),
             },
             "hypotheses": [
-                _hypothesis(*each) for each in zip(hypotheses, self.tokens, self.texts, strict=True)
+                {
+                    "text": each.text,
+                    "score": _rounded(each.score),
+                    "log_prob": _rounded(each.log_prob),
+                    "finished": each.finished,
+                    "tokens": list(tokens),
+                    "texts": list(texts),
+                    "log_probs": _rounded(each.token_log_probs),
+                    "confidence": each.confidence
+                    and {name: _rounded(value) for name, value in vars(each.confidence).items()},
+                }
+                for each, tokens, texts in zip(hypotheses, self.tokens, self.texts, strict=True)
             ],
             "cross": _rounded(mean[:rows]),
             "layers": {kind: len(self.maps.of(kind)) for kind in ("cross", "encoder", "decoder")},
@@ -115,17 +123,16 @@ class ExplainedSentence:
         }
 
 
-def explain_sentence(
-    bundle: "Bundle", translation: "Translation", *, backend: "Backend | None" = None
-) -> ExplainedSentence:
-    """Return an explanation of a translation; `backend` is as for `attention_maps`."""
-    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    hypotheses = translation.hypotheses
+def explain_sentence(translator: "Translator", translation: "Translation") -> ExplainedSentence:
+    """Return an explanation of a translation, with the attention of this translator's model."""
+    bundle, hypotheses = translator.bundle, translation.hypotheses
+    tgt = bundle.tokenizers.tgt
+    backend = translator.generator.backend
     maps = attention_maps(bundle, translation.source, hypotheses[0].ids, backend=backend)
     return ExplainedSentence(
         translation,
         maps,
-        source_texts=_source_texts(translation.source, src, maps.source_tokens),
+        source_texts=_source_texts(bundle, translation.source, maps.source_tokens),
         tokens=tuple(tuple(tgt.tokens(each.written_ids)) for each in hypotheses),
         texts=tuple(texts_of_tokens(tgt, each.text, each.written_ids) for each in hypotheses),
     )
@@ -156,13 +163,10 @@ class Explainer:
         source, target = service.catalogue.languages(
             None if request.source == AUTO else request.source, request.target
         )
-        if source is None:
-            sources = service.catalogue.sources_of(target)
-            source = service.detector.source(request.q, sources, target).language
-        pair = Pair(source, target)
-        if source == target:
-            return {"source": source, "target": target, "complete": True, "sentences": []}
-        route = service.catalogue.required_route(pair.src, pair.tgt)
+        guess, route = service.routed(source, target, [request.q])
+        if route is None:
+            return {"source": target, "target": target, "complete": True, "sentences": []}
+        pair = Pair(guess.language, target)
         if route.pivot is not None:
             raise InvalidError(f"a translation through {route.pivot} has two models; explain one at a time")
         work = functools.partial(self._explained, service.model_of(pair), pair, request)
@@ -175,18 +179,16 @@ class Explainer:
         self._thread.shutdown(cancel_futures=True)
 
     def _explained(self, model: ServedModel, pair: Pair, request: ExplainRequest) -> Json:
-        served = model.served(pair)
-        bundle = served.bundle
-        if bundle is None:
-            raise NotImplementedHereError("this model has no explanations")
         try:
-            backend = served.attention_backend
+            translator = model.served(pair).translator_here
         except MissingExtraError as error:
             raise NotImplementedHereError(f"explanations: {error}") from None
-        sentences = [each.text for each in split(plain_text(request.q))[1::2]]
+        if translator is None:
+            raise NotImplementedHereError("this model has no explanations")
+        sentences = [each.text for each in split(read_text(request.q, None).units[0].source)[1::2]]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
-            left -= len(bundle.tokenizers.src.encode(sentence))
+            left -= len(translator.bundle.tokenizers.src.encode(sentence))
             if left < 0:
                 break
             chosen.append(sentence)
@@ -196,7 +198,7 @@ class Explainer:
             for translation in model.hypotheses(pair, new) if new else ():
                 if translation.hypotheses:
                     with model.idle():  # the torch backend records whatever its model computes
-                        explained = explain_sentence(bundle, translation, backend=backend)
+                        explained = explain_sentence(translator, translation)
                     known[translation.source] = explained
                     with suppress(ValueError):  # more bytes than all that may be remembered
                         self._known[model.name, pair, translation.source] = explained
@@ -212,27 +214,14 @@ class Explainer:
         }
 
 
-def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequence[str]) -> Json:
-    known = hypothesis.confidence
-    return {
-        "text": hypothesis.text,
-        "score": _rounded(hypothesis.score),
-        "log_prob": _rounded(hypothesis.log_prob),
-        "finished": hypothesis.finished,
-        "tokens": list(tokens),
-        "texts": list(texts),
-        "log_probs": _rounded(hypothesis.token_log_probs),
-        "confidence": None if known is None else {name: _rounded(each) for name, each in vars(known).items()},
-    }
-
-
 def _rounded(numbers: Any) -> Any:  # noqa: ANN401
     """Round a number, or the numbers in nested lists, to four digits."""
     return np.asarray(numbers, np.float64).round(_DIGITS).tolist()
 
 
-def _source_texts(text: str, tokenizer: "Tokenizer", tokens: Sequence[str]) -> tuple[str, ...]:
+def _source_texts(bundle: "Bundle", text: str, tokens: Sequence[str]) -> tuple[str, ...]:
     """Cut a text into the parts of its tokens, which are all of it; special tokens around them have none."""
+    tokenizer = bundle.tokenizers.src
     ends = [end for _, end in tokenizer.spans(text)]
     own = tokenizer.tokens(tokenizer.encode(text))
     first = next((at for at in range(len(tokens)) if list(tokens[at : at + len(own)]) == own), 0)

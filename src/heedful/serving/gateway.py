@@ -7,8 +7,8 @@ the OpenAPI description is derived from them.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from ipaddress import IPv6Address, IPv6Network
@@ -21,6 +21,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from heedful.serving.access import ANY, ApiKey
@@ -28,7 +29,6 @@ from heedful.serving.limits import Limits
 from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import (
     BodyTooLargeError,
-    ClientGoneError,
     InvalidError,
     MediaTypeError,
     RequestTimeoutError,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from heedful.serving.glossaries import GlossaryStore
 
 _MAX_FIELDS = 1000
+_BODY_BYTES = 2**17  # that a body may have, or 16 for each character of the limit
 _LARGE = 2**17  # a larger body is parsed in a thread, not in the event loop
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
@@ -58,7 +59,7 @@ _NO_OBJECT = "Invalid JSON format: must be an object"
 _SCHEMES = ("deepl-auth-key", "bearer")
 _log = logging.getLogger("heedful.serving")
 
-FACTS = "heedful.facts"  # in the scope of a request
+FACTS = "heedful.facts"  # in the scope of a request: what the log says of it besides path, status and time
 ITEMS = "[]"  # the parameter with the elements of a body that is a JSON array; no model has this name
 AUTO = "auto"  # in place of the source language: identify it
 NonEmptyText = Annotated[str, Field(min_length=1)]
@@ -110,13 +111,13 @@ class Gateway:
             api_key = await self.records.find(key) if key else None
             if api_key is None:
                 raise UnauthorizedError("Invalid API key" if key else "An API key is required")
+        name = "" if api_key is None else api_key.name
         per_minute = self.service.limits.requests_per_minute
-        if api_key is not None and api_key.requests_per_minute:
-            per_minute = api_key.requests_per_minute
+        if api_key is not None:
+            per_minute = api_key.requests_per_minute or per_minute
         if per_minute and is_counted:
-            counted = sender_of(request, client=api_key.name if api_key else "")
-            await self.records.count_request(counted, per_minute)
-        facts_of(request)["key"] = name = api_key.name if api_key else ""
+            await self.records.count_request(sender_of(request, client=name), per_minute)
+        request.scope.setdefault(FACTS, {})["key"] = name
         return name
 
     def check_origin(self, request: Request) -> None:
@@ -132,26 +133,28 @@ class Gateway:
             raise UnauthorizedError("Pages of this origin may not change anything here (--cors)")
 
     async def parameters(
-        self, request: Request, model: type[M], *, limits: Limits | None = None, is_counted: bool = True
+        self,
+        request: Request,
+        model: type[M],
+        fields: Fields | None = None,
+        *,
+        most: int | None = None,
+        is_counted: bool = True,
     ) -> tuple[str, M]:
         """Authorise a request (see `authorize`); return the name of its client, and its parameters.
 
         Args:
             request: the request; its body or query string has the parameters, which may contain the key.
             model: the model of the parameters.
-            limits: the limits of the body; None: the service's.
+            fields: what `read_fields` returned; None: it is called.
+            most: the most bytes of the body; None: as the limit of characters needs.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
             RefusedError: as `read_fields`, `authorize` and `validated`, or the body is a JSON array.
         """
-        fields = await read_fields(request, limits or self.service.limits, model)
-        return await self.checked(request, fields, model, is_counted=is_counted)
-
-    async def checked(
-        self, request: Request, fields: Fields, model: type[M], *, is_counted: bool = True
-    ) -> tuple[str, M]:
-        """Return what `parameters` returns, from fields that were read."""
+        if fields is None:
+            fields = await read_fields(request, self.service.limits, model, most=most)
         if ITEMS in fields:
             raise InvalidError(_NO_OBJECT)
         key = fields.get("api_key") or fields.get("auth_key") or ""
@@ -162,14 +165,14 @@ class Gateway:
         """Return the answers; stop if the client closes its connection.
 
         Raises:
-            ClientGoneError: the client has closed its connection.
+            ClientDisconnect: the client has closed its connection.
         """
         if self.log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
         answers = await unless_gone(request, self.service.translate(asked))
         characters = sum(map(len, asked.texts))
         sources = ",".join(sorted({each.source for each in answers}))
-        facts_of(request).update(pair=f"{sources}-{asked.target}", characters=characters)
+        request.scope[FACTS] |= {"pair": f"{sources}-{asked.target}", "characters": characters}
         await self.count_characters(client, characters)
         return answers
 
@@ -181,12 +184,6 @@ class Gateway:
             await self.records.add_characters(client, characters)
         except UnavailableError as error:
             _log.warning("usage is not counted: %s", error)
-
-
-def facts_of(request: Request) -> dict[str, Any]:
-    """Return what the log says of a request besides path, status and time; it never has a text."""
-    facts: dict[str, Any] = request.scope.setdefault(FACTS, {})
-    return facts
 
 
 def sender_of(request: Request, *, client: str = "") -> str:
@@ -210,33 +207,36 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     The body must have been read.
 
     Raises:
-        ClientGoneError: the client has closed it.
+        ClientDisconnect: the client has closed it.
     """
+    task = asyncio.ensure_future(work)
 
     async def until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
+        task.cancel()
 
-    task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(until_gone())
     try:
-        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGoneError
-        return task.result()
+        return await task
+    except asyncio.CancelledError:
+        if watch.done():
+            raise ClientDisconnect from None
+        raise
     finally:
-        for each in (task, watch):
-            each.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
+        watch.cancel()
 
 
-async def read_fields(request: Request, limits: Limits, model: type[BaseModel]) -> Fields:
+async def read_fields(
+    request: Request, limits: Limits, model: type[BaseModel], *, most: int | None = None
+) -> Fields:
     """Return the parameters of a request; those in the body replace those in the query string.
 
     Args:
         request: a request of any method; the elements of a JSON array become its parameter `ITEMS`.
         limits: the limits of the body.
         model: the model of the parameters; a parameter that is a list may occur more than once.
+        most: the most bytes of the body; None: as the limit of characters needs.
 
     Raises:
         InvalidError: the body does not have the form that its header names.
@@ -244,25 +244,25 @@ async def read_fields(request: Request, limits: Limits, model: type[BaseModel]) 
         RequestTimeoutError: the body did not arrive in time.
         MediaTypeError: the body is neither JSON nor a form.
     """
-    query = _query(request, model)
-    body = await _read(request, Request.body, most=limits.body_bytes, seconds=limits.body_seconds)
+    query = _urlencoded(request.scope["query_string"], "query string", model)
+    most = most or max(_BODY_BYTES, 16 * limits.characters)
+    body = await _read(request, Request.body, most=most, seconds=limits.body_seconds)
     if not body:
         return query
-    if (kind := _kind(request)) == _MULTIPART:
-        return query | _collected(await _multipart(request, body), model)
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind == _MULTIPART:
+        return query | await _multipart(request, body, model)
 
     def parse() -> Fields:
         if _JSON.fullmatch(kind) or (not kind and body.lstrip()[:1] in (b"{", b"[")):
-            try:
+            with _refused("JSON format"):
                 content = parse_json(body)
-            except ValueError as error:
-                raise InvalidError(f"Invalid JSON format: {error}") from None
             if not isinstance(content, dict | list):
                 raise InvalidError(_NO_OBJECT)
             items = {ITEMS: content} if isinstance(content, list) else content
             return {name: value for name, value in items.items() if value is not None}
         if kind in (_FORM, ""):
-            return _collected(_urlencoded(body, "form"), model)
+            return _urlencoded(body, "form", model)
         raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
 
     return query | (await asyncio.to_thread(parse) if len(body) > _LARGE else parse())
@@ -277,23 +277,24 @@ def validated(model: type[M], fields: Fields) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        first, *others = error.errors(include_url=False, include_input=False)
-        name = str(first["loc"][0]) if first["loc"] else "request"
-        # A text or a list of them has an error for each of the two.
-        if any(each["type"] in _EMPTY and each["loc"][:1] == first["loc"][:1] for each in (first, *others)):
-            raise InvalidError(f"Invalid request: missing {name} parameter") from None
-        if first["type"] == "extra_forbidden":
-            raise InvalidError(f"Invalid request: {_path(first)} is not supported by this server") from None
-        if first["type"].startswith("int_"):
-            raise InvalidError(f"Invalid request: {name} parameter is not a number") from None
-        if len(first["loc"]) > 2:  # in an object in a list
-            name = _path(first)
-        raise InvalidError(f"Invalid request: {name} parameter: {first['msg']}") from None
+        errors = error.errors(include_url=False, include_input=False)
+    first, path = errors[0], _path(errors[0])
+    name = str(first["loc"][0]) if first["loc"] else "request"
+    # A text or a list of them has an error for each of the two.
+    if any(each["type"] in _EMPTY and each["loc"][:1] == first["loc"][:1] for each in errors):
+        problem = f"missing {name} parameter"
+    elif first["type"] == "extra_forbidden":
+        problem = f"{path} is not supported by this server"
+    elif first["type"].startswith("int_"):
+        problem = f"{name} parameter is not a number"
+    else:  # the path, if it is in an object in a list
+        problem = f"{path if len(first['loc']) > 2 else name} parameter: {first['msg']}"
+    raise InvalidError(f"Invalid request: {problem}")
 
 
 def _path(error: "ErrorDetails") -> str:
     """Return the parameter of an error, such as dictionaries[0].name."""
-    name, *rest = error["loc"]
+    name, *rest = error["loc"] or ("request",)
     return str(name) + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in rest)
 
 
@@ -314,7 +315,8 @@ async def read_upload(
         RequestTimeoutError: the body did not arrive in time.
         MediaTypeError: the body is no multipart form.
     """
-    if (kind := _kind(request)) != _MULTIPART:
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != _MULTIPART:
         raise MediaTypeError(f"{kind[:60] or 'no type'}: must be {_MULTIPART}, with a file")
     seconds = limits.body_seconds + limits.document_bytes / _BYTES_A_SECOND
     read = partial(_form, max_files=1, max_part_size=_MAX_PART)
@@ -325,13 +327,10 @@ async def read_upload(
             raise InvalidError("Invalid request: missing file parameter")
         if (files[0].size or 0) > limits.document_bytes:
             raise BodyTooLargeError(f"a document may have {limits.document_bytes:,} bytes")
-        yield _query(request, model) | _collected(_texts(form), model), files[0]
+        query = _urlencoded(request.scope["query_string"], "query string", model)
+        yield query | _fields_of(form, model), files[0]
     finally:
         await form.close()
-
-
-def _kind(request: Request) -> str:
-    return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
 async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, most: int, seconds: float) -> T:
@@ -341,8 +340,6 @@ async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, mo
     async def receive() -> Message:
         nonlocal size
         message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
         size += len(message.get("body", b""))
         if size > most:
             raise BodyTooLargeError(f"a body may have {most:,} bytes")
@@ -355,20 +352,24 @@ async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, mo
         raise RequestTimeoutError(f"the body did not come within {seconds:g} seconds") from None
 
 
-def _query(request: Request, model: type[BaseModel]) -> Fields:
-    return _collected(_urlencoded(request.scope["query_string"], "query string"), model)
-
-
-def _urlencoded(encoded: bytes, what: str) -> list[tuple[str, str]]:
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Refuse a request with a part that cannot be read."""
     try:
-        return parse_qsl(
-            encoded.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
-        )
+        yield
     except ValueError as error:  # UnicodeDecodeError is one
         raise InvalidError(f"Invalid {what}: {error}") from None
 
 
-async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
+def _urlencoded(encoded: bytes, what: str, model: type[BaseModel]) -> Fields:
+    with _refused(what):
+        items = parse_qsl(
+            encoded.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
+        )
+    return _collected(items, model) if items else {}
+
+
+async def _multipart(request: Request, body: bytes, model: type[BaseModel]) -> Fields:
     """Return the fields of a multipart form; files are none."""
 
     async def receive() -> Message:
@@ -377,11 +378,10 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
     boundary = parse_options_header(request.headers["content-type"])[1].get(b"boundary", b"")
     if b"--" + boundary + b"--" not in body:
         raise InvalidError("Invalid form: it ends before its last boundary")
-    try:
+    with _refused("form"):
         body.decode("utf-8")  # starlette would take it for Latin-1
-    except ValueError as error:
-        raise InvalidError(f"Invalid form: {error}") from None
-    return _texts(await _form(Request(request.scope, receive), max_files=0, max_part_size=len(body)))
+    form = await _form(Request(request.scope, receive), max_files=0, max_part_size=len(body))
+    return _fields_of(form, model)
 
 
 async def _form(request: Request, *, max_files: int, max_part_size: int) -> FormData:
@@ -394,8 +394,9 @@ async def _form(request: Request, *, max_files: int, max_part_size: int) -> Form
         raise not_stored(error) from None
 
 
-def _texts(form: FormData) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+def _fields_of(form: FormData, model: type[BaseModel]) -> Fields:
+    texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    return _collected(texts, model)
 
 
 @cache

@@ -13,13 +13,11 @@ import filelock
 from cachetools import LRUCache
 from pydantic import BaseModel
 
-from heedful.decoding.glossary import Glossary
-from heedful.errors import InputError
+from heedful import Glossary, InputError, Pair
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
 from heedful.settings.parsing import parse_json
-from heedful.text.languages import Pair
 
 _MOST_PREPARED = 200_000  # entries that are kept ready for lookups, some 600 bytes each
 _LINE_END = re.compile(r"\r?\n|\r")  # U+2028 and others are part of a term

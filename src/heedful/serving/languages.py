@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from heedful import Pair
 from heedful.data.cleaning.pair import MIN_LETTERS, language_identifier
 from heedful.errors import MissingExtraError, install_hint
 from heedful.serving.refusals import LanguageError
-from heedful.text.languages import Pair, closest_code, language_code
+from heedful.text.languages import closest_code, language_code
 
 _FIRST_PIVOT = "en"
 

@@ -18,27 +18,25 @@ from uuid import uuid4
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from heedful.errors import HeedfulError, InputError
-from heedful.runs.loading import load_translator, local_bundle
+from heedful import HeedfulError, InputError, Pair
+from heedful.runs.loading import load_translator
 from heedful.serving import on_ray
-from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy
+from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy, share_keys
 from heedful.serving.app import application
 from heedful.serving.document_jobs import DocumentJobs, documents_directory
 from heedful.serving.gateway import Gateway
 from heedful.serving.glossaries import GlossaryStore
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ServedModel
-from heedful.serving.models import OpenedModel, load_models, open_here, parse_argument
-from heedful.serving.on_ray import RemoteModel
+from heedful.serving.models import load_models, parse_argument
+from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
-from heedful.serving.records import ClientRecords, SharedRecords, share_keys
+from heedful.serving.records import ClientRecords, SharedRecords
 from heedful.serving.server import bound_sockets, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
 from heedful.settings.options import Languages
 from heedful.settings.plugins import load_again, loaded_plugins
-from heedful.storage.bundle import load_bundle
-from heedful.text.languages import Pair
 
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can
@@ -70,8 +68,6 @@ def serve(options: ServiceOptions, *, notify: Callable[[str], None] = lambda _: 
             address that is in use, or options that cannot be.
         MissingExtraError: redis or Ray is needed, and not installed.
     """
-    limits = replace(options.limits, body_bytes=max(2**17, 16 * options.limits.characters))
-    options = replace(options, limits=limits)
     _check(options)
     with bound_sockets(options.host, options.port) as sockets:
         keys = _keys(options)
@@ -93,7 +89,7 @@ def _serve_here(
     sockets: Sequence[socket],
     notify: Callable[[str], None],
 ) -> None:
-    models = _load(options, notify)  # mistakes are reported once, and before the processes start
+    models = load_models(options, notify=notify)  # mistakes are reported once, and before the processes start
     lines = list(map(str, models))
     with documents_directory() as documents:
         if options.workers == 1:
@@ -116,7 +112,7 @@ def application_of_worker() -> FastAPI:
     service = _SERVICES.validate_json(os.environ[_VARIABLE])
     try:
         load_again(service.plugins)
-        models = _load(service.options)
+        models = load_models(service.options)
         return _application(service.options, models, _keys(service.options), documents=service.documents)
     except (HeedfulError, OSError) as error:
         _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
@@ -130,21 +126,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _load(
-    options: ServiceOptions,
-    notify: Callable[[str], None] = lambda _: None,
-    open_model: Callable[[str], OpenedModel] | None = None,
-) -> list[ServedModel]:
-    here = partial(open_here, runtime=options.runtime)
-    return load_models(
-        options.models or (),
-        open_model or here,
-        search=options.search,
-        memory=options.memory or (),
-        notify=notify,
-    )
 
 
 def _serve_on_ray(
@@ -173,13 +154,7 @@ def application_on_ray(
     """
     logging.config.dictConfig(log_config(options.logging))
     batches = options.ray.highest * (on_ray.resources(options)[0] + 1)  # one waits in each replica
-
-    def remote(path: str) -> OpenedModel:
-        return OpenedModel(
-            load_bundle(local_bundle(Path(path))), RemoteModel(names[path], path).translator, batches
-        )
-
-    models = _load(options, open_model=remote)
+    models = load_models(options, lambda path: RemoteTranslator.of(names[path], path, batches=batches))
     return _application(options, models, None if keys is None else KeyRing(keys), replica=uuid4().hex[:8])
 
 
@@ -187,7 +162,7 @@ def _lines_of_models(options: ServiceOptions) -> tuple[list[str], str]:
     """Load the models, and return lines to report, or a mistake."""
     lines: list[str] = []
     try:
-        _load(options, lines.append)
+        load_models(options, notify=lines.append)
     except (HeedfulError, OSError) as error:
         return [], str(error)
     return lines, ""

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from heedful import Glossary, InputError, Pair
 from heedful.decoding.alignment import split_words
 from heedful.decoding.confidence import UNSURE
-from heedful.decoding.glossary import Glossary
 from heedful.documents.formats import suffixes
 from heedful.documents.markup import html_rules
-from heedful.errors import InputError
 from heedful.serving import microsoft
 from heedful.serving.gateway import (
     AUTO,
@@ -29,7 +28,7 @@ from heedful.serving.gateway import (
 from heedful.serving.microsoft import MicrosoftAnswer, MicrosoftDetected, MicrosoftTranslations
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import Answer, TranslationRequest
-from heedful.text.languages import Pair, language_name
+from heedful.text.languages import language_name
 
 V = TypeVar("V")
 
@@ -195,7 +194,7 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, _TranslateFields)
         if microsoft.is_asked(request, fields):
             return await microsoft.translate(request, gateway, fields)
-        client, parameters = await gateway.checked(request, fields, _TranslateFields)
+        client, parameters = await gateway.parameters(request, _TranslateFields, fields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         answers = await gateway.translate(
             request,
@@ -220,7 +219,7 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, _DetectFields)
         if microsoft.is_asked(request, fields):
             return await microsoft.detect(request, gateway, fields)
-        _, parameters = await gateway.checked(request, fields, _DetectFields)
+        _, parameters = await gateway.parameters(request, _DetectFields, fields)
         return [
             DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.language)
             for each in gateway.service.ranked(parameters.q)

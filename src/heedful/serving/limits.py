@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from heedful.errors import InputError
+from heedful import InputError
 from heedful.settings.options import BeamOptions, Option, check_options, options_of
 
 _LIMITS, _RAY = "Limits", "Ray"
@@ -20,7 +20,6 @@ class Limits:
     """How much a client may ask, and how much may wait; the options' help says what most of them are.
 
     Attributes:
-        body_bytes: Bytes of a request's body.
         body_seconds: Time for a client to send its body.
         sentence_tokens: Tokens of a sentence; a longer one is translated in parts.
         batch_sentences: Sentences of a batch for the model.
@@ -31,7 +30,6 @@ class Limits:
 
     characters: Annotated[int, _most("Characters of a request.", "--max-characters")] = 5_000
     texts: Annotated[int, _most("Texts of a request.", "--max-texts", most=10**6)] = 128
-    body_bytes: int = 2**17
     alternatives: Annotated[
         int,  # the translation itself is another hypothesis of the beam
         _most("Alternatives of a text.", "--max-alternatives", least=0, most=_MOST_HYPOTHESES - 1),

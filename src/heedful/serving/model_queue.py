@@ -22,21 +22,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import LRUCache
 
-from heedful.decoding.backends.choice import choose_backend
+from heedful import HeedfulError, Pair, Translator
 from heedful.documents.alignment import Output, Outputs, PairTranslator, aligned_outputs
-from heedful.errors import HeedfulError, SearchCancelledError
+from heedful.errors import SearchCancelledError
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.text.languages import Pair
 
 if TYPE_CHECKING:
-    from heedful.decoding.backends.protocol import Backend
-    from heedful.decoding.glossary import Entry, Glossary
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translation import Translation
+    from heedful import Bundle, Glossary, SearchOptions, Translation
+    from heedful.decoding.glossary import Entry
     from heedful.documents.memory import TranslationMemory
-    from heedful.storage.bundle import Bundle
-    from heedful.text.tokenizer import Tokenizer
 
 _MOST_NAMED = 3  # pairs, in a line
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
@@ -47,30 +42,26 @@ class ServedPair:
     """A translator of one pair, and how it searches.
 
     Attributes:
-        translator: the translator of the pair.
+        translator: the translator of the pair, here or in another process.
         options: how it searches for the n best; the argument is n.
-        beam_size: how many hypotheses it keeps alive.
-        bundle: the model itself, for explanations; None: there are none.
-        backend: the backend of the model; None: it is in another process.
         memory: the translation memory, with translations that need no search; None: there is none.
     """
 
     translator: PairTranslator
     options: "Callable[[int], SearchOptions]"
-    beam_size: int = 1
-    bundle: "Bundle | None" = None
-    backend: "Backend | None" = None
     memory: "TranslationMemory | None" = None
 
     @cached_property
-    def attention_backend(self) -> "Backend":
-        """The backend that computes the attention of explanations here.
+    def translator_here(self) -> Translator | None:
+        """The translator that explains translations here; None if there is no model.
 
         Raises:
             MissingExtraError: torch would be needed, and is not installed.
         """
-        assert self.bundle is not None
-        return self.backend or choose_backend([self.bundle.network], precision="float32")
+        if isinstance(self.translator, Translator):
+            return self.translator
+        bundle = getattr(self.translator, "bundle", None)
+        return None if bundle is None else Translator(bundle)
 
 
 class ServedModel:
@@ -85,7 +76,7 @@ class ServedModel:
         pairs: frozenset[Pair],
         open_pair: Callable[[Pair], ServedPair],
         *,
-        tokenizer: "Tokenizer | None" = None,
+        bundle: "Bundle | None" = None,
         max_tokens: int | None = None,
         threads: int = 1,
         max_open: int = 4,
@@ -97,7 +88,7 @@ class ServedModel:
             name: the name in messages.
             pairs: that it translates.
             open_pair: makes the translator of a pair.
-            tokenizer: the tokenizer of sources, safe in any thread; None: each character is a token.
+            bundle: has the tokenizer of sources, safe in any thread; None: each character is a token.
             max_tokens: the most tokens of a text that the translators do not split; None: no limit.
             threads: that may compute; each can translate sentences of its own.
             max_open: how many translators are kept.
@@ -105,7 +96,7 @@ class ServedModel:
         """
         self.name = name
         self.pairs = pairs
-        self.tokenizer = tokenizer
+        self.tokenizer = None if bundle is None else bundle.tokenizers.src
         self.max_tokens = max_tokens
         self.threads = threads
         self._description = description
@@ -149,23 +140,21 @@ class ServedModel:
             served = self.served(pair)
             matches = [None if served.memory is None else served.memory.exact(text) for text in texts]
             left = [text if match is None else "" for text, match in zip(texts, matches, strict=True)]
-
-            def search(n_best: int) -> "list[Translation]":
+            lists: list[list[Translation]] = []
+            # A second search: the beam is wider there, and alternatives must not change the answer.
+            for n_best in (1, alternatives + 1) if alternatives else (1,):
                 options = replace(
                     served.options(n_best), threads=threads, cancelled=cancelled, glossary=glossary
                 )
-                return served.translator.translations(left, options=options)  # "" costs nothing
-
-            best = search(1)
+                lists.append(served.translator.translations(left, options=options))  # "" costs nothing
+            best = lists[0]
             outputs = [
                 [each.text if match is None else match.target]
                 for each, match in zip(best, matches, strict=True)
             ]
-            # A second search: the beam is wider there, and alternatives must not change the answer.
-            for own, more in zip(outputs, search(alternatives + 1) if alternatives else (), strict=False):
-                own[:] = list(dict.fromkeys([*own, *(each.text for each in more.hypotheses)]))[
-                    : alternatives + 1
-                ]
+            for own, more in zip(outputs, lists[-1] if alternatives else (), strict=False):
+                found = dict.fromkeys([*own, *(each.text for each in more.hypotheses)])
+                own[:] = list(found)[: alternatives + 1]
             if aligned:
                 results = aligned_outputs(served.translator, texts, outputs)
             else:
@@ -179,7 +168,7 @@ class ServedModel:
         """Return the n-best list of each text, as long as the beam is wide."""
         with self._free.taken(self.threads):
             served = self.served(pair)
-            n_best = min(served.beam_size, _MAX_HYPOTHESES)
+            n_best = min(served.options(1).beam_size, _MAX_HYPOTHESES)
             return served.translator.translations(texts, options=served.options(n_best))
 
     @contextmanager

@@ -1,77 +1,37 @@
 """The models of the service: their languages, and their translators, here or in other processes."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from heedful.bulk.memories import pair_of
-from heedful.decoding.backends.protocol import Backend
-from heedful.decoding.options import SearchOptions, search_options
+from heedful import InputError, Pair, SearchOptions, Translator
 from heedful.decoding.texts import TextCodec
-from heedful.documents.alignment import PairTranslator
 from heedful.documents.memory import TranslationMemory
-from heedful.errors import InputError
 from heedful.runs.loading import load_translator
 from heedful.serving.model_queue import ServedModel, ServedPair
-from heedful.settings.options import Languages, Runtime
-from heedful.settings.run import Config
-from heedful.storage.bundle import Bundle
-from heedful.text.languages import Pair, language_code
-from heedful.text.pair import TAGS_OF_TARGET, choose_languages
-from heedful.text.tokenizer import Tokenizer
+from heedful.serving.on_ray import RemoteTranslator
+from heedful.serving.options import ServiceOptions
+from heedful.settings.options import Languages
+from heedful.text.languages import language_code
 
 _MOST_NAMED = 3  # pairs of a list
 
 
-@dataclass(frozen=True)
-class OpenedModel:
-    """A model that is ready to translate.
-
-    Attributes:
-        bundle: the bundle of the model.
-        translator: returns its translator; the arguments are the tags of languages, if it has many.
-        threads: that can translate sentences of their own.
-        description: engine and precision, for the log.
-        backend: the backend of its translators; None: it is in another process.
-    """
-
-    bundle: Bundle
-    translator: Callable[[str | None, str | None], PairTranslator]
-    threads: int
-    description: str = ""
-    backend: Backend | None = None
-
-
-def open_here(path: str, runtime: Runtime | None = None) -> OpenedModel:
-    """Load a model in this process."""
-    translator = load_translator(Path(path), Languages(), runtime or Runtime())
-    return OpenedModel(
-        translator.bundle,
-        lambda src, tgt: translator.for_languages(src_lang=src, tgt_lang=tgt),
-        translator.generator.backend.parallel_batches,
-        f"{translator.engine_in_use} engine, {translator.precision_in_use}",
-        translator.generator.backend,
-    )
+Opener = Callable[[str], Translator | RemoteTranslator]
 
 
 def load_models(
-    arguments: Sequence[str],
-    open_model: Callable[[str], OpenedModel] = open_here,
+    options: ServiceOptions,
+    open_model: Opener | None = None,
     *,
-    search: Mapping[str, Any] | None = None,
-    memory: Sequence[Path] = (),
     notify: Callable[[str], None] = lambda _: None,
 ) -> list[ServedModel]:
-    """Return the models, loaded; if several have a pair, the first one translates it.
+    """Return the models of a service, loaded; if several have a pair, the first one translates it.
 
     Args:
-        arguments: the models, as `heedful serve` takes them: paths, or en-de,de-en=PATH.
-        open_model: loads the model at a path.
-        search: options of the search by name; others are the bundles'.
-        memory: translation memories: a sentence with an exact match is translated as there.
+        options: the service.
+        open_model: returns the translator of the model at a path; None: the model is loaded here.
         notify: receives a line for each model if another one translates some of its pairs.
 
     Raises:
@@ -79,8 +39,8 @@ def load_models(
     """
     models: list[ServedModel] = []
     first: dict[Pair, str] = {}
-    for argument in arguments:
-        model = load_served(argument, open_model, search=search, memory=memory)
+    for argument in options.models or ():
+        model = load_served(argument, options, open_model)
         shared = sorted(model.pairs & first.keys())
         if shared:
             names = ", ".join(map(str, shared[:_MOST_NAMED])) + (", ..." if shared[_MOST_NAMED:] else "")
@@ -97,11 +57,7 @@ def load_models(
 
 
 def load_served(
-    argument: str,
-    open_model: Callable[[str], OpenedModel] = open_here,
-    *,
-    search: Mapping[str, Any] | None = None,
-    memory: Sequence[Path] = (),
+    argument: str, service: ServiceOptions | None = None, open_model: Opener | None = None
 ) -> ServedModel:
     """Return a model, loaded; see `load_models`.
 
@@ -110,51 +66,52 @@ def load_served(
             its search.
     """
     said, path = parse_argument(argument)
-    opened = open_model(path)
-    bundle = opened.bundle
-    config, tokenizers = bundle.config, bundle.tokenizers
-    tags = _tags(config, tokenizers.src, tokenizers.tgt)
-    if not tags:
-        pair = pair_of(config)
-        pairs = said or ([pair] if pair else [])
-        if not pairs:
-            raise InputError(
-                f"{path}: the languages of this model are not known; "
-                f"name source and target: heedful serve en-de={path}"
-            )
-        targets = _languages(tokenizers.src, starts=TAGS_OF_TARGET)
-        known = (each for each in pairs if each.tgt in targets or not (said and targets))
-        tags = {pair: (None, targets.get(pair.tgt)) for pair in known}
+    service = service or ServiceOptions()
+    if open_model is None:
+        translator: Translator | RemoteTranslator = load_translator(Path(path), Languages(), service.runtime)
+    else:
+        translator = open_model(path)
+    bundle = translator.bundle
+    tags = bundle.pairs(said)
+    if not (tags or said):
+        raise InputError(
+            f"{path}: the languages of this model are not known; "
+            f"name source and target: heedful serve en-de={path}"
+        )
     for pair in said:
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
+    if isinstance(translator, Translator):
+        threads = translator.generator.backend.parallel_batches
+        description = f"{translator.engine_in_use} engine, {translator.precision_in_use}"
+    else:
+        threads, description = translator.batches, ""
 
+    @cache
     def options(n_best: int) -> SearchOptions:
-        return search_options({**(search or {}), "n_best": n_best}, config.decode)
+        return SearchOptions.from_config(bundle.config.decode, **{**service.search, "n_best": n_best})
 
     def open_pair(pair: Pair) -> ServedPair:
         src, tgt = tags[pair]
-        chosen, known = bundle, None
-        if (src, tgt) != (None, None):
-            languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
-            chosen = replace(bundle, config=languages)
-        if memory:
-            known = TranslationMemory.load(memory, src=pair.src, tgt=pair.tgt, is_needed=False)
-        width, translator = options(1).beam_size, opened.translator(src, tgt)
-        return ServedPair(translator, options, width, chosen, backend=opened.backend, memory=known)
+        of_pair = translator.for_languages(src_lang=src, tgt_lang=tgt)
+        known = None
+        if service.memory:
+            known = TranslationMemory.load(service.memory, src=pair.src, tgt=pair.tgt, is_needed=False)
+        return ServedPair(of_pair, options, known)
 
-    if opened.backend is not None:  # an engine without the search fails here, and not at each task
-        open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
     codec = TextCodec.of(bundle)
-    return ServedModel(
+    model = ServedModel(
         path,
         frozenset(said or tags),
         open_pair,
-        tokenizer=tokenizers.src,
+        bundle=bundle,
         max_tokens=codec.max_tokens(codec.resolved(options(1))),
-        threads=opened.threads,
-        description=opened.description,
+        threads=threads,
+        description=description,
     )
+    if isinstance(translator, Translator):  # an engine without the search fails here, and not at each task
+        model.translate(next(iter(said or tags)), ["."], alternatives=0)
+    return model
 
 
 def parse_argument(argument: str) -> tuple[list[Pair], str]:
@@ -180,18 +137,3 @@ def _parse_pair(text: str) -> Pair:
         if src is not None and tgt is not None:
             return Pair(src, tgt)
     raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")
-
-
-def _tags(config: Config, src: Tokenizer, tgt: Tokenizer) -> dict[Pair, tuple[str | None, str | None]]:
-    """Return the pairs of a model of many languages, with the tags that choose them."""
-    src_tag, tgt_tag = config.languages.src_tag, config.languages.tgt_tag
-    if src_tag is None or src_tag.startswith(TAGS_OF_TARGET) or tgt_tag is None:
-        return {}  # of a source language without a tag: the command line must say it
-    pairs = product(_languages(src).items(), _languages(tgt).items())
-    return {Pair(a, b): (src_tag, tgt_tag) for (a, src_tag), (b, tgt_tag) in pairs if a != b}
-
-
-def _languages(tokenizer: Tokenizer, *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
-    """Return the tags of languages by code, of those with one of these starts."""
-    tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
-    return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))

@@ -15,21 +15,23 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from heedful.errors import HeedfulError, InputError, MissingExtraError, SearchCancelledError, install_hint
+from heedful import Bundle, HeedfulError, InputError, load_bundle
+from heedful.errors import MissingExtraError, SearchCancelledError, install_hint
+from heedful.runs.loading import local_bundle
 from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
+from heedful.text.pair import Tags, choose_languages
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from heedful import SearchOptions, Translation, Translator
     from heedful.decoding.alignment import Alignment, Span
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translation import Translation
-    from heedful.decoding.translator import Translator
     from heedful.serving.options import ServiceOptions
 
 NAME = "heedful"  # of the application; the names of the models have a number after it
@@ -40,7 +42,6 @@ _TRANSLATORS = 64  # of pairs of languages, which share a model
 _RAY = "--on ray"
 _log = logging.getLogger("heedful.serving")
 
-Tags = tuple[str | None, str | None]  # of source and target language, in a model of many
 _Untyped = Any  # Ray's types say too little
 Loader = Callable[[], "Translator"]
 
@@ -97,11 +98,38 @@ def _open(load: Loader) -> "Callable[[Tags], Translator]":
     return lru_cache(_TRANSLATORS)(lambda tags: translator.for_languages(src_lang=tags[0], tgt_lang=tags[1]))
 
 
+@dataclass(frozen=True)
 class RemoteTranslator:
-    """A `PairTranslator` that asks replicas for translations; for any thread."""
+    """The translator of a model that replicas have; its methods are a `Translator`'s, for any thread.
 
-    def __init__(self, model: "RemoteModel", tags: Tags) -> None:
-        self._model, self._tags = model, tags
+    Attributes:
+        bundle: the model, for what is computed here.
+        name: the name of the model in its Ray Serve application.
+        handle: calls the replicas.
+        batches: how many batches they translate at a time, with one that waits in each.
+        tags: the tags of the languages.
+    """
+
+    bundle: Bundle
+    name: str
+    handle: _Untyped
+    batches: int = 1
+    tags: Tags = (None, None)
+
+    @classmethod
+    def of(cls, application: str, name: str, *, batches: int = 1) -> "RemoteTranslator":
+        """Return the translator of the model at a path, which is its name in a Ray Serve application."""
+        handle = _serve().get_app_handle(application)
+        handle = handle.options(method_name="call", multiplexed_model_id=name)
+        return cls(load_bundle(local_bundle(Path(name))), name, handle, batches)
+
+    def for_languages(self, *, src_lang: str | None, tgt_lang: str | None) -> "RemoteTranslator":
+        """Return the translator of two languages."""
+        if src_lang is None and tgt_lang is None:
+            return self
+        config, tokenizers = self.bundle.config, self.bundle.tokenizers
+        chosen = choose_languages(config, tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
+        return replace(self, bundle=replace(self.bundle, config=chosen), tags=(src_lang, tgt_lang))
 
     def translations(
         self, texts: Sequence[str], *, options: "SearchOptions | None" = None
@@ -109,37 +137,17 @@ class RemoteTranslator:
         """Return the translation of each text."""
         cancelled = None if options is None else options.cancelled
         sent = None if options is None else replace(options, cancelled=None, threads=None)
-        found = self._model.call("translations", self._tags, list(texts), options=sent, cancelled=cancelled)
+        found = self._call("translations", list(texts), options=sent, cancelled=cancelled)
         return cast("list[Translation]", found)
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str], *, split: "Callable[[str], list[Span]]"
     ) -> "list[Alignment]":
         """Return the alignment of each pair of texts."""
-        found = self._model.call("align", self._tags, list(sources), list(targets), split=split)
-        return cast("list[Alignment]", found)
+        return cast("list[Alignment]", self._call("align", list(sources), list(targets), split=split))
 
-
-class RemoteModel:
-    """A model that replicas of a Ray Serve deployment have."""
-
-    def __init__(self, application: str, name: str) -> None:
-        """Take the name of the Ray Serve application, and of the model in it."""
-        self._name = name
-        handle = _serve().get_app_handle(application)
-        self._handle = handle.options(method_name="call", multiplexed_model_id=name)
-
-    def translator(self, src: str | None, tgt: str | None) -> RemoteTranslator:
-        """Return the translator of two languages."""
-        return RemoteTranslator(self, (src, tgt))
-
-    def call(
-        self,
-        method: str,
-        tags: Tags,
-        *arguments: object,
-        cancelled: Callable[[], bool] | None = None,
-        **options: object,
+    def _call(
+        self, method: str, *arguments: object, cancelled: Callable[[], bool] | None = None, **options: object
     ) -> object:
         """Return the result of a translator's method, from one replica, or from the next if it dies.
 
@@ -151,11 +159,11 @@ class RemoteModel:
         from ray.exceptions import RayActorError
 
         for _ in range(_ATTEMPTS):
-            response = self._handle.remote(method, self._name, tags, *arguments, **options)
+            response = self.handle.remote(method, self.name, self.tags, *arguments, **options)
             try:
                 result = _wait(response, cancelled)
             except RayActorError as error:
-                _log.warning("a replica of %s died; the batch goes to another: %s", self._name, _line(error))
+                _log.warning("a replica of %s died; the batch goes to another: %s", self.name, _line(error))
                 continue
             if isinstance(result, str):
                 raise InputError(result)

@@ -4,17 +4,14 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
-from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.serving.access import ApiKey, KeyRing, fingerprint, load_keys, make_key, revoke_key
+from heedful.serving.access import REDIS_SECONDS, SHARED_KEYS, SHARED_USAGE, ApiKey, KeyRing, fingerprint
 from heedful.serving.refusals import TooManyRequestsError, UnavailableError
 
 if TYPE_CHECKING:
@@ -74,8 +71,7 @@ class ClientRecords:
         """Close what is open."""
 
 
-_KEYS, _USAGE, _RATE = "heedful:keys", "heedful:usage", "heedful:rate:"
-_SECONDS = 2.0  # for Redis to answer
+_RATE = "heedful:rate:"
 _CONNECTIONS = 16  # of a process; requests wait for a free one
 _RETRY = 5
 # A token bucket by the clock of the Redis server; returns the seconds until the request may come, 0: now.
@@ -106,9 +102,9 @@ class SharedRecords(ClientRecords):
         pool = asyncio.BlockingConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
-            timeout=_SECONDS,
-            socket_timeout=_SECONDS,
-            socket_connect_timeout=_SECONDS,
+            timeout=REDIS_SECONDS,
+            socket_timeout=REDIS_SECONDS,
+            socket_connect_timeout=REDIS_SECONDS,
             decode_responses=True,
         )
         self._redis: Redis = asyncio.Redis.from_pool(pool)
@@ -123,7 +119,7 @@ class SharedRecords(ClientRecords):
         """
         digest = fingerprint(key)
         with self._answered():
-            known = await self._redis.hget(_KEYS, digest)
+            known = await self._redis.hget(SHARED_KEYS, digest)
         return None if known is None else ApiKey(sha256=digest, **json.loads(known))
 
     async def count_request(self, client: str, per_minute: int) -> None:
@@ -141,12 +137,12 @@ class SharedRecords(ClientRecords):
     async def add_characters(self, client: str, characters: int) -> None:
         """Add to the count of characters that were translated for a client; errors as for `find`."""
         with self._answered():
-            await self._redis.hincrby(_USAGE, client, characters)
+            await self._redis.hincrby(SHARED_USAGE, client, characters)
 
     async def characters(self, client: str) -> int:
         """Return how many characters all servers have translated for a client; errors as for `find`."""
         with self._answered():
-            return int(await self._redis.hget(_USAGE, client) or 0)
+            return int(await self._redis.hget(SHARED_USAGE, client) or 0)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -159,105 +155,6 @@ class SharedRecords(ClientRecords):
         except self._errors:
             message = "the records of clients cannot be reached; try again later"
             raise UnavailableError(message, retry_after=_RETRY) from None
-
-
-def new_key(file: Path, name: str, *, shared: str | None = None, requests_per_minute: int = 0) -> str:
-    """Return a new key, after adding its hash to a file, and to a Redis server that shares the keys.
-
-    Raises:
-        InputError: the file is not usable, or the server does not answer.
-        MissingExtraError: redis is not installed.
-    """
-    if shared is not None:
-        share_keys(shared, None)  # it answers, or no key is made
-    key = make_key(file, name, requests_per_minute=requests_per_minute)
-    if shared is not None:
-        share_keys(shared, load_keys(file))
-    return key
-
-
-def remove_key(file: Path, name: str, *, shared: str | None = None) -> None:
-    """Remove a key from a file, and from a Redis server that shares the keys.
-
-    Raises:
-        InputError: the file has no such key or is not usable, or the server does not answer.
-        MissingExtraError: redis is not installed.
-    """
-    revoke_key(file, name)
-    if shared is not None:
-        share_keys(shared, load_keys(file))
-
-
-def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
-    """Return a line for each key: its name, its rate, and with a Redis server the characters translated.
-
-    Raises:
-        InputError: the file is not usable, or the server does not answer.
-        MissingExtraError: redis is not installed.
-    """
-    usage: dict[str, str] = {}
-    if shared is not None:
-        with _redis(shared) as redis:
-            usage = redis.hgetall(_USAGE)
-    lines = []
-    for key in load_keys(file):
-        per_minute = key.requests_per_minute
-        rate = f"{per_minute} requests per minute" if per_minute else "rate of --rate"
-        characters = "" if shared is None else f"\t{int(usage.get(key.name, 0)):,} characters"
-        lines.append(f"{key.name}\t{rate}{characters}")
-    return lines
-
-
-def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
-    """Make these the keys of all servers with the same Redis; None: only see that it answers.
-
-    Raises:
-        InputError: it does not answer, or the URL is none of Redis.
-        MissingExtraError: redis is not installed.
-    """
-    values = {
-        each.sha256: json.dumps({name: value for name, value in asdict(each).items() if name != "sha256"})
-        for each in keys or ()
-    }
-    with _redis(url) as redis, redis.pipeline() as batch:
-        batch.ping()
-        if keys is not None:
-            batch.delete(_KEYS)
-        if values:
-            batch.hset(_KEYS, mapping=values)
-        batch.execute()
-
-
-@contextmanager
-def _redis(url: str) -> Iterator[Any]:
-    """Yield a client of a Redis server; its errors name the option and the URL.
-
-    Raises:
-        InputError: it does not answer, or the URL is none of Redis.
-        MissingExtraError: redis is not installed.
-    """
-    try:
-        from redis import Redis
-        from redis.exceptions import RedisError
-    except ImportError:
-        raise MissingExtraError(f"--shared needs redis: {install_hint('redis')}") from None
-    seconds = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
-    try:
-        with Redis.from_url(url, decode_responses=True, **seconds) as redis:
-            yield redis
-    except (RedisError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"--shared {without_password(url)}: {reason}; write redis://HOST:6379/0") from None
-
-
-def without_password(url: str) -> str:
-    """Return a URL as it may be shown.
-
-    >>> without_password("redis://ann:secret@example.org:6379/0")
-    'redis://example.org:6379/0'
-    """
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _capacity(per_minute: int) -> float:

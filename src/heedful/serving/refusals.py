@@ -100,7 +100,3 @@ class NotImplementedHereError(RefusedError):
     """Something that this server was installed without."""
 
     status = 501
-
-
-class ClientGoneError(Exception):
-    """The client closed its connection before the answer."""

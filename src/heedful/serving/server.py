@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
@@ -29,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from uvicorn.server import Server, ServerState
 from uvicorn.supervisors.multiprocess import Multiprocess
 
-from heedful.errors import InputError
+from heedful import InputError
 from heedful.serving.options import Logging, ServiceOptions
 
 CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last
@@ -46,6 +46,7 @@ _REFUSED = {
     431: "The head of the request is too long",
 }
 _LENGTHS = {b"content-length", b"transfer-encoding"}
+_Awaited = Literal["head", "body", "reading", "sign of life", "end"]
 _KeepOpen = Any  # a bool, as asyncio asks for; uvicorn's method says None
 _log = logging.getLogger("heedful.serving")
 
@@ -72,14 +73,15 @@ class HeaderTimeoutProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, {**app_state, DELIVERED: self.delivered}, _loop)
         self.conn: _Connection = _Connection(self.config.h11_max_incomplete_event_size)
-        self._awaited: Literal["head", "body"] | None = None
-        self._clocks: dict[str, asyncio.TimerHandle] = {}
-        self._unsent = 0  # bytes, when the clock of writing was set
+        self._awaited: _Awaited | None = None  # of the client, by its clock
+        self._clock: asyncio.TimerHandle | None = None
+        self._unsent = 0  # bytes, when the clock was set
         self._lingering: int | None = None  # bytes that were read since the refusal
         self._half_closed = False  # by a client that has sent all, and waits for answers
         self._sent_version = False  # before the rest of the answer
         self._ending = False  # the server is
         self._waiting_since = 0.0  # for the client
+        self._is_cut = False  # the connection, because its client is gone or does nothing
         self._is_broken: bool | None = None  # None: the connection is there
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,13 +94,12 @@ class HeaderTimeoutProtocol(H11Protocol):
         super().connection_made(cast(asyncio.Transport, _LingeringTransport(transport, self)))
         self._waiting_since = self.loop.time()
         self._limit_connections()
-        self._watch_reading()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
-        for name in list(self._clocks):
-            self._stop(name)
-        self._is_broken = exc is not None
+        """Stop the clock."""
+        self._is_broken = self._is_cut or exc is not None
+        self._watch()
         super().connection_lost(exc)
 
     async def delivered(self) -> bool:
@@ -118,7 +119,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         """Take bytes of the client; after a refusal, drop them."""
         if self._lingering is None:
             super().data_received(data)
-            self._watch_reading()
+            self._watch()
             return
         self._lingering += len(data)
         if self._lingering > _LINGERING_BYTES:
@@ -137,7 +138,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         if not cycle.response_started:
             self._socket.write(_VERSION)
             self._sent_version = True
-        self._check_gone()
+        self._watch()
         return True
 
     def write(self, data: bytes) -> None:
@@ -150,20 +151,17 @@ class HeaderTimeoutProtocol(H11Protocol):
         """Wait for the next request, or for the rest of the body, or close the connection."""
         self._waiting_since = self.loop.time()
         super().on_response_complete()
-        self._watch_reading(idle=not self.conn.trailing_data[0])
-        if self._half_closed and self.waits_for_client:
-            self._socket.close()
+        self._watch()
 
     def pause_writing(self) -> None:
-        """Start the clock of writing: the client does not read."""
+        """Set the clock: the client does not read."""
         super().pause_writing()
-        self._watch_writing()
+        self._watch()
 
     def resume_writing(self) -> None:
-        """Stop the clock of writing, unless what is left must be sent before the connection closes."""
+        """Stop the clock, unless what is left must be sent before the connection closes."""
         super().resume_writing()
-        if not self._socket.is_closing():
-            self._stop("write")
+        self._watch()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or too long, and say which."""
@@ -216,13 +214,12 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def _close_soon(self) -> None:
         self._socket.close()
-        self._watch_writing()
+        self._watch()
 
     def _linger(self) -> None:
         """Send no more, and read on: closed with bytes unread, a connection is reset, and the answer lost."""
         self._lingering = 0
-        self._stop("read")
-        self._start("linger", self.read_seconds, self._socket.abort)
+        self._watch()
         self._socket.resume_reading()
         if self._socket.can_write_eof():
             self._socket.write_eof()
@@ -237,51 +234,55 @@ class HeaderTimeoutProtocol(H11Protocol):
             if each is not self and each.waits_for_client and not each._socket.is_closing()
         ]
         if others:
-            min(others, key=lambda each: each._waiting_since)._socket.abort()
+            min(others, key=lambda each: each._waiting_since)._cut()
 
-    def _watch_reading(self, *, idle: bool = False) -> None:
-        """Set the clock of what the client is to send next; uvicorn has one for idle connections."""
-        awaited: Literal["head", "body"] | None = None
-        if self.is_closing:
-            return
-        if self.conn.their_state is h11.IDLE and not idle:
-            awaited = "head"
+    def _watch(self) -> None:
+        """Set the clock of what the client is to do next; uvicorn has one for idle connections."""
+        awaited: _Awaited | None = None
+        seconds = self.read_seconds
+        if self._is_broken is not None:
+            pass
+        elif self._lingering is not None:
+            awaited = "end"
+        elif self._socket.get_write_buffer_size() and (self.is_closing or self.flow.write_paused):
+            awaited, seconds = "reading", self.write_seconds
+        elif self.is_closing:
+            pass
+        elif self._half_closed:
+            awaited, seconds = "sign of life", _GONE_SECONDS
+        elif self.conn.their_state is h11.IDLE:
+            awaited = "head" if self.cycle is None or self.conn.trailing_data[0] else None
         elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
             awaited = "body"
         if awaited != self._awaited:
             self._awaited = awaited
-            self._stop("read")
-            if awaited:
-                self._start("read", self.read_seconds, self._close_soon)
+            if self._clock is not None:
+                self._clock.cancel()
+            if awaited is not None:
+                self._unsent = self._socket.get_write_buffer_size()
+                self._clock = self.loop.call_later(seconds, self._end_wait)
 
-    def _watch_writing(self) -> None:
-        self._unsent = self._socket.get_write_buffer_size()
-        if self._unsent and "write" not in self._clocks:
-            self._start("write", self.write_seconds, self._check_written)
-
-    def _check_written(self) -> None:
-        self._stop("write")
-        if self._socket.get_write_buffer_size() >= self._unsent:
-            self._socket.abort()
+    def _end_wait(self) -> None:
+        """Close the connection, unless the client reads, or is still there and not all of its answers are."""
+        awaited, self._awaited = self._awaited, None
+        unsent = self._socket.get_write_buffer_size()
+        error = self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if awaited in ("head", "body"):
+            self._close_soon()
+        elif awaited == "sign of life" and not error:
+            is_late = self.loop.time() - self._waiting_since > self.write_seconds
+            if self.waits_for_client and (is_late or not unsent + _unsent_by_system(self._socket)):
+                self._socket.close()
+            else:
+                self._watch()
+        elif awaited == "reading" and unsent < self._unsent:
+            self._watch()
         else:
-            self._watch_writing()
+            self._cut()
 
-    def _check_gone(self) -> None:
-        self._stop("gone")
-        sock: socket.socket = self._socket.get_extra_info("socket")
-        if self._socket.is_closing():
-            return
-        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._socket.abort()
-        else:
-            self._start("gone", _GONE_SECONDS, self._check_gone)
-
-    def _start(self, name: str, seconds: float, then: Callable[[], None]) -> None:
-        self._clocks[name] = self.loop.call_later(seconds, then)
-
-    def _stop(self, name: str) -> None:
-        if (clock := self._clocks.pop(name, None)) is not None:
-            clock.cancel()
+    def _cut(self) -> None:
+        self._is_cut = True
+        self._socket.abort()
 
 
 def _unsent_by_system(transport: asyncio.Transport) -> int:

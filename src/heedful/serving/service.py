@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,8 +11,9 @@ from functools import partial
 from itertools import chain, compress, pairwise
 from typing import TypeVar
 
+from heedful import Glossary, Pair
 from heedful.decoding.confidence import Confidence
-from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
+from heedful.decoding.glossary import PlacedTerm, placed_terms
 from heedful.documents.alignment import Output, Outputs, words
 from heedful.documents.markup import TagRules, read_text
 from heedful.documents.sentences import (
@@ -31,7 +32,7 @@ from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.text.languages import Pair, closest_code
+from heedful.text.languages import closest_code
 from heedful.text.sentences import Sentence, joint, split_text
 
 T = TypeVar("T")
@@ -126,6 +127,7 @@ class Answer:
         sentences: the best translation of each, without markup, with the confidence in it.
         terms: of the glossary, those that apply to each sentence, and where they are in `text`; with markup
             it is not known where. Empty unless they are asked for.
+        truncated: whether the length limit has cut the translation of a sentence.
     """
 
     text: str
@@ -135,11 +137,7 @@ class Answer:
     pivot: str | None = None
     sentences: tuple[Output, ...] = ()
     terms: tuple[PlacedTerm, ...] = ()
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the length limit has cut the translation of a sentence."""
-        return not all(each.finished for each in self.sentences)
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,6 +201,20 @@ class TranslationService:
             finally:
                 turn.is_over = True
 
+    def routed(
+        self, source: str | None, target: str, texts: Iterable[str]
+    ) -> tuple[LanguageGuess, Route | None]:
+        """Return the language of texts, and the way to the target; None if they are in it already.
+
+        Raises:
+            LanguageError: there is no way.
+        """
+        guess = LanguageGuess(source or "", 1.0)
+        if source is None:
+            guess = self.detector.source(" ".join(texts), self.catalogue.sources_of(target), target)
+        is_done = guess.language == target
+        return guess, None if is_done else self.catalogue.required_route(guess.language, target)
+
     def terms(self, route: Route, glossary: Callable[[Pair], Glossary] | None) -> Glossary | None:
         """Return the terms of a route; a large glossary takes seconds at first.
 
@@ -247,15 +259,10 @@ class TranslationService:
 
         template, pieces = await asyncio.to_thread(read) if len(text) > _SHORT else read()
         sentences = [each for of_unit in pieces for each in of_unit[1::2]]
-        probability = 1.0
-        if source is None:
-            words_of_text = " ".join(sentence.text for sentence in sentences)
-            guess = self.detector.source(words_of_text, self.catalogue.sources_of(target), target)
-            source, probability = guess.language, guess.probability
-        self.metrics.characters.labels(f"{source}-{target}").inc(len(text))
-        if source == target:
-            return Answer(text=text, source=source, probability=probability)
-        route = self.catalogue.required_route(source, target)
+        guess, route = self.routed(source, target, (each.text for each in sentences))
+        self.metrics.characters.labels(f"{guess.language}-{target}").inc(len(text))
+        if route is None:
+            return Answer(text=text, source=guess.language, probability=guess.probability)
         glossary = None
         if request.glossary is not None:
             glossary = await asyncio.to_thread(self.terms, route, request.glossary)
@@ -273,12 +280,13 @@ class TranslationService:
             terms = await asyncio.to_thread(_terms_of, glossary, pieces, first, is_plain=rules is None)
         return Answer(
             text=text,
-            source=source,
-            probability=probability,
+            source=guess.language,
+            probability=guess.probability,
             alternatives=tuple(others),
             pivot=route.pivot,
             sentences=tuple(best),
             terms=terms,
+            truncated=not all(each.finished for each in best),
         )
 
     async def _translate_spanned(

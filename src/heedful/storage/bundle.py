@@ -17,7 +17,7 @@ import logging
 import math
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,7 +49,8 @@ from heedful.storage.description import (
 )
 from heedful.storage.weights_file import SafetensorsArrays, Shape, check_fits, embedding_names, weight_shapes
 from heedful.text import TokenizerPair
-from heedful.text.pair import is_file_of_a_pair
+from heedful.text.languages import Pair
+from heedful.text.pair import Tags, is_file_of_a_pair, pairs_of
 
 if TYPE_CHECKING:
     import torch
@@ -117,6 +118,21 @@ class Bundle:
         if isinstance(self.network, StoredModel):
             return self.network.changed_weights()
         return _versions_of(self.network)
+
+    def pairs(self, named: Collection[Pair] = ()) -> dict[Pair, Tags]:
+        """Return the pairs of languages that the model translates, with the arguments of `for_languages`.
+
+        >>> heedful.load_bundle("runs/demo").pairs([heedful.Pair("en", "de")])
+        {Pair(src='en', tgt='de'): (None, None)}
+
+        Args:
+            named: pairs to choose from, if the model has no tags of source languages; without them, it has
+                the pair that its configuration or the training files name.
+
+        Raises:
+            MissingExtraError: langcodes is not installed.
+        """
+        return pairs_of(self.config, self.tokenizers, named)
 
     @property
     def calibration_in_use(self) -> Calibration | None:

@@ -63,7 +63,11 @@ def closest_code(code: str, known: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, order=True)
 class Pair:
-    """A source and a target language, as BCP 47 tags."""
+    """A source and a target language, as BCP 47 tags.
+
+    >>> str(Pair("en", "pt-BR"))
+    'en-pt-BR'
+    """
 
     src: str
     tgt: str

@@ -1,21 +1,24 @@
 """The source and target tokenizer of a model, in memory and on disk."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal, Self
 
-from heedful.errors import InputError, TokenizerError
+from heedful.errors import InputError, TokenizerError, needing
 from heedful.settings.parsing import read_limited
 from heedful.settings.run import Config
 from heedful.text import vocabulary_tokenizer
 from heedful.text.huggingface_tokenizer import PIPELINE, SPECIAL, HuggingFaceTokenizer
+from heedful.text.languages import Pair, language_code
 from heedful.text.moses_tokenizer import MOSES, MosesTokenizer
 from heedful.text.sentencepiece_tokenizer import MODEL, SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.vocabulary_tokenizer import BYTES, ByteTokenizer
 
+Tags = tuple[str | None, str | None]  # of source and target language; None: the model's own
 JOINT, SOURCE, TARGET = "tokenizer", "source", "target"  # the stems of the files' names
 
 # The suffix of the file that identifies a kind of tokenizer: its class, and the suffixes of its other files.
@@ -97,6 +100,42 @@ def _read(path: Path) -> bytes:
 
 # The starts of Marian's and MADLAD-400's tags, which are in the source and name the target language.
 TAGS_OF_TARGET = (">>", "<2")
+
+
+def pair_of(config: Config) -> Pair | None:
+    """Return the pair that a bundle names, else the pair in the training files' names: train.en, train.de."""
+    with needing("tags of languages need langcodes", extra="memories"):
+        codes = [
+            None if name is None else language_code(name)
+            for name in (config.languages.src, config.languages.tgt)
+        ]
+        endings = [None if name is None else _ending(name) for name in config.data.first_text]
+    return next((Pair(src, tgt) for src, tgt in (codes, endings) if src and tgt and src != tgt), None)
+
+
+def _ending(name: str) -> str | None:
+    path = Path(name)
+    ending = (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix[1:]
+    return language_code(ending) if len(ending) <= 3 else None
+
+
+def pairs_of(config: Config, tokenizers: TokenizerPair, named: Collection[Pair]) -> dict[Pair, Tags]:
+    """Return the pairs that a model translates, as `Bundle.pairs` does."""
+    tag, src = config.languages.src_tag, tokenizers.src
+    if tag is not None and config.languages.tgt_tag is not None and not tag.startswith(TAGS_OF_TARGET):
+        pairs = product(_tags_of_languages(src).items(), _tags_of_languages(tokenizers.tgt).items())
+        return {Pair(a, b): (src_tag, tgt_tag) for (a, src_tag), (b, tgt_tag) in pairs if a != b}
+    own = pair_of(config)
+    targets = _tags_of_languages(src, starts=TAGS_OF_TARGET)
+    if named:  # its source language has no tag
+        return {pair: (None, targets.get(pair.tgt)) for pair in named if pair.tgt in targets or not targets}
+    return {own: (None, targets.get(own.tgt))} if own else {}
+
+
+def _tags_of_languages(tokenizer: Tokenizer, *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
+    """Return the tags of languages by code, of those with one of these starts."""
+    tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
+    return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))
 
 
 def choose_languages(

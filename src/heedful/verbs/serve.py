@@ -47,7 +47,7 @@ def command(task: Serve) -> None:
 
 
 def _change_keys(task: Serve) -> None:
-    from heedful.serving.records import lines_of_keys, new_key, remove_key
+    from heedful.serving.access import lines_of_keys, make_key, revoke_key
 
     access = task.access
     if access.keys is None:
@@ -55,9 +55,9 @@ def _change_keys(task: Serve) -> None:
             "--make-key, --revoke-key and --list-keys need --keys FILE, the file with the hashes"
         )
     if access.revoke_key is not None:
-        remove_key(access.keys, access.revoke_key, shared=access.shared)
+        revoke_key(access.keys, access.revoke_key, shared=access.shared)
     if access.make_key is not None:
         rate = task.limits.requests_per_minute
-        print(new_key(access.keys, access.make_key, shared=access.shared, requests_per_minute=rate))
+        print(make_key(access.keys, access.make_key, shared=access.shared, requests_per_minute=rate))
     if access.list_keys:
         print(*lines_of_keys(access.keys, shared=access.shared), sep="\n")

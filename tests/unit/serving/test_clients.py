@@ -17,10 +17,10 @@ from fastapi import Request
 
 from heedful.errors import InputError
 from heedful.serving import records
-from heedful.serving.access import ApiKey, KeyRing, load_keys, make_key, revoke_key
+from heedful.serving.access import ApiKey, KeyRing, lines_of_keys, load_keys, make_key, revoke_key
 from heedful.serving.gateway import Gateway
 from heedful.serving.limits import Limits
-from heedful.serving.records import ClientRecords, lines_of_keys
+from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import TooManyRequestsError, UnauthorizedError
 from heedful.serving.service import LoadLimiter
 

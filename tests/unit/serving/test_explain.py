@@ -30,6 +30,7 @@ from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ServedModel, ServedPair
+from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.refusals import (
     InvalidError,
     NoSuchLayerError,
@@ -56,9 +57,7 @@ def tiny_model() -> ServedModel:
     return ServedModel(
         "tiny",
         frozenset({Pair("en", "de")}),
-        lambda pair: ServedPair(
-            TRANSLATOR, options, 4, TRANSLATOR.bundle, backend=TRANSLATOR.generator.backend
-        ),
+        lambda pair: ServedPair(TRANSLATOR, options),
     )
 
 
@@ -190,7 +189,7 @@ def test_every_engine_explains_what_it_translates(engine: EngineChoice) -> None:
     if engine == "native":
         need_native()
     own = Translator(memorised(), engine=engine)
-    pair = ServedPair(own, options, 4, own.bundle, backend=own.generator.backend)
+    pair = ServedPair(own, options)
     model = ServedModel("own", frozenset({Pair("en", "de")}), lambda _: pair)
     (sentence,) = ask(Explainer(service_of(model)), ENGLISH, attention="decoder")["sentences"]
     (expected,) = ask(Explainer(service_of(tiny_model())), ENGLISH, attention="decoder")["sentences"]
@@ -204,7 +203,8 @@ def test_a_model_of_another_process_that_needs_torch_says_how_to_install_it(
     bundle = memorised()
     sizes = bundle.config.model.replace(positions="alibi")
     bundle = replace(bundle, network=Transformer.from_config(sizes).eval())
-    pair = ServedPair(Translator(bundle), options, 4, bundle)
+    elsewhere = RemoteTranslator(bundle, "other", None)
+    pair = ServedPair(elsewhere, options)
     model = ServedModel("other", frozenset({Pair("en", "de")}), lambda _: pair)
     monkeypatch.setattr(choice, "has_torch", lambda: False)
     with pytest.raises(NotImplementedHereError, match=re.escape(install_hint("torch"))) as refused:

@@ -1,5 +1,6 @@
 """Connections whose clients are slow, send too much, or leave: over real sockets, with short clocks."""
 
+import asyncio
 import json
 import socket
 import time
@@ -11,9 +12,12 @@ from urllib.request import urlopen
 
 import pytest
 import requests
+import uvicorn
 from running_services import Running, running
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
-from heedful.serving.server import HeaderTimeoutProtocol, connection_limits
+from heedful.serving.server import DELIVERED, HeaderTimeoutProtocol, connection_limits
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 QUESTION = b"GET /translate?q=a&source=en&target=de HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -306,3 +310,39 @@ def test_a_client_that_is_gone_is_not_waited_for(server: Running, question: byte
         wait_until(lambda: len(server.server.server_state.tasks) == 1)  # of the client who is still there
         server.translator.gate.set()
         assert b'{"translatedText":"A"}' in read_all(other)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_an_answer_is_not_delivered_to_a_client_that_is_gone(is_gone: bool) -> None:
+    async def ask() -> bool:
+        may_go, told = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        async def answer(scope: Scope, _: Receive, send: Send) -> None:
+            headers = [(b"content-length", b"1000")]  # so that the body is written at once
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await may_go.wait()
+            await send({"type": "http.response.body", "body": b"x" * 1000})
+            told.set_result(asyncio.ensure_future(scope["state"][DELIVERED]()))
+
+        config = uvicorn.Config(
+            answer, http=HeaderTimeoutProtocol, ws="none", lifespan="off", log_config=None
+        )
+        state = ServerState()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: HeaderTimeoutProtocol(config, state, {}), "127.0.0.1", 0
+        )
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(HEALTH)
+            await reader.readuntil(b"\r\n\r\n")
+            if is_gone:  # with nothing unread: it says no more than that it sends no more
+                writer.close()
+            else:
+                writer.write_eof()
+            await asyncio.sleep(0.01)
+            may_go.set()
+            delivered: bool = await (await told)
+            writer.close()
+            return delivered
+
+    assert asyncio.run(ask()) is not is_gone

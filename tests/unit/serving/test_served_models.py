@@ -21,6 +21,7 @@ from heedful.errors import InputError
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.models import load_models, load_served
+from heedful.serving.options import ServiceOptions
 from heedful.serving.service import TranslationRequest, TranslationService
 from heedful.storage.bundle import Bundle, load_bundle, save_bundle
 from heedful.text.languages import Pair
@@ -125,7 +126,7 @@ def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
 def test_the_first_model_of_a_pair_answers(two: Path, many: Path) -> None:
     lines: list[str] = []
     arguments = [f"en-de={two}", str(many)]
-    models = load_models(arguments, notify=lines.append)
+    models = load_models(ServiceOptions(models=arguments), notify=lines.append)
     assert lines == [f"{many}: en-de (1 of {len(models[1].pairs)} pairs): en-de={two} answers"]
     service = TranslationService(models, Limits(), Metrics())
     assert service.model_of(Pair("en", "de")) is models[0]
@@ -139,7 +140,7 @@ def test_a_model_that_another_leaves_nothing_is_refused(two: Path, many: Path) -
         with pytest.raises(
             InputError, match=f"{second}: all of its pairs .* are taken by {first}, listed before it"
         ):
-            load_models(arguments)
+            load_models(ServiceOptions(models=arguments))
 
 
 def test_the_service_imports_no_torch() -> None:

@@ -12,8 +12,8 @@ from redis_server import redis_server
 
 from heedful.errors import InputError
 from heedful.serving import records
-from heedful.serving.access import load_keys, make_key
-from heedful.serving.records import ClientRecords, SharedRecords, share_keys, without_password
+from heedful.serving.access import load_keys, make_key, share_keys, without_password
+from heedful.serving.records import ClientRecords, SharedRecords
 from heedful.serving.refusals import TooManyRequestsError, UnavailableError
 
 redis = pytest.importorskip("redis")
@@ -28,7 +28,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def url(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(records, "_SECONDS", 60.0)  # a machine may be slow
+    monkeypatch.setattr(records, "REDIS_SECONDS", 60.0)  # a machine may be slow
     with redis.Redis.from_url(server) as client:
         client.flushall()
     return server
