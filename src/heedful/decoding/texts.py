@@ -467,10 +467,8 @@ def chunks(
     """Yield chunks of a stream: the number of the first line, the lines, and their prefixes.
 
     Raises:
-        InputError: a chunk size below 1, or a line without a prefix.
+        InputError: a line without a prefix.
     """
-    if chunk_lines < 1:
-        raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
     lines = without_line_ends(prefixes or ())
     while chunk := list(islice(items, chunk_lines)):
         prefixes_of_chunk = None if prefixes is None else list(islice(lines, len(chunk)))

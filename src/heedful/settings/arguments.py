@@ -6,7 +6,9 @@ from functools import wraps
 from inspect import Parameter, formatannotation, signature
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from annotated_types import Ge
 
 from heedful.errors import OptionError
 
@@ -55,6 +57,8 @@ def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
     if type(hint) is type and hint not in _NUMBERS:  # most items of a long list
         return isinstance(value, hint)
     origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return fits(value, inner[0]) and all(cast(float, value) >= each.ge for each in _bounds(hint))
     if hint in _NUMBERS:
         return isinstance(value, _NUMBERS[hint]) and not isinstance(value, bool)
     if origin in (Union, UnionType):
@@ -79,10 +83,17 @@ def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
     return isinstance(value, hint)
 
 
+def _bounds(hint: Any) -> list[Any]:  # noqa: ANN401
+    return [each for each in get_args(hint)[1:] if isinstance(each, Ge)]
+
+
 def name_of(hint: Any) -> str:  # noqa: ANN401
     """Return a type as it is written, without modules; of a literal type, its values."""
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(map(name_of, get_args(hint)))
+    if get_origin(hint) is Annotated:
+        bounds = (f" of at least {each.ge}" for each in _bounds(hint))
+        return "".join([name_of(get_args(hint)[0]), *bounds])
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(hint)).replace("NoneType", "None")
