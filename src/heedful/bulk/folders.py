@@ -41,6 +41,11 @@ class Folder:
         """The absolute path, or the URL."""
         return self.path if self.system is None else self.url
 
+    @property
+    def place(self) -> tuple[Any, Path]:
+        """Where it is, whatever links lead there."""
+        return self.system, Path(self.path).resolve()
+
     def of_file(self, name: str) -> str:
         """Return the path of a file."""
         return f"{self.path.rstrip('/')}/{name}"

@@ -31,10 +31,9 @@ def average(
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")
     checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
-    if not checkpoints:
-        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
-    if len(checkpoints) < last:
-        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
+    if (number := len(checkpoints)) < last:
+        remedy = f"give --last {number}" if number else "wait for the first, or give another run"
+        raise CheckpointError(f"{run}: has {number or 'no'} checkpoints; {remedy}")
     if damaged := next((path for path in checkpoints if not is_complete(path)), None):
         raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
     bundle = load_bundle(run)

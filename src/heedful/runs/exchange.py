@@ -204,8 +204,6 @@ def export_model(
         raise InteropError(f"--to {to!r} does not exist{suggestion(to, _EXPORTS, WORDS)}")
     if quantization is not None and to != "ctranslate2":
         raise InteropError(f"--quantization is for --to ctranslate2, not for {to}; leave it out")
-    if output.exists():
-        raise RunError(f"{output}: already exists; give another --output")
     loaded = load_bundle(local_bundle(Path(bundle)))
     config = choose_languages(loaded.config, loaded.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
     loaded = replace(loaded, config=config)

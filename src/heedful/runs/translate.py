@@ -23,7 +23,7 @@ from heedful.decoding.glossary import Glossary
 from heedful.decoding.options import search_options
 from heedful.decoding.translator import Translator
 from heedful.documents.formats import TEXT, format_of, refuse_documents
-from heedful.errors import InputError, OptionError, refuse_if
+from heedful.errors import OptionError, refuse_if
 from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
 from heedful.runs.options import TranslationOptions
 from heedful.runs.output_checks import check_output, check_outputs_differ
@@ -226,7 +226,6 @@ class _Task:
         is_loaded = on_ray and self.translator is not None
         refuse_if(
             *((value, f"{each} is for single files, not for shards") for each, value in files_only.items()),
-            (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
             (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),
         )
         from heedful.bulk.text_shards import TextShards  # 0.1 s
@@ -239,9 +238,6 @@ class _Task:
             (is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column")
         )
         output = folder_at(options.output)
-        places = [(each.system, Path(each.path).resolve()) for each in (folder, output)]
-        if places[0] == places[1]:
-            raise InputError(f"{options.output}: is the input too; write to another directory")
         load = partial(_load, options, self.translator, self.notify)
         job = TextShards(
             source=folder.location,

@@ -105,6 +105,15 @@ def _parsed(text: str, parse: Callable[[str], _Value], form: str) -> _Value:
     raise ValueError(problem)
 
 
+def mistake_of(error: ValueError) -> str:
+    """Return a message in one line; of pydantic's, the place and the message of the first mistake."""
+    if not hasattr(error, "errors"):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(str(each) for each in first["loc"][:2])
+    return f"{shown(place)}: {first['msg']}" if place else first["msg"]
+
+
 def is_whole(value: object, *, least: int = 0, most: int = MAX_WHOLE) -> bool:
     """Return whether a value is a whole number within these limits; True and 1.0 are not."""
     return type(value) is int and least <= value <= most

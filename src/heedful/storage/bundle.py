@@ -177,11 +177,12 @@ class StoredModel:
 
 @contextmanager
 def _damaged(file: Path) -> Iterator[None]:
-    """Turn a ValueError of the block, about what a file holds, into a BundleError."""
+    """Turn an error of the block, about what a file holds, into a BundleError."""
     try:
         yield
-    except ValueError as error:
-        raise BundleError(f"{file}: {error}; copy the bundle again") from None
+    except (ConfigError, ValueError) as error:
+        remedy = "" if isinstance(error, ConfigError) else "; copy the bundle again"
+        raise BundleError(f"{file}: {error}{remedy}") from error
 
 
 @checked
@@ -233,10 +234,8 @@ class BundleContents:
         if config.plugged or "heedful.model" in sys.modules:  # otherwise, nothing here can have changed it
             from heedful.storage.torch_weights import changes_and_shapes
 
-            try:
+            with _damaged(self.path):
                 found, shapes = changes_and_shapes(config)
-            except ConfigError as error:
-                raise BundleError(f"{self.path}: {error}") from error
             if found == self.changed_parts:
                 if change := changed_plugins(config.plugged.values(), self.config.train.plugin_versions):
                     _log.warning("%s: %s", self.path, change)
@@ -261,7 +260,7 @@ def _read(path: Path | str) -> BundleContents:
     path = resolve_bundle(path)
     description, file = read_description(path), path / CONFIG_FILE
     description.check(path)
-    try:
+    with _damaged(file):
         config, saved = Config(**description.config), description.calibration
         calibration = None if saved is None else Calibration.read(saved)
         refuse_if(
@@ -269,8 +268,6 @@ def _read(path: Path | str) -> BundleContents:
             (not config.model.tgt_vocab_size, "model.tgt_vocab_size=0: must be at least 1"),
             error=ValueError,
         )
-    except (ConfigError, ValueError) as error:
-        raise BundleError(f"{file}: {error}") from None
     parts, has_tokenizers = description.changed_parts or {}, TokenizerPair.is_among(description.files)
     return BundleContents(path, config, description.scores, parts, calibration, has_tokenizers)
 

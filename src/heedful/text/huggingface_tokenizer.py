@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
+from pydantic import StrictBool
 from typing_extensions import override
 
 from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     import tokenizers
 
 PIPELINE, SPECIAL = ".json", ".special.json"
+
+
+@dataclass(frozen=True)
+class _Saved:
+    ids: SpecialIds
+    clean_up_spaces: StrictBool = False
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -54,9 +61,8 @@ class HuggingFaceTokenizer(Tokenizer):
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        with reading(files[SPECIAL], f"{name}{SPECIAL}") as saved:
-            ids = SpecialIds.read(saved)
-        return cls(files[PIPELINE], ids, clean_up_spaces=saved.get("clean_up_spaces") is True, name=name)
+        with reading(files[SPECIAL], _Saved, f"{name}{SPECIAL}") as saved:
+            return cls(files[PIPELINE], saved.ids, clean_up_spaces=saved.clean_up_spaces, name=name)
 
     @override
     def to_files(self) -> dict[str, bytes]:

@@ -172,9 +172,10 @@ def _is_language(tag_id: int, tokenizer: Tokenizer) -> bool:
 def _tag(name: str, language: str, tokenizer: Tokenizer) -> str:
     """Return the tag of a language as in the vocabulary."""
     try:
-        tag_id = tokenizer.tag_id(language)
-        if not _is_language(tag_id, tokenizer):
-            raise TokenizerError(f"{language!r} is not a language")
+        tag = tokenizer.tokens([tokenizer.tag_id(language)])[0]
+        if tag in tokenizer.tags():
+            return tag
+        problem = f"{language!r} is not a language"
     except TokenizerError as error:
-        raise InputError(f"{name}: {error}") from None
-    return tokenizer.tokens([tag_id])[0]
+        problem = str(error)
+    raise InputError(f"{name}: {problem}")

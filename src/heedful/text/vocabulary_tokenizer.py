@@ -3,15 +3,16 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Self
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
+from pydantic import StrictBool, StrictStr
 from sentencepiece import SentencePieceNormalizer
 from typing_extensions import override
 
 from heedful.errors import TokenizerError
 from heedful.settings.parsing import shown
-from heedful.text.added_tokens import AddedToken, AddedTokens, read_added, write_added
+from heedful.text.added_tokens import AddedToken, AddedTokens, write_added
 from heedful.text.sentencepiece_tokenizer import (
     SentencePieceTokenizer,
     decode_tokens,
@@ -24,7 +25,6 @@ from heedful.text.tokenizer import (
     Tokenizer,
     clean_up_tokenization,
     ids_of_tokens,
-    read_texts,
     reading,
     refusing_surrogates,
 )
@@ -144,6 +144,17 @@ _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
 _TARGET_TAG = re.compile(r"<2[A-Za-z_]+>")  # of MADLAD-400, where they are symbols of the model
 
 
+@dataclass(frozen=True)
+class _Saved:
+    ids: SpecialIds
+    pieces: list[StrictStr]
+    special: list[StrictStr]
+    leading_tags: StrictBool = False
+    clean_up_spaces: StrictBool = False
+    underscores: StrictBool = False
+    added: list[Any] = field(default_factory=list)
+
+
 class VocabularyTokenizer(Tokenizer):
     """A SentencePiece model and the list of tokens by id; equal to transformers.
 
@@ -208,19 +219,17 @@ class VocabularyTokenizer(Tokenizer):
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        with reading(files[TOKENS], f"{name}{TOKENS}") as saved:
-            ids, added = SpecialIds.read(saved), read_added(saved)
-            tokens, special = (read_texts(saved, key) for key in ("pieces", "special"))
-        return cls(
-            files[MODEL],
-            tokens,
-            ids,
-            special=[*special, *added],
-            leading_tags=saved.get("leading_tags") is True,
-            clean_up_spaces=saved.get("clean_up_spaces") is True,
-            underscores=saved.get("underscores") is True,
-            name=name,
-        )
+        with reading(files[TOKENS], _Saved, f"{name}{TOKENS}") as saved:
+            return cls(
+                files[MODEL],
+                saved.pieces,
+                saved.ids,
+                special=[*saved.special, *map(AddedToken.read, saved.added)],
+                leading_tags=saved.leading_tags,
+                clean_up_spaces=saved.clean_up_spaces,
+                underscores=saved.underscores,
+                name=name,
+            )
 
     @override
     def to_files(self) -> dict[str, bytes]:
@@ -333,6 +342,11 @@ _BYTE_SPECIAL = (
 )
 
 
+@dataclass(frozen=True)
+class _SavedBytes:
+    added: list[Any] = field(default_factory=list)
+
+
 class ByteTokenizer(Tokenizer):
     """ByT5's (Xue et al., 2022): the id of a byte of UTF-8 is its number plus 3; equal to transformers.
 
@@ -362,8 +376,8 @@ class ByteTokenizer(Tokenizer):
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        with reading(files[BYTES], f"{name}{BYTES}") as saved:
-            tokenizer = cls(read_added(saved), name=name)
+        with reading(files[BYTES], _SavedBytes, f"{name}{BYTES}") as saved:
+            tokenizer = cls([*map(AddedToken.read, saved.added)], name=name)
             if files[BYTES] != tokenizer.to_files()[BYTES]:
                 raise ValueError("not the description of a byte tokenizer")
         return tokenizer
