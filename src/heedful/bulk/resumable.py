@@ -24,7 +24,6 @@ from heedful.data.streams import compressed
 from heedful.errors import RunError
 from heedful.runtime.durable import (
     UNFINISHED,
-    is_replaceable,
     kept_after_error,
     new_file_beside,
     replace_file,
@@ -34,11 +33,6 @@ _PART = "lines"
 _SYNC_SHARE = 0.02  # of the time, at most, goes into waiting for the disk
 _LARGEST_BLOCK = 2**24  # bytes
 _START_AGAIN = "leave --resume out to start again"
-
-
-def is_resumable(output: Path | None) -> bool:
-    """Return whether an output is a file that is replaced when it is complete: no stream, pipe or device."""
-    return output is not None and str(output) != "-" and is_replaceable(output)
 
 
 class ResumableOutput:

@@ -155,12 +155,12 @@ def _opened_in_place(path: Path) -> BinaryIO:
     return os.fdopen(os.dup(number), "wb")
 
 
-def is_replaceable(path: Path) -> bool:
+def is_replaceable(path: Path | None) -> bool:
     """Return whether a path names a regular file, or none yet, that is not stdout, stderr or a descriptor.
 
-    Others have written to the file behind stdout or stderr, and go on.
+    None and `-` are stdout. Others have written to the file behind stdout or stderr, and go on.
     """
-    if descriptor_of(path) is not None:
+    if path is None or str(path) == "-" or descriptor_of(path) is not None:
         return False
     status = status_of(path)
     is_open = any(is_same_file(status_of(each), status) for each in _STANDARD)

@@ -114,9 +114,10 @@ class Bundle:
 
         A change in place of `weight.data` is not counted.
         """
-        if isinstance(self.network, StoredModel):
-            return self.network.changed_weights()
-        return _versions_of(self.network)
+        if not isinstance(self.network, StoredModel):
+            return _versions_of(self.network)
+        versions = [] if self.network.built is None else _versions_of(self.network.built)
+        return [] if versions == self.network.versions else versions
 
     @property
     def calibration_in_use(self) -> Calibration | None:
@@ -132,6 +133,7 @@ class StoredModel:
     Attributes:
         config: the architecture.
         built: the model in torch once it was used, since it may have been changed; None until then.
+        versions: the versions of its weights when it was built.
     """
 
     def __init__(self, file: Path, config: ModelConfig, shapes: Mapping[str, Shape] | None = None) -> None:
@@ -142,7 +144,7 @@ class StoredModel:
         """
         self.config, self._file = config, file
         self.built: Transformer | None = None
-        self._versions: WeightVersions = []
+        self.versions: WeightVersions = []
         with _damaged(file):
             self._arrays = SafetensorsArrays(file)
         check_fits(shapes or weight_shapes(config), self._arrays.shapes, file)
@@ -166,13 +168,8 @@ class StoredModel:
             from heedful.storage.torch_weights import model_from_arrays  # torch, for those who need it
 
             self.built = model_from_arrays(self.config, self.weight)
-            self._versions = _versions_of(self.built)
+            self.versions = _versions_of(self.built)
         return self.built
-
-    def changed_weights(self) -> WeightVersions:
-        """Return the versions of the weights of the model in torch; empty if they are as they are stored."""
-        versions = [] if self.built is None else _versions_of(self.built)
-        return [] if versions == self._versions else versions
 
 
 @contextmanager

@@ -19,8 +19,7 @@ from heedful.decoding.backends.native import NativeBackend, change_of
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.steps import on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.runtime.heap import return_free_memory
-from heedful.runtime.native import BF16_VARIABLE, cpu_has_bf16, native, on_or_off
+from heedful.runtime.native import BF16_VARIABLE, call_libc, cpu_has_bf16, native, on_or_off
 from heedful.settings.options import EngineChoice, Precision, PrecisionChoice
 from heedful.storage.bundle import StoredModel
 
@@ -78,7 +77,7 @@ def choose_backend(
             backend = NativeBackend(models, fastest)
             if precision == "auto" and fastest != "float32":
                 backend = _of_little_loss(NativeBackend(models, "float32"), backend, models)
-            return_free_memory()
+            call_libc("malloc_trim", 0)  # what packing has used
             return backend
         reason = f"precision='auto': {why_not}" if precision == "auto" and not has_torch() else why_not
         if engine == "auto" and (change := next(filter(None, map(change_of, models)), None)):
