@@ -11,7 +11,7 @@ from heedful.decoding.alignment import Alignment, AlignmentMethod
 from heedful.decoding.backends.protocol import attention_layer
 from heedful.decoding.texts import chunks
 from heedful.decoding.translator import Translator
-from heedful.errors import CorpusError, InputError
+from heedful.errors import CorpusError
 from heedful.settings.options import Languages
 from heedful.storage.bundle import load_bundle
 from heedful.storage.description import resolve_bundle
@@ -65,8 +65,6 @@ def add_aligner(run: Path, src: Path, tgt: Path, *, languages: Languages | None 
 
     `languages` are for a model that has many. Fewer than two pairs with text are a CorpusError.
     """
-    if not run.is_dir():
-        raise InputError(f"{run}: is not a local directory, where an aligner could be added")
     start, path = time.monotonic(), resolve_bundle(run)
     bundle = load_bundle(path)
     choose_languages(bundle.config, bundle.tokenizers, **asdict(languages or Languages()))
