@@ -170,7 +170,7 @@ def heedful(
         from importlib.metadata import version  # 20 ms
 
         print(f"heedful {version('heedful')}")
-        raise typer.Exit
+        context.exit()
     if context.invoked_subcommand is None:
         print(context.get_help())
 

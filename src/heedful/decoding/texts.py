@@ -27,6 +27,7 @@ from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
 from heedful.errors import InputError, refuse_if
+from heedful.settings.parsing import shown
 from heedful.storage.bundle import Bundle
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
@@ -430,17 +431,18 @@ def checked_ids(
     checked = []
     for number, row in enumerate(rows, start=1):
         where = f"{name}: sentence {number:,}"
+        problem = ""
         try:
             ids = [operator.index(each) for each in row]
+            for position, each in enumerate(ids):
+                if not 0 <= each < vocab_size:
+                    problem = f"{shown(each)}, at position {position:,}, is not an id"
         except TypeError:
-            raise InputError(f"{where}: not a list of ids; give whole numbers, as in [[5, 12, 2]]") from None
-        for position, each in enumerate(ids):
-            if not 0 <= each < vocab_size:
-                shown = f"{each:,}" if abs(each) < 1 << 63 else "a huge number"
-                raise InputError(
-                    f"{where}: {shown}, at position {position:,}, is not an id; the ids go from 0 to "
-                    f"{vocab_size - 1:,}"
-                )
+            problem = "not a list of ids"
+        if problem:
+            raise InputError(
+                f"{where}: {problem}; give whole numbers from 0 to {vocab_size - 1:,}, as in [[5, 12, 2]]"
+            )
         _check_length(where, ids, longest)
         checked.append(ids)
     return checked

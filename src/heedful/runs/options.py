@@ -6,7 +6,7 @@ A verb adds to them what only a command line has, and its help. Nothing heavy is
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from heedful.data.streams import is_text
 from heedful.errors import OptionError, refuse_if
@@ -92,7 +92,7 @@ class TranslationOptions:
         ),
     ] = None
     on: Annotated[
-        Literal["here", "ray"],
+        str,
         Option(
             "Where shards are translated. here: in this process; ray: on a Ray cluster, or on all cores of "
             "this machine if there is none.",

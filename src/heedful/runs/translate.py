@@ -226,6 +226,7 @@ class _Task:
         is_loaded = on_ray and self.translator is not None
         refuse_if(
             *((value, f"{each} is for single files, not for shards") for each, value in files_only.items()),
+            (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
             (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),
         )
         from heedful.bulk.text_shards import TextShards  # 0.1 s

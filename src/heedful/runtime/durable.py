@@ -36,8 +36,8 @@ def replace_directory(path: Path, temporary: Path) -> None:
 
     If that fails (OSError), the existing directory is restored, now or by `restore_backup`.
     """
-    if path.is_symlink():
-        raise OSError(errno.EEXIST, "it is a link", str(path))
+    if path.is_symlink() or path.is_file():
+        raise OSError(errno.EEXIST, "it is a link or a file", str(path))
     for file in temporary.rglob("*"):
         sync(file)
     sync(temporary)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from pydantic import StrictBool
@@ -49,11 +49,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._tokenizer = _load(pipeline, name=self._name)
         added = self._tokenizer.get_added_tokens_decoder()
         size = max([self._tokenizer.get_vocab_size(), *(i + 1 for i in added)])
-        for kind, i in asdict(ids).items():
-            if self._tokenizer.id_to_token(i) is None:
-                raise TokenizerError(f"{self._name}: {kind} has id {i}, which is not in the vocabulary")
         kind = type(self._tokenizer.model).__name__.lower()
-        super().__init__({"wordlevel": "word"}.get(kind, kind), size, ids)
+        super().__init__({"wordlevel": "word"}.get(kind, kind), size, ids, name=self._name)
         self._special = {token.content: i for i, token in added.items() if token.special}
         self._pipeline = pipeline
         self._clean_up_spaces = clean_up_spaces

@@ -87,12 +87,12 @@ class MosesTokenizer(Tokenizer):
         name: str = "tokenizer",
     ) -> None:
         self._tokens = list(tokens)
-        self._ids = ids_of_tokens(self._tokens, ids, f"{name}{MOSES}")
+        self._ids = ids_of_tokens(self._tokens, f"{name}{MOSES}")
         if _LANGUAGE.fullmatch(language) is None or rules not in RULES:
             raise TokenizerError(
                 f"{name}{MOSES}: language {shown(language)} and rules {shown(rules)} are not supported"
             )
-        super().__init__("bpe", len(self._tokens), ids)
+        super().__init__("bpe", len(self._tokens), ids, name=f"{name}{MOSES}")
         self._merges = list(merges)
         self._ranks = {pair: rank for rank, pair in enumerate(self._merges)}
         for each in added:

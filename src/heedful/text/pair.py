@@ -82,12 +82,14 @@ def is_file_of_a_pair(name: str) -> bool:
 def _load(stem: Path) -> Tokenizer:
     for suffix, (kind, others) in _KINDS.items():
         if stem.with_name(stem.name + suffix).exists():
-            paths = {name: stem.with_name(stem.name + name) for name in (suffix, *others)}
-            try:
-                files = {name: read_limited(path) for name, path in paths.items()}
-            except (OSError, ValueError) as error:
-                reason = error.strerror if isinstance(error, OSError) else error
-                raise TokenizerError(f"{stem}: cannot be read ({reason}); restore its files") from error
+            files = dict[str, bytes]()
+            for name in (suffix, *others):
+                path = stem.with_name(stem.name + name)
+                try:
+                    files[name] = read_limited(path)
+                except (OSError, ValueError) as error:
+                    reason = error.strerror if isinstance(error, OSError) else error
+                    raise TokenizerError(f"{path}: cannot be read ({reason}); restore the file") from error
             return kind.from_files(files, name=str(stem))
     raise TokenizerError(f"{stem}{MODEL}: no such file; the directory holds no complete tokenizer")
 

@@ -145,11 +145,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.model = model
         self._keeps_spaces = 0 in _values(model, *_REMOVE_EXTRA_SPACES)  # runs, and at the ends of a text
         ids = SpecialIds(pad=spm.pad_id(), unk=spm.unk_id(), bos=spm.bos_id(), eos=spm.eos_id())
-        super().__init__(read_kind(model), spm.get_piece_size(), ids)
-        if min(self._saved_ids.values()) < 0:
-            raise TokenizerError(
-                f"{name}: the model lacks a pad, unk, bos or eos token; train it with heedful"
-            )
+        super().__init__(read_kind(model), spm.get_piece_size(), ids, name=name)
 
     @classmethod
     @override

@@ -65,15 +65,12 @@ def refusing_surrogates(*texts: str) -> Iterator[None]:
         raise
 
 
-def ids_of_tokens(tokens: Sequence[str], ids: SpecialIds, name: str) -> dict[str, int]:
-    """Return the id of each token, its index; TokenizerError if one is repeated or a special id is beyond."""
+def ids_of_tokens(tokens: Sequence[str], name: str) -> dict[str, int]:
+    """Return the id of each token, its index; TokenizerError if one is repeated."""
     by_token = {token: i for i, token in enumerate(tokens)}
     if len(by_token) < len(tokens):
         twice = next(token for i, token in enumerate(tokens) if by_token[token] != i)
         raise TokenizerError(f"{name}: {shown(twice)} is repeated; give each token once")
-    for kind, i in asdict(ids).items():
-        if not 0 <= i < len(tokens):
-            raise TokenizerError(f"{name}: {kind} has id {i}, but there are {len(tokens):,} tokens")
     return by_token
 
 
@@ -86,7 +83,11 @@ class Tokenizer(ABC):
         pad_id, unk_id, bos_id, eos_id: the ids of padding, an unknown token, a sentence's start and its end.
     """
 
-    def __init__(self, kind: str, vocab_size: int, ids: SpecialIds) -> None:
+    def __init__(self, kind: str, vocab_size: int, ids: SpecialIds, *, name: str) -> None:
+        """Check the special ids; `name` is for error messages."""
+        for special, i in asdict(ids).items():
+            if not 0 <= i < vocab_size:
+                raise TokenizerError(f"{name}: {special} has id {i}, but there are {vocab_size:,} tokens")
         self.kind = kind
         self.vocab_size = vocab_size
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = ids.pad, ids.unk, ids.bos, ids.eos

@@ -195,14 +195,14 @@ class VocabularyTokenizer(Tokenizer):
     ) -> None:
         self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
         self._tokens = list(tokens)
-        self._ids = ids_of_tokens(self._tokens, ids, f"{name}{TOKENS}")
+        self._ids = ids_of_tokens(self._tokens, f"{name}{TOKENS}")
         self.added = tuple(each for each in special if isinstance(each, AddedToken))
         for token in (each if isinstance(each, str) else each.content for each in special):
             if not token or token not in self._ids:
                 raise TokenizerError(
                     f"{name}{TOKENS}: the special token {shown(token)} is not among the tokens; add it"
                 )
-        super().__init__(read_kind(model), len(self._tokens), ids)
+        super().__init__(read_kind(model), len(self._tokens), ids, name=f"{name}{TOKENS}")
         own = dict.fromkeys(self._tokens[i] for i in self._saved_ids.values())
         own |= dict.fromkeys(each for each in special if isinstance(each, str))
         split = {token: AddedToken(content=token, id=self._ids[token], special=True) for token in own}
@@ -368,7 +368,7 @@ class ByteTokenizer(Tokenizer):
                 f"{name}{BYTES}: the ids of added tokens are not {_FIRST_ADDED} and following"
             )
         size = _FIRST_ADDED + len(added)
-        super().__init__("byte", size, SpecialIds(pad=0, unk=2, bos=0, eos=1))
+        super().__init__("byte", size, SpecialIds(pad=0, unk=2, bos=0, eos=1), name=name)
         self._added = tuple(added)
         self._own = {each.id: each for each in (*_BYTE_SPECIAL, *added)}
         self._split = AddedTokens(self._own.values())

@@ -4,7 +4,9 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
+
+import typer
 
 from heedful.settings.options import OUTPUT, PRESET, SRC_KEY, TEXT, TGT_KEY, Option, Settings, settings_like
 
@@ -57,7 +59,7 @@ class Prepare:
         bool, Option("Go on where an earlier command with the same --output was interrupted.")
     ] = False
     on: Annotated[
-        Literal["here", "ray"],
+        str,
         Option(
             "Where shards are prepared. here: in this process; ray: on a Ray cluster, or on all cores of "
             "this machine if there is none.",
@@ -68,6 +70,8 @@ class Prepare:
 
 def command(task: Prepare) -> None:
     """Prepare shards, and print how many."""
+    if task.on not in ("here", "ray"):
+        raise typer.BadParameter(f"--on {task.on}: must be here or ray")
     from heedful.cli.streams import translation_display, warnings_on_stderr
     from heedful.runs.prepare import prepare_shards
     from heedful.settings.loading import load_config
