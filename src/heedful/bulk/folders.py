@@ -166,6 +166,15 @@ class Folder:
                 file.unlink()
             lock.release()
 
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[None]:
+        """Lock a file's name; RunError if another process has it."""
+        with self.locked(name, timeout=0) as is_ours:
+            if not is_ours:
+                file = self.of_file(name)
+                raise RunError(f"{file}: another process is writing it; wait, or give another --output")
+            yield
+
     def delete_leftovers(self, names: Iterable[str]) -> None:
         """Delete temporary files and locks of these names, which processes that were killed have left."""
         known = {*names}

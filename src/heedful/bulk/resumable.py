@@ -159,31 +159,26 @@ def open_resumable(
     target = Path(os.path.realpath(path))
     unfinished, lines, notice = _unfinished(target, items, resume=resume)
     manifest = manifest_of(unfinished)
-    with manifest.folder.locked(unfinished.name, timeout=0) as is_ours:
-        if not is_ours:
-            raise RunError(
-                f"{unfinished}: another process is writing it; wait for it, or give another --output"
-            )
-        with ExitStack() as stack:
-            output = ResumableOutput(path, stack.enter_context(unfinished.open("r+b")), inputs, settings)
-            output.resume(manifest.read() if lines else Done())
-            output.notice = notice
-            remedy = "; --resume goes on from there"
-            try:
-                with kept_after_error(unfinished, remedy=lambda: remedy if output.lines else ""):
-                    with stack.pop_all():
-                        try:
-                            yield output
-                        finally:
-                            output.flush()
-                        output.finish()
-                    if keep:
-                        replace_file(target, unfinished)
-                    else:
-                        unfinished.unlink()
-            finally:
-                if not output.lines or not unfinished.exists():
-                    manifest.folder.delete(manifest.name)
+    with manifest.folder.claimed(unfinished.name), ExitStack() as stack:
+        output = ResumableOutput(path, stack.enter_context(unfinished.open("r+b")), inputs, settings)
+        output.resume(manifest.read() if lines else Done())
+        output.notice = notice
+        remedy = "; --resume goes on from there"
+        try:
+            with kept_after_error(unfinished, remedy=lambda: remedy if output.lines else ""):
+                with stack.pop_all():
+                    try:
+                        yield output
+                    finally:
+                        output.flush()
+                    output.finish()
+                if keep:
+                    replace_file(target, unfinished)
+                else:
+                    unfinished.unlink()
+        finally:
+            if not output.lines or not unfinished.exists():
+                manifest.folder.delete(manifest.name)
 
 
 def _unfinished(target: Path, items: str, *, resume: bool) -> tuple[Path, int, str]:
