@@ -431,12 +431,11 @@ def checked_ids(
     checked = []
     for number, row in enumerate(rows, start=1):
         where = f"{name}: sentence {number:,}"
-        problem = ""
         try:
             ids = [operator.index(each) for each in row]
-            for position, each in enumerate(ids):
-                if not 0 <= each < vocab_size:
-                    problem = f"{shown(each)}, at position {position:,}, is not an id"
+            wrong = (position for position, each in enumerate(ids) if not 0 <= each < vocab_size)
+            at = next(wrong, None)
+            problem = None if at is None else f"{shown(ids[at])}, at position {at:,}, is not an id"
         except TypeError:
             problem = "not a list of ids"
         if problem:
