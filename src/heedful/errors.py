@@ -110,9 +110,7 @@ class NotNumbersError(InputError):
     """Log-probabilities of a search that are not numbers."""
 
     def __init__(
-        self,
-        message: str = "search: the model's log-probabilities are not numbers; its weights are damaged, or "
-        "too large for fp16, and bf16 has the range of float32",
+        self, message: str = "search: the model's log-probabilities are not numbers; its weights are damaged"
     ) -> None:
         super().__init__(message)
 

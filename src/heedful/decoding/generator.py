@@ -17,7 +17,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.task import Hypothesis, SearchTask, Source
-from heedful.errors import InputError, is_out_of_memory
+from heedful.errors import InputError, NotNumbersError, is_out_of_memory
 
 _BATCHES_PER_THREAD = 4  # with more batches, the threads finish at about the same time anyway
 _STEP_OVERHEAD = 8  # the fixed time of a step, in sentences
@@ -246,6 +246,10 @@ class Generator:
                 try:
                     for i, result in zip(batch, next(of_batches), strict=True):
                         of_all[i] = result
+                except NotNumbersError as error:
+                    is_fp16 = self.backend.precision == "fp16"
+                    advice = ", or too large for fp16; precision bf16 has the range of float32"
+                    raise NotNumbersError(f"{error}{advice if is_fp16 else ''}") from None
                 except (MemoryError, RuntimeError) as error:
                     if not is_out_of_memory(error):
                         raise

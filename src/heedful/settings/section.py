@@ -86,9 +86,8 @@ class Section(BaseModel):
         if isinstance(value, list) and "tuple" in accepts:
             return tuple(value)
         if isinstance(value, str) and _NO_TEXT.search(value):
-            raise PydanticCustomError(
-                "text", "is not UTF-8, or has a NUL character; rename the file, or check the encoding"
-            )
+            problem = "is not UTF-8; rename the file, or check the encoding"
+            raise PydanticCustomError("text", "has a NUL character" if "\0" in value else problem)
         if isinstance(value, str) and accepts.startswith(("tuple[str", "tuple[typing.Annotated[str")):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value

@@ -83,7 +83,7 @@ class Tokenizer(ABC):
         pad_id, unk_id, bos_id, eos_id: the ids of padding, an unknown token, a sentence's start and its end.
     """
 
-    def __init__(self, kind: str, vocab_size: int, ids: SpecialIds, *, name: str) -> None:
+    def __init__(self, kind: str, vocab_size: int, ids: SpecialIds, *, name: str = "tokenizer") -> None:
         """Check the special ids; `name` is for error messages."""
         for special, i in asdict(ids).items():
             if not 0 <= i < vocab_size:

@@ -103,7 +103,7 @@ def command(task: Score) -> None:
         )
         if flagged is not None and translator.codec.calibration is None:
             raise InputError(
-                f"{task.run}: no calibration (an ensemble has none), so that its confidence is not known; "
+                f"{task.run}: not calibrated (an ensemble never is), so that its confidence is not known; "
                 "first give heedful evaluate --calibrate lines with references"
             )
         pairs = score_pairs(
