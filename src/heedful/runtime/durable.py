@@ -84,7 +84,7 @@ def atomic_output(path: Path, *, temporary: Path | None = None, keep: bool = Fal
             yield stream
         return
     temporary = temporary or writing_at(path)
-    with kept_after_error(temporary) if keep else _removed_after_error(temporary):
+    with kept_after_error(temporary) if keep else _removed_at_the_end(temporary):
         with temporary.open("wb") as file:
             yield file
             file.flush()
@@ -101,13 +101,13 @@ def replace_file(path: Path, temporary: Path) -> None:
 
 
 @contextmanager
-def _removed_after_error(temporary: Path) -> Iterator[None]:
+def _removed_at_the_end(temporary: Path) -> Iterator[None]:
+    """Remove a file after the block, unless it was renamed."""
     try:
         yield
-    except BaseException:
+    finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def kept_after_error(unfinished: Path, *, remedy: Callable[[], str] = str) -> It
             error.filename = error.filename or str(unfinished)  # not set for a full disk
         elif isinstance(error, HeedfulError | KeyboardInterrupt):
             what = str(error) or "interrupted"
-            raise type(error)(f"{what} (what was done before is in {unfinished}{remedy()})") from error
+            error.args = (f"{what} (what was done before is in {unfinished}{remedy()})",)
         raise
 
 

@@ -404,11 +404,10 @@ def save_weights(
         ).write(temporary)
         _keep_what_others_wrote(path, temporary)
         replace_directory(path, temporary)
-    except BaseException as error:  # of a weight that is read only now, or of the keyboard, too
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not isinstance(error, OSError | SafetensorError):
-            raise
+    except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_weights(weights: "Mapping[str, Tensor]", shapes: Mapping[str, Shape], file: Path) -> None:
