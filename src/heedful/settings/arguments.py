@@ -58,7 +58,9 @@ def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
         return isinstance(value, hint)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return fits(value, inner[0]) and all(cast(float, value) >= each.ge for each in _bounds(hint))
+        return fits(value, inner[0]) and all(
+            cast(Any, value) >= each.ge for each in inner[1:] if isinstance(each, Ge)
+        )
     if hint in _NUMBERS:
         return isinstance(value, _NUMBERS[hint]) and not isinstance(value, bool)
     if origin in (Union, UnionType):
@@ -83,17 +85,13 @@ def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
     return isinstance(value, hint)
 
 
-def _bounds(hint: Any) -> list[Any]:  # noqa: ANN401
-    return [each for each in get_args(hint)[1:] if isinstance(each, Ge)]
-
-
 def name_of(hint: Any) -> str:  # noqa: ANN401
     """Return a type as it is written, without modules; of a literal type, its values."""
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(map(name_of, get_args(hint)))
     if get_origin(hint) is Annotated:
-        bounds = (f" of at least {each.ge}" for each in _bounds(hint))
-        return "".join([name_of(get_args(hint)[0]), *bounds])
+        kind, *marks = get_args(hint)
+        return name_of(kind) + "".join(f" of at least {each.ge}" for each in marks if isinstance(each, Ge))
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(hint)).replace("NoneType", "None")
