@@ -10,7 +10,7 @@ from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.options import DiverseBeamOptions
 from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
-from heedful.errors import OptionError, suggestion
+from heedful.errors import InputError, OptionError, suggestion
 from heedful.settings.arguments import checked, fits
 from heedful.settings.options import BeamOptions, SharedOptions, kinds_of, options_of
 from heedful.settings.plugins import plugin_part
@@ -65,6 +65,7 @@ class SearchOptions(SharedOptions):
 
         Raises:
             OptionError: an option that does not exist, or an invalid value.
+            InputError: a glossary, and a strategy that does not keep to it.
         """
         strategy = BeamSearch() if strategy is None else strategy
         own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
@@ -76,7 +77,7 @@ class SearchOptions(SharedOptions):
         super().__init__(**settings)
         self.strategy.check(self)
         if self.glossary is not None and not self.strategy.supports_terms:
-            raise OptionError("glossary: only beam search keeps to it; use a beam, of one or more hypotheses")
+            raise InputError("glossary: only beam search keeps to it; use a beam, of one or more hypotheses")
 
     @property
     def beam_size(self) -> int:

@@ -98,7 +98,7 @@ class Calibration:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, ("calibration", *first["loc"])))
-            raise ValueError(f"{place}: {first['msg']}; calibrate it again") from None
+            raise ValueError(f"{place}: {first['msg']}") from None
 
     def as_json(self) -> dict[str, Any]:
         """Return what `read` reads."""

@@ -39,8 +39,8 @@ def check_model(model: bytes) -> None:
 def read_kind(model: bytes) -> str:
     """Return the type of a model: "unigram", "bpe", "word" or "char"; ValueError if it is none of these."""
     number = next((each for each in _values(model, *_MODEL_TYPE) if isinstance(each, int)), 1)
-    if number not in _KINDS:
-        raise ValueError(f"model type {number} does not exist")
+    if not model or number not in _KINDS:
+        raise ValueError(f"it is empty, or its model type, {number}, does not exist")
     return _KINDS[number]
 
 
@@ -223,7 +223,7 @@ def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePiec
         # A token that is not UTF-8 raises a UnicodeDecodeError, which is a ValueError.
         spm.id_to_piece(ids)
         spm.decode(ids)
-        if model and all(map(math.isfinite, map(spm.get_score, ids))):
+        if all(map(math.isfinite, map(spm.get_score, ids))):
             return spm
     raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file")
 
