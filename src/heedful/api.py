@@ -200,12 +200,12 @@ def _key(name: str) -> str:
     for section, field in Config.model_fields.items():
         for key in type(field.default).model_fields:
             sections[key].append(section)
-    if name not in sections:
-        raise ConfigError(f"unknown setting {name!r}{suggestion(name, whole_keys(Config), WORDS)}")
-    if len(sections[name]) > 1:
-        whole = " or ".join(f"settings={{'{section}.{name}': ...}}" for section in sections[name])
-        raise ConfigError(f"{name}: {len(sections[name])} settings have this name; give {whole}")
-    return f"{sections[name][0]}.{name}"
+    whole = [f"{section}.{name}" for section in sections[name]]
+    if len(whole) != 1:
+        several = "; give " + " or ".join(f"settings={{'{each}': ...}}" for each in whole)
+        which = several if whole else suggestion(name, whole_keys(Config), WORDS)
+        raise ConfigError(f"{name!r} is the name of {len(whole) or 'no'} settings{which}")
+    return whole[0]
 
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:

@@ -97,7 +97,7 @@ class InputError(HeedfulError):
 
     >>> heedful.SearchOptions(beam=1)
     Traceback (most recent call last):
-    heedful.errors.InputError: unknown option 'beam'; did you mean 'beam_size'?
+    heedful.errors.OptionError: unknown option 'beam'; did you mean 'beam_size'?
     """
 
 

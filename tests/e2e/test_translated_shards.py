@@ -162,6 +162,13 @@ def test_a_parquet_file_needs_the_column(run: Path, shards: Path, options: list[
     assert_one_clear_line(translate(run, shards, *options, only="*.parquet"), 1, "in/c.parquet", message)
 
 
+def test_a_damaged_parquet_file_leaves_the_other_shards(run: Path, shards: Path) -> None:
+    whole = (shards / "c.parquet").read_bytes()
+    for damaged in (b"PAR1", whole[:-100] + whole[-4:]):
+        (shards / "c.parquet").write_bytes(damaged)
+        assert_one_clear_line(translate(run, shards, only="c.parquet"), 1, "in/c.parquet")
+
+
 def test_a_parquet_file_has_the_column_once(run: Path, shards: Path) -> None:
     texts = pa.array(SOURCES)
     pq.write_table(pa.Table.from_arrays([texts, texts], ["text", "text"]), shards / "c.parquet")

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from heedful.data.files import read_parallel
+from heedful.data.lexicon import encoded_pairs
 from heedful.decoding.aligner import learn_aligner
 from heedful.decoding.alignment import Alignment, AlignmentMethod
 from heedful.decoding.backends.protocol import attention_layer
 from heedful.decoding.texts import chunks
 from heedful.decoding.translator import Translator
-from heedful.errors import CorpusError, InputError
 from heedful.settings.options import Languages
 from heedful.storage.bundle import load_bundle
 from heedful.storage.description import resolve_bundle
@@ -65,24 +65,13 @@ def add_aligner(run: Path, src: Path, tgt: Path, *, languages: Languages | None 
 
     `languages` are for a model that has many. Fewer than two pairs with text are a CorpusError.
     """
-    if not run.is_dir():
-        raise InputError(f"{run}: is not a local directory, where an aligner could be added")
     start, path = time.monotonic(), resolve_bundle(run)
     bundle = load_bundle(path)
     choose_languages(bundle.config, bundle.tokenizers, **asdict(languages or Languages()))
     text = read_parallel(src, tgt)
     some = range(0, len(text), -(-len(text) // _MOST_PAIRS))  # spread over the text
-    encoded = (
-        each.encode_batch([lines[i] for i in some])
-        for each, lines in ((bundle.tokenizers.src, text.src), (bundle.tokenizers.tgt, text.tgt))
-    )
-    pairs = [pair for pair in zip(*encoded, strict=True) if all(pair)]
-    if len(pairs) < _LEAST_PAIRS:
-        raise CorpusError(
-            f"{text.name}: pairs with tokens in both source and target: {len(pairs)}; an aligner is learned "
-            f"from words that come again, so give {_LEAST_PAIRS} at least"
-        )
-    src_ids, tgt_ids = zip(*pairs, strict=True)
-    record = {"text": [Path(name).name for name in text.sources], "pairs": len(pairs)}
+    # Words that come again are learned from.
+    src_ids, tgt_ids = encoded_pairs(text, some, bundle.tokenizers, least=_LEAST_PAIRS)
+    record = {"text": [Path(name).name for name in text.sources], "pairs": len(src_ids)}
     file = learn_aligner(src_ids, tgt_ids, bundle, record=record).add_to(path)
-    return LearnedAligner(path=str(file), pairs=len(pairs), seconds=round(time.monotonic() - start, 3))
+    return LearnedAligner(path=str(file), pairs=len(src_ids), seconds=round(time.monotonic() - start, 3))

@@ -26,13 +26,14 @@ from heedful.bulk.folders import why_not_utf_8
 from heedful.bulk.lines import LineTranslation, settings_of
 from heedful.bulk.manifest import Display, Settings, no_display
 from heedful.bulk.memories import MemoryLookup
-from heedful.bulk.resumable import is_resumable, open_resumable
+from heedful.bulk.resumable import open_resumable
 from heedful.bulk.shards import Outcome, Report, ShardJob, open_job, reason_of, run_job
 from heedful.data.streams import open_output, write_line
 from heedful.documents.document_file import read_document, translate_units, with_translator
 from heedful.documents.formats import SUPPORTED, TABLE, format_of
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
+from heedful.runtime.durable import is_replaceable
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
 
@@ -131,7 +132,7 @@ class DocumentJob(ShardJob):
             document,
             open_output(output),
             column=self.column,
-            stored=Path(f"{output}.translations") if is_resumable(output) else None,
+            stored=Path(f"{output}.translations") if is_replaceable(output) else None,
             display=partial(display, items="texts", size="characters"),
         )
 

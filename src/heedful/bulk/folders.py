@@ -41,6 +41,11 @@ class Folder:
         """The absolute path, or the URL."""
         return self.path if self.system is None else self.url
 
+    @property
+    def place(self) -> tuple[Any, Path]:
+        """Where it is, whatever links lead there."""
+        return self.system, Path(self.path).resolve()
+
     def of_file(self, name: str) -> str:
         """Return the path of a file."""
         return f"{self.path.rstrip('/')}/{name}"
@@ -160,6 +165,15 @@ class Folder:
             with suppress(OSError):  # Windows keeps a file that is open
                 file.unlink()
             lock.release()
+
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[None]:
+        """Lock a file's name; RunError if another process has it."""
+        with self.locked(name, timeout=0) as is_ours:
+            if not is_ours:
+                file = self.of_file(name)
+                raise RunError(f"{file}: another process is writing it; wait, or give another --output")
+            yield
 
     def delete_leftovers(self, names: Iterable[str]) -> None:
         """Delete temporary files and locks of these names, which processes that were killed have left."""

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import MemoryLookup, TermReport
-from heedful.bulk.resumable import is_resumable, open_resumable
+from heedful.bulk.resumable import open_resumable
 from heedful.data.streams import Lines, Writable, open_output, write_line
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.runtime.durable import is_replaceable
 from heedful.storage.bundle import Bundle
 from heedful.storage.description import CONFIG_FILE, file_sha256
 
@@ -173,7 +174,7 @@ class LineTranslation:
         """
         texts = [iter(lines), *([] if prefixes is None else [prefixes.strictly()])]
         with ExitStack() as stack:
-            if line_buffered or output is None or not is_resumable(output):
+            if line_buffered or output is None or not is_replaceable(output):
                 plain = stack.enter_context(open_output(output, at_once=line_buffered))
                 for _ in self._write(texts, plain, chunk_lines=1 if line_buffered else None):
                     if line_buffered:

@@ -24,7 +24,6 @@ from heedful.data.streams import compressed
 from heedful.errors import RunError
 from heedful.runtime.durable import (
     UNFINISHED,
-    is_replaceable,
     kept_after_error,
     new_file_beside,
     replace_file,
@@ -34,11 +33,6 @@ _PART = "lines"
 _SYNC_SHARE = 0.02  # of the time, at most, goes into waiting for the disk
 _LARGEST_BLOCK = 2**24  # bytes
 _START_AGAIN = "leave --resume out to start again"
-
-
-def is_resumable(output: Path | None) -> bool:
-    """Return whether an output is a file that is replaced when it is complete: no stream, pipe or device."""
-    return output is not None and str(output) != "-" and is_replaceable(output)
 
 
 class ResumableOutput:
@@ -165,31 +159,26 @@ def open_resumable(
     target = Path(os.path.realpath(path))
     unfinished, lines, notice = _unfinished(target, items, resume=resume)
     manifest = manifest_of(unfinished)
-    with manifest.folder.locked(unfinished.name, timeout=0) as is_ours:
-        if not is_ours:
-            raise RunError(
-                f"{unfinished}: another process is writing it; wait for it, or give another --output"
-            )
-        with ExitStack() as stack:
-            output = ResumableOutput(path, stack.enter_context(unfinished.open("r+b")), inputs, settings)
-            output.resume(manifest.read() if lines else Done())
-            output.notice = notice
-            remedy = "; --resume goes on from there"
-            try:
-                with kept_after_error(unfinished, remedy=lambda: remedy if output.lines else ""):
-                    with stack.pop_all():
-                        try:
-                            yield output
-                        finally:
-                            output.flush()
-                        output.finish()
-                    if keep:
-                        replace_file(target, unfinished)
-                    else:
-                        unfinished.unlink()
-            finally:
-                if not output.lines or not unfinished.exists():
-                    manifest.folder.delete(manifest.name)
+    with manifest.folder.claimed(unfinished.name), ExitStack() as stack:
+        output = ResumableOutput(path, stack.enter_context(unfinished.open("r+b")), inputs, settings)
+        output.resume(manifest.read() if lines else Done())
+        output.notice = notice
+        remedy = "; --resume goes on from there"
+        try:
+            with kept_after_error(unfinished, remedy=lambda: remedy if output.lines else ""):
+                with stack.pop_all():
+                    try:
+                        yield output
+                    finally:
+                        output.flush()
+                    output.finish()
+                if keep:
+                    replace_file(target, unfinished)
+                else:
+                    unfinished.unlink()
+        finally:
+            if not output.lines or not unfinished.exists():
+                manifest.folder.delete(manifest.name)
 
 
 def _unfinished(target: Path, items: str, *, resume: bool) -> tuple[Path, int, str]:

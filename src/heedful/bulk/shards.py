@@ -183,7 +183,14 @@ def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
     return folder, sizes
 
 
-def open_job(job: ShardJob, sizes: Mapping[str, int], *, resume: bool, overwrite: bool = False) -> JobState:
+def open_job(
+    job: ShardJob,
+    sizes: Mapping[str, int],
+    *,
+    resume: bool,
+    overwrite: bool = False,
+    also_read: str | None = None,
+) -> JobState:
     """Make the directory of a job's outputs, or read how far an earlier run of it came.
 
     Args:
@@ -191,11 +198,16 @@ def open_job(job: ShardJob, sizes: Mapping[str, int], *, resume: bool, overwrite
         sizes: the bytes of each shard by its name.
         resume: whether to go on with an output that is there.
         overwrite: whether it may have other files; without `resume`, shards that are done too.
+        also_read: another directory that is read.
 
     Raises:
+        InputError: the outputs would be written into an input.
         RunError: the directory has other files, or such shards, or a shard has changed since it was done.
     """
     output, manifest = job.target, Manifest(job.target, job.manifest)
+    inputs = [job.source, also_read or job.source]
+    if any(folder_at(each).place == output.place for each in inputs):
+        raise InputError(f"{output.url}: is the input too; write to another directory")
     try:
         output.create()
     except (FileExistsError, NotADirectoryError):

@@ -18,6 +18,7 @@ from heedful.data.files import decompressed
 from heedful.data.streams import Lines, compressed, write_line
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
+from heedful.storage.weights_file import one_line
 
 TRANSLATION, SCORE = "translation", "score"  # columns that are added
 _ROW_GROUP = 65_536
@@ -47,15 +48,19 @@ class TextShards(ShardJob):
         """Translate a shard; see `ShardJob`."""
         lines = tokens = num_cut = 0
         translated = self._parquet if name.endswith(_PARQUET) else self._text
-        with self.folder.open(name) as file, self.target.complete(name) as out:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            for translation, share in translated(f"{self.folder.url}/{name}", file, size, out):
-                lines += 1
-                tokens += translation.num_tokens
-                num_cut += not translation.finished
-                if lines % self._lines.chunk_lines == 0:
-                    report(share, lines, tokens)
+        source = f"{self.folder.url}/{name}"
+        try:
+            with self.folder.open(name) as file, self.target.complete(name) as out:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(0)
+                for translation, share in translated(source, file, size, out):
+                    lines += 1
+                    tokens += translation.num_tokens
+                    num_cut += not translation.finished
+                    if lines % self._lines.chunk_lines == 0:
+                        report(share, lines, tokens)
+        except pa.ArrowException as error:
+            raise InputError(f"{source}: not a Parquet file, or damaged ({one_line(error)})") from error
         return {"lines": lines, "tokens": tokens, "num_cut": num_cut}
 
     def _text(

@@ -170,26 +170,19 @@ def heedful(
         from importlib.metadata import version  # 20 ms
 
         print(f"heedful {version('heedful')}")
-        raise typer.Exit
+        context.exit()
     if context.invoked_subcommand is None:
         print(context.get_help())
-
-
-def _open_closed_streams() -> None:
-    """Replace closed standard streams by the null device; otherwise the next file would get their number.
-
-    In place of stdout it is open for reading only: results that cannot be printed are an error.
-    """
-    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
-        if getattr(sys, name) is None:
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
 @report_errors()
 def main() -> None:
     """Run the command line; a usage error becomes one line and exit code 2."""
-    _open_closed_streams()
+    # Closed streams would give their numbers to the next files; results that cannot be printed are an error.
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")

@@ -117,7 +117,7 @@ def _show_all(context: typer.Context, requested: bool) -> None:
     if requested:
         context.meta[HELP_ALL] = True
         typer.echo(context.get_help())
-        raise typer.Exit
+        context.exit()
 
 
 _HELP_ALL = Parameter(

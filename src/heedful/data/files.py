@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeVar, cast
 
-from heedful.data.json_pairs import listed_objects, object_of, pair_of
+from heedful.data.json_pairs import listed_objects, pair_in, pair_of
 from heedful.errors import CorpusError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -412,8 +412,7 @@ class PairFiles:
             if self.kind == "tsv":
                 pairs = [(i, *parse_tsv(name, i, line)) for i, line in numbered]
             else:
-                objects = ((i, object_of(name, i, line, keys)) for i, line in numbered if line.strip())
-                pairs = [(i, *pair_of(name, i, each, keys)) for i, each in objects]
+                pairs = [(i, *pair_in(name, i, line, keys)) for i, line in numbered if line.strip()]
             yield number, pairs, raw
             number += len(lines)
 

@@ -17,24 +17,27 @@ def paths_of_key(key: str) -> tuple[list[str], ...]:
     return ([key], ["translation", key], *[key.split(".")] * ("." in key))
 
 
-def object_of(name: str, number: int, line: str, keys: tuple[str, str]) -> Json:
-    """Return the JSON in a line; CorpusError if it is not JSON."""
+def pair_in(name: str, number: int, line: str, keys: tuple[str, str]) -> tuple[str, str]:
+    """Return source and target of a line in JSON: see `pair_of`."""
     try:
-        return parse_json(line, half_pairs=True)
+        record, problem = parse_json(line, half_pairs=True), "not a JSON object"
     except ValueError as error:
-        reason = str(error).removeprefix("not valid JSON: ")
-        raise _no_object(name, number, f"not JSON ({reason})", keys) from error
+        record, problem = None, f"not JSON ({str(error).removeprefix('not valid JSON: ')})"
+    return pair_of(name, number, record, keys, problem=problem)
 
 
-def _no_object(name: str, number: int, problem: str, keys: tuple[str, str]) -> CorpusError:
-    needed = f"the keys {keys[0]!r} and {keys[1]!r}"
-    return CorpusError(f"{name}: line {number:,}: {problem}; each line must be one object, with {needed}")
+def pair_of(
+    name: str, number: int, record: Json, keys: tuple[str, str], *, problem: str = "not a JSON object"
+) -> tuple[str, str]:
+    """Return source and target of a JSON object; null is an empty text. CorpusError if it lacks one.
 
-
-def pair_of(name: str, number: int, record: Json, keys: tuple[str, str]) -> tuple[str, str]:
-    """Return source and target of a JSON object; null is an empty text. CorpusError if it lacks one."""
+    `problem` is what is wrong if it is no object.
+    """
     if not isinstance(record, dict):
-        raise _no_object(name, number, "not a JSON object", keys)
+        raise CorpusError(
+            f"{name}: line {number:,}: {problem}; each line must be one object, with the keys {keys[0]!r} "
+            f"and {keys[1]!r}"
+        )
     src, tgt = (_json_text(f"{name}: line {number:,}", record, key) for key in keys)
     return src, tgt
 

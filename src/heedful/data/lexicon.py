@@ -5,7 +5,7 @@ With `diagonal`, links near the diagonal are more probable, as in Dyer et al. (2
 Effective Reparameterization of IBM Model 2", equation 2: else an article that comes twice is linked anywhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -13,9 +13,30 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.data.files import ParallelText
+from heedful.errors import CorpusError
+from heedful.text import TokenizerPair
+
 _CHUNK_LINKS = 1 << 22  # unless a sentence pair has more; a link takes some 40 bytes during the estimation
 
 Ids = Sequence[Sequence[int]]
+
+
+def encoded_pairs(
+    text: ParallelText, chosen: Iterable[int], tokenizers: TokenizerPair, *, least: int = 1
+) -> tuple[Ids, Ids]:
+    """Return the ids of the chosen pairs of a text that have tokens in both; CorpusError for too few."""
+    chosen = [*chosen]
+    src, tgt = (
+        tokenizer.encode_batch([lines[i] for i in chosen])
+        for tokenizer, lines in ((tokenizers.src, text.src), (tokenizers.tgt, text.tgt))
+    )
+    pairs = [pair for pair in zip(src, tgt, strict=True) if all(pair)]
+    if len(pairs) < least:
+        raise CorpusError(
+            f"{text.name}: pairs with tokens in both source and target: {len(pairs)}; give {least} at least"
+        )
+    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 @dataclass(frozen=True)

@@ -462,7 +462,7 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
     The contents are verified, unless they are as when they were verified before.
     """
     of_cache = _HASH.fullmatch(path.stem) is not None
-    try:
+    with suppress(OSError, pa.ArrowException, ValueError):
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         *batches, last = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
         report, expected = _read_metadata(last[1], _REPORT_KEY)
@@ -476,16 +476,14 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
                 checksum = _update_checksum(checksum, batch)
             if is_store := is_store and checksum == expected:
                 _set_verified(path)
-        if not (is_store and with_rows):
-            raise ValueError("not what was written")
-    except (OSError, pa.ArrowException, ValueError) as error:
-        remedy = "it is rebuilt" if of_cache else "run heedful prepare --resume"
-        problem = f"not a complete store of ids; delete it and {remedy}"
-        if not (of_cache or path.exists()):
-            problem = "there is no such store of ids; heedful prepare --resume writes it again"
-        raise CorpusError(f"{path}: {problem}") from error
-    ids = json.dumps([_FORMAT, asdict(report), expected]).encode()
-    return with_rows, report, path.stem if of_cache else hashlib.sha256(ids).hexdigest()[:40]
+        if is_store and with_rows:
+            ids = json.dumps([_FORMAT, asdict(report), expected]).encode()
+            return with_rows, report, path.stem if of_cache else hashlib.sha256(ids).hexdigest()[:40]
+    remedy = "it is rebuilt" if of_cache else "run heedful prepare --resume"
+    problem = f"not a complete store of ids; delete it and {remedy}"
+    if not (of_cache or path.exists()):
+        problem = "there is no such store of ids; heedful prepare --resume writes it again"
+    raise CorpusError(f"{path}: {problem}")
 
 
 def _metadata(key: bytes, report: CorpusReport, checksum: int) -> dict[bytes, str]:

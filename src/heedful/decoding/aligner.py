@@ -157,13 +157,14 @@ def stored_aligner(bundle: Path) -> tuple[tuple[Floats, ...], dict[str, Any]] | 
     try:
         with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
             description = parse_json((file.metadata() or {}).get(_KEY, ""))
-            if not isinstance(description, dict) or description.get("format_version") != FORMAT_VERSION:
-                raise ValueError("unknown format")
-            arrays = tuple(file.get_tensor(name) for name in ("query", "key", "slope"))
+            if isinstance(description, dict) and description.get("format_version") == FORMAT_VERSION:
+                record = description.get("record")
+                arrays = tuple(file.get_tensor(name) for name in ("query", "key", "slope"))
+                return arrays, record if isinstance(record, dict) else {}
+            problem = "unknown format"
     except (OSError, SafetensorError, ValueError) as error:
-        raise BundleError(f"{path}: damaged or of a newer heedful ({error}); learn it again") from None
-    record = description.get("record")
-    return arrays, record if isinstance(record, dict) else {}
+        problem = str(error)
+    raise BundleError(f"{path}: damaged or of a newer heedful ({problem}); learn it again")
 
 
 def stored_embeddings(bundle: Bundle) -> tuple[Floats, Floats]:

@@ -214,7 +214,7 @@ class Generator:
 
     def _in_batches(
         self,
-        work_on: Callable[[list[int], int], list[_Result]],
+        compute: Callable[[list[int], int], Sequence[_Result]],
         lengths: Sequence[int],
         steps: Sequence[int],
         options: SearchOptions,
@@ -223,6 +223,7 @@ class Generator:
     ) -> list[_Result | None]:
         """Return the results for all sentences, in their order; None for one of length 0.
 
+        `compute` returns the results of a batch, given its sentences and a number of threads.
         The backend computes batches in parallel, one thread each; if there are fewer batches than threads,
         the threads are divided among them.
 
@@ -240,33 +241,21 @@ class Generator:
         shares = [num_threads // max(at_once, 1)] * len(batches)
         of_all: list[_Result | None] = [None] * len(lengths)
         with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
-            each = (pool.map if pool else map)(partial(self._work, work_on, lengths), batches, shares)
-            for batch, results in zip(batches, each, strict=True):
-                for i, result in zip(batch, results, strict=True):
-                    of_all[i] = result
+            of_batches = (pool.map if pool else map)(compute, batches, shares)
+            for batch in batches:
+                try:
+                    for i, result in zip(batch, next(of_batches), strict=True):
+                        of_all[i] = result
+                except NotNumbersError as error:
+                    is_fp16 = self.backend.precision == "fp16"
+                    advice = ", or too large for fp16; precision bf16 has the range of float32"
+                    raise NotNumbersError(f"{error}{advice if is_fp16 else ''}") from None
+                except (MemoryError, RuntimeError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    longest = max(batch, key=lengths.__getitem__)
+                    raise InputError(
+                        f"no memory left for {len(batch):,} sentences at a time; the longest, sentence "
+                        f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
+                    ) from error
         return of_all
-
-    def _work(
-        self,
-        work_on: Callable[[list[int], int], list[_Result]],
-        lengths: Sequence[int],
-        batch: list[int],
-        threads: int,
-    ) -> list[_Result]:
-        """Return the results of a batch; its errors say what to do."""
-        try:
-            return work_on(batch, threads)
-        except NotNumbersError as error:
-            if self.backend.precision != "fp16":
-                raise
-            raise NotNumbersError(
-                f"{error}, or too large for fp16; precision bf16 has the range of float32"
-            ) from None
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            longest = max(batch, key=lengths.__getitem__)
-            raise InputError(
-                f"no memory left for {len(batch):,} sentences at a time; the longest, sentence "
-                f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
-            ) from error

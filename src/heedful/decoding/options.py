@@ -64,7 +64,8 @@ class SearchOptions(SharedOptions):
             settings: fields of `SharedOptions`, and settings of the strategy, such as beam_size=5.
 
         Raises:
-            InputError: an option that does not exist, or an invalid value.
+            OptionError: an option that does not exist, or an invalid value.
+            InputError: a glossary, and a strategy that does not keep to it.
         """
         strategy = BeamSearch() if strategy is None else strategy
         own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
@@ -100,10 +101,10 @@ def check_names(settings: Mapping[str, object], known: set[str]) -> None:
     """Check that a search has these options.
 
     Raises:
-        InputError: an unknown option; the message names the first one and a close known one.
+        OptionError: an unknown option; the message names the first one and a close known one.
     """
     for name in sorted(settings.keys() - known):
-        raise InputError(f"unknown option {name!r}{suggestion(name, sorted(known))}")
+        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted(known))}")
 
 
 def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:
@@ -119,46 +120,39 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
     Raises:
         OptionError: options that do not exist, invalid values, or contradictory options.
     """
-    try:
-        check_names(overrides, SEARCH_NAMES)
-        overrides = {name: value for name, value in overrides.items() if (name, value) != ("sample", False)}
-        if overrides.keys() & {"strategy", "sample", "samples"}:
-            sampling = MinimumBayesRisk if "samples" in overrides else Sampling
-            chosen = overrides.get("strategy")
-            strategy = with_settings(sampling, overrides) if chosen is None else parse_strategy(chosen)
-            # The bundle's n-best list is for a beam; sampling draws the same number by default.
-            n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
-        else:
-            most = options_of(BeamOptions)["beam_size"].maximum or math.inf
-            if "beam_size" not in overrides and overrides.get("n_best", 1) > most:
-                raise InputError(
-                    f"n_best={overrides['n_best']:,}: a beam has at most {most:,} hypotheses; more can be "
-                    "sampled"
-                )
-            n_best = overrides.get("n_best", config.n_best)
-            beam_size = overrides.get("beam_size", max(config.beam_size, n_best))
-            kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
-            strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
-            n_best = overrides.get("n_best", min(config.n_best, beam_size))
-        of_search = {"sample", "samples", *(each.name for each in fields(SearchOptions))}
-        for name in overrides.keys() - of_search - types_of_settings(type(strategy)).keys():
-            kind_name = type(strategy).__name__
-            raise InputError(f"{name}: {kind_name} has no such setting; for samples, set sample or samples")
-        shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
-        return with_settings(SearchOptions, shared)
-    except InputError as error:
-        raise OptionError(str(error)) from None
+    check_names(overrides, SEARCH_NAMES)
+    overrides = {name: value for name, value in overrides.items() if (name, value) != ("sample", False)}
+    chosen, of_search = overrides.get("strategy"), {each.name for each in fields(SearchOptions)}
+    if overrides.keys() & {"strategy", "sample", "samples"}:
+        sampling = MinimumBayesRisk if "samples" in overrides else Sampling
+        strategy = with_settings(sampling, overrides) if chosen is None else parse_strategy(chosen)
+        # The bundle's n-best list is for a beam; sampling draws the same number by default.
+        n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
+    else:
+        n_best, most = overrides.get("n_best", config.n_best), options_of(BeamOptions)["beam_size"].maximum
+        beam_size = overrides.get("beam_size", min(max(config.beam_size, n_best), most or math.inf))
+        kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
+        strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
+        n_best = overrides.get("n_best", min(config.n_best, beam_size))
+    own = {"sample", *types_of_settings(type(strategy))} if chosen is None else set[str]()
+    for name in overrides.keys() - of_search - own:
+        why = f"{type(strategy).__name__} has no such setting; for samples, set sample or samples"
+        if chosen is not None:
+            why = "give it with the strategy, as in strategy='beam:beam_size=8'"
+        raise OptionError(f"{name}: {why}")
+    shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
+    return with_settings(SearchOptions, shared)
 
 
 def parse_strategy(text: str | Strategy) -> Strategy:
     """Return the strategy of a text NAME or NAME:KEY=VALUE,...; a strategy is returned unchanged.
 
     Raises:
-        InputError: an unknown name or setting, or an invalid value.
+        OptionError: an unknown name or setting, or an invalid value.
     """
     if not isinstance(text, str):
         if not fits(text, Strategy):
-            raise InputError(f"strategy={text!r}: must be a strategy, such as BeamSearch()")
+            raise OptionError(f"strategy={text!r}: must be a strategy, such as BeamSearch()")
         return text
     name, _, settings = text.partition(":")
     if name in STRATEGIES:
@@ -170,12 +164,12 @@ def parse_strategy(text: str | Strategy) -> Strategy:
     for setting in settings.split(",") if settings else ():
         key, equals, value = setting.partition("=")
         if not equals:
-            raise InputError(f"strategy {name!r}: {setting!r} is not KEY=VALUE")
+            raise OptionError(f"strategy {name!r}: {setting!r} is not KEY=VALUE")
         if key not in known:
             hint = suggestion(key, known) if known else "; it has no settings"
-            raise InputError(f"strategy {name!r}: unknown setting {key!r}{hint}")
+            raise OptionError(f"strategy {name!r}: unknown setting {key!r}{hint}")
         if key in values:
-            raise InputError(f"strategy {name!r}: {key!r} is set twice")
+            raise OptionError(f"strategy {name!r}: {key!r} is set twice")
         values[key] = _value(key, value, known[key])
     return with_settings(strategy, values)
 
@@ -184,7 +178,7 @@ def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
     """Return a dataclass of settings made from the values that are its fields, or fields of one inside it.
 
     Raises:
-        InputError: a setting that has neither a value nor a default.
+        OptionError: a setting that has neither a value nor a default.
     """
     own, kinds = dict[str, object](), kinds_of(cast(type, kind))
     for each in fields(cast(Any, kind)):
@@ -194,17 +188,17 @@ def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
         elif is_dataclass(inner) and each.default is not None:
             own[each.name] = with_settings(cast(type, inner), values)
         elif each.default is MISSING and each.default_factory is MISSING:
-            raise InputError(f"{each.name}: missing; this strategy has no default for it")
+            raise OptionError(f"{each.name}: missing; this strategy has no default for it")
     return kind(**own)
 
 
 def _plugged(plugin: str, name: str) -> type[Strategy]:
     """Return the strategy of a plugin."""
     if not name or "=" in name:
-        raise InputError(f"strategy {plugin!r}: unknown{suggestion(plugin, STRATEGIES)}")
+        raise OptionError(f"strategy {plugin!r}: unknown{suggestion(plugin, STRATEGIES)}")
     strategy = plugin_part(f"{plugin}:{name}", "strategy")
     if not (isinstance(strategy, type) and is_dataclass(strategy) and hasattr(strategy, "search")):
-        raise InputError(f"strategy {plugin}:{name}: is not a strategy (a dataclass with the method search)")
+        raise OptionError(f"strategy {plugin}:{name}: is not a strategy (a dataclass with the method search)")
     return cast(type[Strategy], strategy)
 
 
@@ -234,7 +228,7 @@ def _value(name: str, text: str, kinds: Sequence[object]) -> object:
     if str in kinds:
         return text
     expected = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
-    raise InputError(f"{name}={text!r}: must be {expected}")
+    raise OptionError(f"{name}={text!r}: must be {expected}")
 
 
 def longest_output(config: Config) -> int | None:

@@ -145,38 +145,43 @@ class Shortlist:
         Raises:
             InputError: there is no such file, or it is damaged, or of a newer format.
         """
+        problem = "not a shortlist, or damaged"
         try:
             with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
-                description = parse_json((file.metadata() or {}).get(_KEY, ""))
-                if not isinstance(description, dict):
-                    raise ValueError("no description")
+                read = parse_json((file.metadata() or {}).get(_KEY, ""))
+                description = read if isinstance(read, dict) else {}
                 version = description.get("format_version")
                 if is_whole(version, least=FORMAT_VERSION + 1):
-                    raise InputError(
-                        f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; "
-                        "upgrade heedful"
-                    )
-                arrays = [file.get_tensor(name) for name in ("always", "candidates", "starts")]
-            if version != FORMAT_VERSION or not _is_possible(description, *arrays):
-                raise ValueError("impossible numbers")
-            always, candidates, starts = (array.astype(np.int64) for array in arrays)
-            sizes = description["src_vocab_size"], description["tgt_vocab_size"]
-            src, record = np.repeat(np.arange(sizes[0]), np.diff(starts)), description.get("record")
-            return cls(
-                always,
-                Lexicon(src, candidates, np.ones(len(src))),
-                vocab_sizes=sizes,
-                copies=description.get("copies") is True,
-                tokenizers=str(description.get("tokenizers")),
-                record=record if isinstance(record, dict) else {},
-                multiple=description.get("multiple", 1),
-            )
+                    problem = f"format_version {version} is newer than the {FORMAT_VERSION} read here"
+                elif version == FORMAT_VERSION:
+                    arrays = [file.get_tensor(name) for name in ("always", "candidates", "starts")]
+                    if _is_possible(description, *arrays):
+                        return cls._of_file(description, *(array.astype(np.int64) for array in arrays))
         except FileNotFoundError:
-            raise InputError(f"{path}: no such file; make one with heedful shortlist") from None
+            problem = "no such file"
         except (OSError, SafetensorError, ValueError) as error:
-            raise InputError(
-                f"{path}: not a shortlist, or damaged ({error}); make one with heedful shortlist"
-            ) from None
+            problem = f"{problem} ({error})"
+        raise InputError(f"{path}: {problem}; make one with heedful shortlist")
+
+    @classmethod
+    def _of_file(
+        cls,
+        description: Mapping[str, Any],
+        always: NDArray[np.int64],
+        candidates: NDArray[np.int64],
+        starts: NDArray[np.int64],
+    ) -> Self:
+        sizes = description["src_vocab_size"], description["tgt_vocab_size"]
+        src, record = np.repeat(np.arange(sizes[0]), np.diff(starts)), description.get("record")
+        return cls(
+            always,
+            Lexicon(src, candidates, np.ones(len(src))),
+            vocab_sizes=sizes,
+            copies=description.get("copies") is True,
+            tokenizers=str(description.get("tokenizers")),
+            record=record if isinstance(record, dict) else {},
+            multiple=description.get("multiple", 1),
+        )
 
 
 def check_shortlist(shortlist: Shortlist, bundle: Bundle) -> None:
@@ -186,14 +191,14 @@ def check_shortlist(shortlist: Shortlist, bundle: Bundle) -> None:
         InputError: it was learned for other vocabularies.
     """
     config, tokenizers = bundle.config.model, bundle.tokenizers.fingerprint()
-    sizes = shortlist.src_vocab_size, shortlist.tgt_vocab_size
-    if (shortlist.tokenizers, *sizes) != (tokenizers, config.src_vocab_size, config.tgt_vocab_size):
+    is_of_model = (shortlist.tokenizers, shortlist.src_vocab_size, shortlist.tgt_vocab_size) == (
+        tokenizers, config.src_vocab_size, config.tgt_vocab_size,
+    )  # fmt: skip
+    if not is_of_model or bundle.tokenizers.tgt.eos_id not in shortlist.ids(()):  # no output could end
         raise InputError(
-            "shortlist: was learned for another model's vocabulary; learn one for this model with "
-            "heedful shortlist"
+            "shortlist: was learned for another model's vocabulary, or is damaged; learn one for this model "
+            "with heedful shortlist"
         )
-    if bundle.tokenizers.tgt.eos_id not in shortlist.ids(()):
-        raise InputError("shortlist: damaged: no output could end; learn one anew with heedful shortlist")
 
 
 def _is_possible(

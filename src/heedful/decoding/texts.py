@@ -27,6 +27,7 @@ from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
 from heedful.errors import InputError, refuse_if
+from heedful.settings.parsing import shown
 from heedful.storage.bundle import Bundle
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
@@ -432,15 +433,15 @@ def checked_ids(
         where = f"{name}: sentence {number:,}"
         try:
             ids = [operator.index(each) for each in row]
+            wrong = (position for position, each in enumerate(ids) if not 0 <= each < vocab_size)
+            at = next(wrong, None)
+            problem = None if at is None else f"{shown(ids[at])}, at position {at:,}, is not an id"
         except TypeError:
-            raise InputError(f"{where}: not a list of ids; give whole numbers, as in [[5, 12, 2]]") from None
-        for position, each in enumerate(ids):
-            if not 0 <= each < vocab_size:
-                shown = f"{each:,}" if abs(each) < 1 << 63 else "a huge number"
-                raise InputError(
-                    f"{where}: {shown}, at position {position:,}, is not an id; the ids go from 0 to "
-                    f"{vocab_size - 1:,}"
-                )
+            problem = "not a list of ids"
+        if problem:
+            raise InputError(
+                f"{where}: {problem}; give whole numbers from 0 to {vocab_size - 1:,}, as in [[5, 12, 2]]"
+            )
         _check_length(where, ids, longest)
         checked.append(ids)
     return checked
@@ -467,10 +468,8 @@ def chunks(
     """Yield chunks of a stream: the number of the first line, the lines, and their prefixes.
 
     Raises:
-        InputError: a chunk size below 1, or a line without a prefix.
+        InputError: a line without a prefix.
     """
-    if chunk_lines < 1:
-        raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
     lines = without_line_ends(prefixes or ())
     while chunk := list(islice(items, chunk_lines)):
         prefixes_of_chunk = None if prefixes is None else list(islice(lines, len(chunk)))

@@ -35,7 +35,7 @@ from heedful.decoding.texts import (
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
-from heedful.settings.options import PAIR_TOKENS, EngineChoice, PrecisionChoice
+from heedful.settings.options import PAIR_TOKENS, AtLeastOne, EngineChoice, PrecisionChoice
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
@@ -61,8 +61,8 @@ class Translator:
         bundle: Bundle | str | Path,
         *,
         precision: PrecisionChoice = "float32",
-        batch_tokens: int | None = None,
-        batch_size: int | None = None,
+        batch_tokens: AtLeastOne | None = None,
+        batch_size: AtLeastOne | None = None,
         ensemble: Sequence[Bundle] = (),
         engine: EngineChoice | Backend = "auto",
         shortlist: Shortlist | None = None,
@@ -88,9 +88,6 @@ class Translator:
                 size below 1, models that cannot be an ensemble, or another model's shortlist.
             MissingExtraError: torch is needed and not installed.
         """
-        for name, size in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
-            if size is not None and size < 1:
-                raise InputError(f"{name}={size}: must be at least 1")
         bundle = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
         if ensemble:
             check_ensemble([bundle, *ensemble])
@@ -127,7 +124,7 @@ class Translator:
         path: str | Path,
         *,
         precision: PrecisionChoice = "float32",
-        batch_tokens: int | None = None,
+        batch_tokens: AtLeastOne | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
     ) -> Self:
@@ -241,7 +238,7 @@ class Translator:
         *,
         options: SearchOptions | None = None,
         prefixes: Iterable[str] | None = None,
-        chunk_lines: int = 1024,
+        chunk_lines: AtLeastOne = 1024,
         first_line: int = 1,
         aligned: bool = False,
         **search: Any,  # noqa: ANN401
@@ -328,7 +325,7 @@ class Translator:
         *,
         options: SearchOptions | None = None,
         prefixes: Iterable[str] | None = None,
-        chunk_lines: int = 1024,
+        chunk_lines: AtLeastOne = 1024,
     ) -> Iterator[ScoredText]:
         """Score a stream of sources and targets in order, with at most `chunk_lines` in memory; see `score`.
 
@@ -506,17 +503,14 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
     """
     first, *others = bundles
     for number, other in enumerate(others, start=2):
-        name = f"ensemble: model {number}" if other.path is None else f"ensemble: {other.path}"
-        for role in ("src", "tgt"):
-            ours, theirs = getattr(first.tokenizers, role), getattr(other.tokenizers, role)
-            if ours.digest() != theirs.digest():
-                raise InputError(
-                    f"{name}: its {role} tokenizer differs from the first model's; "
-                    "only models that were trained with one tokenizer can translate together"
-                )
-        if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
-            raise InputError(f"{name}: it has another number of target tokens than the first model")
-        if SpecialTokens.of(first.config, first.tokenizers) != SpecialTokens.of(
-            other.config, other.tokenizers
-        ):
-            raise InputError(f"{name}: its special tokens differ from the first model's; see languages.*")
+        pairs = [(each.config, each.tokenizers) for each in (first, other)]
+        parts: dict[str, list[object]] = {
+            "tokenizer": [(each.src.digest(), each.tgt.digest()) for _, each in pairs],
+            "number of target tokens": [config.model.tgt_vocab_size for config, _ in pairs],
+            "special tokens": [SpecialTokens.of(*pair) for pair in pairs],
+        }
+        if names := [name for name, (ours, theirs) in parts.items() if ours != theirs]:
+            raise InputError(
+                f"ensemble: {other.path or f'model {number}'}: its {' and '.join(names)} differ from the "
+                "first model's; only models that were trained with one tokenizer can translate together"
+            )

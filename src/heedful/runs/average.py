@@ -9,6 +9,7 @@ from heedful.errors import CheckpointError, RunError
 from heedful.ops.lora import add_adapters, without_adapters
 from heedful.runs.card import front_matter
 from heedful.runs.directory import CHECKPOINTS, CONFIG
+from heedful.runtime.durable import new_directory
 from heedful.storage.bundle import load_bundle, save_bundle
 from heedful.storage.description import bundle_file_names
 from heedful.storage.torch_weights import load_weights
@@ -28,27 +29,25 @@ def average(
     if not (run / CONFIG).is_file():
         what = "no run directory" if run.exists() else "no such directory"
         raise RunError(f"{run}: {what}; give a directory that `heedful train` made")
-    if output.exists():
-        raise RunError(f"{output}: already exists; give another --output")
-    checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
-    if not checkpoints:
-        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
-    if len(checkpoints) < last:
-        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
-    if damaged := next((path for path in checkpoints if not is_complete(path)), None):
-        raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
-    bundle = load_bundle(run)
-    if bundle.config.lora.rank:
-        add_adapters(bundle.model, bundle.config.lora)
-    load_weights(bundle.model, average_weights(checkpoints), output)
-    bundle = replace(bundle, network=without_adapters(bundle.model), scores={}, calibration=None)
-    steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
-    title = f"The mean of {last} checkpoints"
-    card = (
-        front_matter(bundle.config, title=title)
-        + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
-    )
-    save_bundle(bundle, output, card=card)
+    with new_directory(output) as directory:
+        checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
+        if (number := len(checkpoints)) < last:
+            remedy = f"give --last {number}" if number else "wait for the first, or give another run"
+            raise CheckpointError(f"{run}: has {number or 'no'} checkpoints; {remedy}")
+        if damaged := next((path for path in checkpoints if not is_complete(path)), None):
+            raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
+        bundle = load_bundle(run)
+        if bundle.config.lora.rank:
+            add_adapters(bundle.model, bundle.config.lora)
+        load_weights(bundle.model, average_weights(checkpoints), output)
+        bundle = replace(bundle, network=without_adapters(bundle.model), scores={}, calibration=None)
+        steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
+        title = f"The mean of {last} checkpoints"
+        card = (
+            front_matter(bundle.config, title=title)
+            + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
+        )
+        save_bundle(bundle, directory, card=card)
     if bundle.path is not None and ALIGNER_FILE in bundle_file_names(bundle.path):
         notify(
             f"the aligner of {bundle.path} was not averaged, because the embeddings differ; "

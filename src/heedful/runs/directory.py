@@ -108,13 +108,23 @@ def changed_settings(
             yield name, was[name], value
 
 
-def check_resumable(before: Config, now: Config) -> None:
-    """Check that the fixed settings of a run are unchanged; all others apply from now on."""
+def check_resumable(
+    before: Config, now: Config, *, names: Collection[str] | None = None, given_by: str = ""
+) -> None:
+    """Check that the fixed settings of a run are unchanged; all others apply from now on.
+
+    Args:
+        before: the settings of the run.
+        now: other ones.
+        names: the whole keys that are compared; None: all.
+        given_by: the option that set them, for the message.
+    """
     for name, was, value in changed_settings(before, now):
-        raise ConfigError(
-            f"{name}={value!r}: the run has {was!r}, which cannot change at --resume; leave it out, or give "
-            "another --output for a new run"
-        )
+        if names is None or name in names:
+            raise ConfigError(
+                f"{given_by}{name}={value!r}: the run has {was!r}, which cannot change at --resume; leave it "
+                "out, or give another --output for a new run"
+            )
 
 
 def text_files(data: DataConfig) -> dict[str, str | None]:
@@ -156,12 +166,8 @@ def check_preset(run: Path, preset: str, overridden: Collection[str]) -> None:
     now = load_config(preset=preset)
     sections = PRESETS[preset] | {"model": now.model.model_dump()}
     named = {f"{section}.{key}" for section, keys in sections.items() for key in keys if key not in RESOLVED}
-    for name, was, value in changed_settings(load_config(run / CONFIG), now):
-        if name in named and name not in overridden:
-            raise ConfigError(
-                f"--preset {preset}: {name}={value!r}, but the run has {was!r}, which cannot change at "
-                "--resume; leave --preset out, or give another --output for a new run"
-            )
+    names = named.difference(overridden)
+    check_resumable(load_config(run / CONFIG), now, names=names, given_by=f"--preset {preset}: ")
 
 
 _FEW_NAMES = 3

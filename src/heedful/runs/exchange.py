@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import ConfigError, InteropError, RunError, suggestion
+from heedful.errors import ConfigError, InteropError, suggestion
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.huggingface.adapters import ADAPTER_FILE, base_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
@@ -19,6 +19,7 @@ from heedful.interop.onnx.export import export_onnx
 from heedful.runs.card import front_matter, model_title
 from heedful.runs.loading import hub_repo, local_bundle, local_source, options_from
 from heedful.runs.options import SHORTLIST, ImportingOptions
+from heedful.runtime.durable import new_directory
 from heedful.settings.arguments import checked
 from heedful.settings.options import Settings
 from heedful.settings.words import WORDS
@@ -91,22 +92,18 @@ def import_bundle(options: ImportingOptions, *, notify: Callable[[str], object])
     )
     if layout is not None:
         check_layout(layout)
-    if output.exists():
-        raise RunError(f"{output}: already exists; give another --output")
-    if layout is not None:
-        check_import_options(layout, wanted, options.lang_dict)
-    path, adapter = _model_and_adapter(options.source, options.base)
-    imported, layout = read_model(
-        path,
-        replace(wanted, adapter=adapter),
-        layout=layout,
-        settings=sections,
-        lang_dict=options.lang_dict,
-    )
-    card = _card(options.source, imported, layout, ignored)
-    save_weights(imported.weights, imported.config, imported.tokenizers, output, card=card)
-    if imported.shortlist is not None:
-        imported.shortlist.save(output / SHORTLIST)
+    with new_directory(output) as directory:
+        if layout is not None:
+            check_import_options(layout, wanted, options.lang_dict)
+        path, adapter = _model_and_adapter(options.source, options.base)
+        wanted = replace(wanted, adapter=adapter)
+        imported, layout = read_model(
+            path, wanted, layout=layout, settings=sections, lang_dict=options.lang_dict
+        )
+        card = _card(options.source, imported, layout, ignored)
+        save_weights(imported.weights, imported.config, imported.tokenizers, directory, card=card)
+        if imported.shortlist is not None:
+            imported.shortlist.save(directory / SHORTLIST)
     for note in imported.notes:
         notify(note)
     return output
@@ -204,8 +201,6 @@ def export_model(
         raise InteropError(f"--to {to!r} does not exist{suggestion(to, _EXPORTS, WORDS)}")
     if quantization is not None and to != "ctranslate2":
         raise InteropError(f"--quantization is for --to ctranslate2, not for {to}; leave it out")
-    if output.exists():
-        raise RunError(f"{output}: already exists; give another --output")
     loaded = load_bundle(local_bundle(Path(bundle)))
     config = choose_languages(loaded.config, loaded.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
     loaded = replace(loaded, config=config)

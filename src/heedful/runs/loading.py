@@ -216,9 +216,8 @@ def _as_option(value: object, kinds: Sequence[Any]) -> object:
 def _device(name: Device) -> str:
     if name == "cpu" or (name == "auto" and not may_have_gpu()):
         return "cpu"
-    if name == "cuda" and not has_torch():
-        raise MissingExtraError(f"device='cuda': {_NEEDS_TORCH}")
     has_gpu = has_torch() and import_module("torch").cuda.is_available()
     if name == "cuda" and not has_gpu:
-        raise InputError("device='cuda': torch finds no GPU here; use --device cpu")
+        error = InputError("device='cuda': torch finds no GPU here; use --device cpu")
+        raise error if has_torch() else MissingExtraError(f"device='cuda': {_NEEDS_TORCH}")
     return "cuda" if has_gpu else "cpu"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from heedful.data.streams import is_text
-from heedful.errors import InputError, refuse_if
+from heedful.errors import OptionError, refuse_if
 from heedful.settings.options import (
     OUTPUT,
     OUTPUTS,
@@ -217,7 +217,7 @@ class EvaluationOptions:
         """Check that there is something to score.
 
         Raises:
-            InputError: neither a run nor a file of outputs, or an option of a run without one.
+            OptionError: neither a run nor a file of outputs, or an option of a run without one.
         """
         if self.run is not None:
             return
@@ -225,11 +225,10 @@ class EvaluationOptions:
             (not self.hyp, "nothing to score: give RUN, or a file of outputs with --hyp"),
             (self.calibrate, "--calibrate is for RUN, and there is none"),
             (self.output is not None, "--output is for the outputs of RUN, and there is none"),
-            error=InputError,
         )
         if all(map(is_text, self.compare or ())):
             for name in self._for_translating():
-                raise InputError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
+                raise OptionError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
 
     def _for_translating(self) -> list[str]:
         """Return the names of the settings that only translating uses and that are set."""
@@ -393,12 +392,11 @@ class DistillOptions(SyntheticOptions):
         """Check that there is a teacher, and something that a weight is weighed against.
 
         Raises:
-            InputError: there is not.
+            OptionError: there is not.
         """
         refuse_if(
             (not self.teachers, "no teacher: give a run or a bundle"),
             (self.weight is not None and self.tgt is None, "--weight needs --tgt, the pairs of weight 1"),
-            error=InputError,
         )
 
 

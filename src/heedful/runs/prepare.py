@@ -230,8 +230,6 @@ def prepare_shards(
     about what takes long.
     """
     text, folder = PairShards.of(config.data), folder_at(output)
-    if folder.location in (text.source, text.targets):
-        raise InputError(f"{output}: is the input too; write to another directory")
     threads = config.train.threads or (1 if on_ray else num_threads())
     check_workers("train.threads", threads)
     cache = cache_directory(config.data.cache_dir).absolute()  # the same on each machine
@@ -244,7 +242,7 @@ def prepare_shards(
         threads=threads,
         processes=1 if on_ray else threads,  # Ray starts the processes
     )
-    state = open_job(job, text.sizes, resume=resume)
+    state = open_job(job, text.sizes, resume=resume, also_read=text.targets)
     config, tokenizers = _vocabulary(config, text, folder, cache, notify)
     first = replace(text, sizes=dict([*text.sizes.items()][:1]))
     changed = RoundTrip.of(first.sample(SAMPLE, cache).tgt, tokenizers.tgt)

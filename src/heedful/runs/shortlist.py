@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from heedful.data.files import read_lines, read_parallel
+from heedful.data.lexicon import encoded_pairs
 from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
-from heedful.errors import CorpusError, InputError, RunError
+from heedful.errors import InputError, RunError
 from heedful.runs.loading import load_translator, local_bundle
 from heedful.runs.options import SHORTLIST, ShortlistOptions
 from heedful.runs.output_checks import check_output
@@ -161,15 +162,8 @@ def _learned(options: ShortlistOptions) -> Shortlist:
     bundle = load_bundle(local_bundle(options.run))
     text = read_parallel(options.src, options.tgt)
     some = np.unique(np.linspace(0, len(text) - 1, min(options.pairs, len(text))).round().astype(int))
-    tokenizers = bundle.tokenizers
-    src_ids = tokenizers.src.encode_batch([text.src[i] for i in some])
-    tgt_ids = tokenizers.tgt.encode_batch([text.tgt[i] for i in some])
-    pairs = [each for each in zip(src_ids, tgt_ids, strict=True) if all(each)]
-    if not pairs:
-        raise CorpusError(f"{text.name}: no pair has tokens in both source and target; give other text")
     return Shortlist.learn(
-        [source for source, _ in pairs],
-        [target for _, target in pairs],
+        *encoded_pairs(text, some.tolist(), bundle.tokenizers),
         bundle,
         candidates=options.candidates,
         frequent=options.frequent,

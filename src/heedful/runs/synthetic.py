@@ -190,11 +190,7 @@ def make_pairs(
     pairs.training("")  # mistakes first
     pairs.check()
     pairs.folder.create()
-    with pairs.folder.locked(SYNTHETIC, timeout=0) as is_ours:
-        if not is_ours:
-            raise RunError(
-                f"{options.output}: another process is working there; wait for it, or give another --output"
-            )
+    with pairs.folder.claimed(SYNTHETIC):
         if options.runtime.precision == "auto":
             notify(f"precision {pairs.translation.translator.precision_in_use}: the fastest here")
         pairs.check_settings()

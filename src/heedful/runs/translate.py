@@ -16,17 +16,17 @@ from heedful.bulk.folders import folder_at
 from heedful.bulk.lines import LineLayout, LineTranslation
 from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import open_lookup, open_term_report
-from heedful.bulk.resumable import is_resumable
 from heedful.bulk.shards import Outcome, list_shards, open_job, run_job
 from heedful.data.streams import Lines, open_input
 from heedful.decoding.glossary import Glossary
 from heedful.decoding.options import search_options
 from heedful.decoding.translator import Translator
 from heedful.documents.formats import TEXT, format_of, refuse_documents
-from heedful.errors import InputError, OptionError, refuse_if
+from heedful.errors import OptionError, refuse_if
 from heedful.runs.loading import load_translator, options_from, refuse_options_of_models
 from heedful.runs.options import TranslationOptions
 from heedful.runs.output_checks import check_output, check_outputs_differ
+from heedful.runtime.durable import is_replaceable
 from heedful.settings.arguments import checked
 from heedful.storage.description import file_sha256
 
@@ -153,7 +153,7 @@ class _Task:
         if options.source is not None:
             refuse_documents([options.source])
         self._check_outputs([source, options.prefix])
-        cannot = options.line_buffered or not is_resumable(output)
+        cannot = options.line_buffered or not is_replaceable(output)
         refuse_if(
             (options.resume and cannot, "--resume needs --output, the name of a file, and no --line-buffered")
         )
@@ -194,7 +194,7 @@ class _Task:
         output = Path(options.output)
         files = documents.list_documents(document, options.output) if is_folder else None
         if files is None:
-            is_file, is_same = is_resumable(output), output.suffix.lower() == document.suffix.lower()
+            is_file, is_same = is_replaceable(output), output.suffix.lower() == document.suffix.lower()
             refuse_if(
                 (is_file and not is_same, f"{output}: must end in {document.suffix}, as the document does"),
                 (options.resume and not is_file, "--resume needs --output, the name of a file"),
@@ -239,9 +239,6 @@ class _Task:
             (is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column")
         )
         output = folder_at(options.output)
-        places = [(each.system, Path(each.path).resolve()) for each in (folder, output)]
-        if places[0] == places[1]:
-            raise InputError(f"{options.output}: is the input too; write to another directory")
         load = partial(_load, options, self.translator, self.notify)
         job = TextShards(
             source=folder.location,

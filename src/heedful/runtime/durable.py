@@ -36,8 +36,8 @@ def replace_directory(path: Path, temporary: Path) -> None:
 
     If that fails (OSError), the existing directory is restored, now or by `restore_backup`.
     """
-    if path.is_symlink():
-        raise OSError(errno.EEXIST, "it is a link", str(path))
+    if path.is_symlink() or path.is_file():
+        raise OSError(errno.EEXIST, "it is a link or a file", str(path))
     for file in temporary.rglob("*"):
         sync(file)
     sync(temporary)
@@ -84,7 +84,7 @@ def atomic_output(path: Path, *, temporary: Path | None = None, keep: bool = Fal
             yield stream
         return
     temporary = temporary or writing_at(path)
-    with kept_after_error(temporary) if keep else _removed_after_error(temporary):
+    with kept_after_error(temporary) if keep else _removed_at_the_end(temporary):
         with temporary.open("wb") as file:
             yield file
             file.flush()
@@ -101,13 +101,13 @@ def replace_file(path: Path, temporary: Path) -> None:
 
 
 @contextmanager
-def _removed_after_error(temporary: Path) -> Iterator[None]:
+def _removed_at_the_end(temporary: Path) -> Iterator[None]:
+    """Remove a file after the block, unless it was renamed."""
     try:
         yield
-    except BaseException:
+    finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def kept_after_error(unfinished: Path, *, remedy: Callable[[], str] = str) -> It
             error.filename = error.filename or str(unfinished)  # not set for a full disk
         elif isinstance(error, HeedfulError | KeyboardInterrupt):
             what = str(error) or "interrupted"
-            raise type(error)(f"{what} (what was done before is in {unfinished}{remedy()})") from error
+            error.args = (f"{what} (what was done before is in {unfinished}{remedy()})",)
         raise
 
 
@@ -155,12 +155,12 @@ def _opened_in_place(path: Path) -> BinaryIO:
     return os.fdopen(os.dup(number), "wb")
 
 
-def is_replaceable(path: Path) -> bool:
+def is_replaceable(path: Path | None) -> bool:
     """Return whether a path names a regular file, or none yet, that is not stdout, stderr or a descriptor.
 
-    Others have written to the file behind stdout or stderr, and go on.
+    None and `-` are stdout. Others have written to the file behind stdout or stderr, and go on.
     """
-    if descriptor_of(path) is not None:
+    if path is None or str(path) == "-" or descriptor_of(path) is not None:
         return False
     status = status_of(path)
     is_open = any(is_same_file(status_of(each), status) for each in _STANDARD)

@@ -7,6 +7,7 @@ library everything is computed by torch, more slowly.
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,12 @@ _NAMES = ("libheedful.so", "libheedful.dylib", "libheedful.dll")
 _REASON_FILE = "native-library.txt"  # instead of the library, if the build found that it cannot be had
 
 _POINTER, _INT, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+
+
+def call_libc(name: str, *arguments: int) -> None:
+    """Call a function of the C library of Linux, such as `malloc_trim`; nothing happens without it."""
+    if sys.platform == "linux" and (function := getattr(ctypes.CDLL(None), name, None)) is not None:
+        function(*arguments)
 
 
 class Linear(ctypes.Structure):

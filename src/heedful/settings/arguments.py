@@ -6,7 +6,9 @@ from functools import wraps
 from inspect import Parameter, formatannotation, signature
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from annotated_types import Ge
 
 from heedful.errors import OptionError
 
@@ -55,6 +57,10 @@ def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
     if type(hint) is type and hint not in _NUMBERS:  # most items of a long list
         return isinstance(value, hint)
     origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return fits(value, inner[0]) and all(
+            cast(Any, value) >= each.ge for each in inner[1:] if isinstance(each, Ge)
+        )
     if hint in _NUMBERS:
         return isinstance(value, _NUMBERS[hint]) and not isinstance(value, bool)
     if origin in (Union, UnionType):
@@ -83,6 +89,9 @@ def name_of(hint: Any) -> str:  # noqa: ANN401
     """Return a type as it is written, without modules; of a literal type, its values."""
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(map(name_of, get_args(hint)))
+    if get_origin(hint) is Annotated:
+        kind, *marks = get_args(hint)
+        return name_of(kind) + "".join(f" of at least {each.ge}" for each in marks if isinstance(each, Ge))
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(hint)).replace("NoneType", "None")

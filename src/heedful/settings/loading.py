@@ -6,12 +6,12 @@ from typing import Any
 
 import tomli_w
 
-from heedful.errors import ConfigError, likely_names, suggestion
+from heedful.errors import ConfigError, likely_names
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import as_json, decode_text, parse_toml, read_limited, short, shown
 from heedful.settings.plugins import reference_to
-from heedful.settings.presets import PRESETS
+from heedful.settings.presets import preset_settings
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
@@ -48,11 +48,10 @@ def load_config(
     settings = _read_recipe(Path(path)) if path is not None else {}
     named = settings.pop("preset", None)
     name: str = preset or ("base" if named is None else named)
-    if name not in PRESETS:
-        raise ConfigError(f"preset {shown(name)} does not exist{suggestion(name, PRESETS)}")
-    merged = _merge(PRESETS[name], settings)
+    of_preset = preset_settings(name)
+    merged = _merge(of_preset, settings)
     if preset or named:  # a preset is a whole architecture, defaults included
-        architecture = ModelConfig(**PRESETS[name].get("model", {}))
+        architecture = ModelConfig(**of_preset.get("model", {}))
         merged = _merge({"model": architecture.model_dump()}, merged)
     for key, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
         section, _, field = key.partition(".")

@@ -1,10 +1,11 @@
 """The settings of a model's architecture, with the paper's base model as defaults."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
+from typing_extensions import override
 
-from heedful.errors import refuse_if
 from heedful.settings.options import Count
 from heedful.settings.plugins import PartName
 from heedful.settings.section import Depth, Heads, NumPositions, Probability, Section, VocabSize, Width
@@ -19,10 +20,10 @@ Cap = Annotated[float, Field(gt=0.0, le=1e6)]
 RotaryBase = Annotated[float, Field(ge=1.0, le=1e9)]
 
 
-def check_id(key: str, value: int | None, text: str, vocab_size: int) -> None:
-    """Refuse an id outside of a vocabulary, if its size is known."""
-    if value is not None and 0 < vocab_size <= value:
-        raise ValueError(f"{key}={value} must be below model.{text}_vocab_size={vocab_size}")
+def id_mistake(key: str, value: int | None, text: str, vocab_size: int) -> tuple[bool, str]:
+    """Return whether an id is outside of a vocabulary with a known size, and what to say then."""
+    is_outside = value is not None and 0 < vocab_size <= value
+    return is_outside, f"{key}={value} must be below model.{text}_vocab_size={vocab_size}"
 
 
 class ModelConfig(Section):
@@ -213,10 +214,10 @@ class ModelConfig(Section):
         values = {f"model.{name}": getattr(self, name) for name in names}
         return {key: value for key, value in values.items() if value and ":" in value}
 
-    @model_validator(mode="after")
-    def _check_consistency(self) -> Self:
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
         shared = self.tied in SHARED_EMBEDDINGS
-        refuse_if(
+        yield from (
             (
                 (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads,
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
@@ -262,9 +263,7 @@ class ModelConfig(Section):
                 f'model.tied="{self.tied}" needs one padding id, but model.src_pad_id={self.src_pad_id} '
                 f"and model.tgt_pad_id={self.tgt_pad_id}",
             ),
-            error=ValueError,
+            id_mistake("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size),
+            id_mistake("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size),
+            id_mistake("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size),
         )
-        check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)
-        check_id("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size)
-        check_id("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size)
-        return self

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
-from heedful.errors import InputError, SearchCancelledError, refuse_if
+from heedful.errors import OptionError, SearchCancelledError, refuse_if
 from heedful.settings.arguments import fits, name_of
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
@@ -43,6 +43,7 @@ PAIR_TOKENS = 2000
 _MAX_COUNT = 2**31
 
 Whole = Annotated[int, Lt(2**63)]
+AtLeastOne = Annotated[int, Ge(1)]
 Count = Annotated[int, Ge(0), Lt(2**63)]
 
 
@@ -113,7 +114,7 @@ def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
 
 
 def check_options(group: object) -> None:
-    """Check the fields that have an option; an `InputError` names the first with a wrong type or value."""
+    """Check the fields that have an option; an `OptionError` names the first with a wrong type or value."""
     kind: type = type(group)
     for name, option in options_of(kind).items():
         value, kinds, expected = getattr(group, name), kinds_of(kind)[name], ""
@@ -126,7 +127,7 @@ def check_options(group: object) -> None:
         elif not any(fits(value, each) for each in kinds):
             expected = " | ".join(map(name_of, kinds))
         if expected:
-            raise InputError(
+            raise OptionError(
                 f"{name}={value if isinstance(value, Real) else repr(value)}: must be {expected}"
             )
 
@@ -329,7 +330,6 @@ class SharedOptions(DecodingOptions):
             (is_longer, f"min_length={self.min_length}: must be at most max_length={self.max_length}"),
             (self.threads is not None and self.threads < 1, f"threads={self.threads}: must be at least 1"),
             (is_negative, f"suppressed_ids={self.suppressed_ids}: must be at least 0"),
-            error=InputError,
         )
 
     def check_cancelled(self) -> None:

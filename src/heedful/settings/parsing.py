@@ -7,9 +7,11 @@ import json
 import re
 import reprlib
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+_Value = TypeVar("_Value")
 Json = dict[str, Any] | list[Any] | str | float | bool | None
 
 MAX_BYTES = 256 * 2**20  # of a file that is parsed as a whole: the largest tokenizer.json has 34 MB
@@ -66,19 +68,14 @@ def parse_json(content: bytes | str, *, half_pairs: bool = False) -> Json:
         ValueError: not JSON, a repeated key, nesting deeper than `MAX_DEPTH`, or half of a surrogate pair.
     """
     text = decode_text(content) if isinstance(content, bytes) else content
-    try:
+
+    def parse(text: str) -> Json:
         value: Json = _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON: {error}") from None
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    _check_depth(value)
-    if not half_pairs and _HALF_OF_A_PAIR.search(text):
-        try:
+        if not half_pairs and _HALF_OF_A_PAIR.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError("half of a surrogate pair in a text; write the whole character") from None
-    return value
+        return value
+
+    return _parsed(text, parse, "JSON")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -87,16 +84,34 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: not TOML, or nesting deeper than `MAX_DEPTH`.
     """
+    return _parsed(text, tomllib.loads, "TOML")
+
+
+def _parsed(text: str, parse: Callable[[str], _Value], form: str) -> _Value:
+    """Return what a parser makes of a text; one ValueError for all that can be wrong with it."""
     try:
-        table = tomllib.loads(text)
+        if _is_shallow(value := parse(text)):
+            return value
+        problem = _TOO_DEEP
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"not valid TOML: {error}") from None
-    except ValueError:
-        raise ValueError(_TOO_MANY_DIGITS) from None
-    _check_depth(table)
-    return table
+        problem = _TOO_DEEP
+    except UnicodeEncodeError:
+        problem = "half of a surrogate pair in a text; write the whole character"
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        problem = f"not valid {form}: {error}"
+    except ValueError as error:
+        is_of_python = "set_int_max_str_digits" in str(error)
+        problem = _TOO_MANY_DIGITS if is_of_python else str(error)
+    raise ValueError(problem)
+
+
+def mistake_of(error: ValueError) -> str:
+    """Return a message in one line; of pydantic's, the place and the message of the first mistake."""
+    if not hasattr(error, "errors"):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(str(each) for each in first["loc"][:2])
+    return f"{shown(place)}: {first['msg']}" if place else first["msg"]
 
 
 def is_whole(value: object, *, least: int = 0, most: int = MAX_WHOLE) -> bool:
@@ -153,14 +168,12 @@ _TOO_MANY_DIGITS = "a number has too many digits"
 _MAX_DIGITS = 400  # the largest float has 309
 
 
-def _check_depth(value: object) -> None:
+def _is_shallow(value: object) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
         inner = (each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer))
         level = [each for each in inner if isinstance(each, dict | list)]
-        if not level:
-            return
-    raise ValueError(_TOO_DEEP)
+    return not level
 
 
 def _whole_number(digits: str) -> int:

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 from pydantic_core import PydanticCustomError
 
 from heedful.errors import ConfigError, suggestion
+from heedful.settings.arguments import checked
 from heedful.settings.parsing import shown
 
 ENTRY_POINTS = "heedful.plugins"
@@ -43,6 +44,7 @@ class _Plugin:
 _LOADED: dict[str, _Plugin] = {}
 
 
+@checked
 def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
     """Load a Python file with your own parts, so that settings can name them: `--plugin`.
 
@@ -170,12 +172,11 @@ def plugin_part(reference: str, key: str) -> Any:  # noqa: ANN401
         )
     value: Any = plugin.module
     for each in path.split("."):
-        known = [other for other in getattr(value, "__dict__", {}) if not other.startswith("_")]
+        inner = getattr(value, "__dict__", {})
+        known = [name for name in inner if not (name[0] == "_" or isinstance(inner[name], ModuleType))]
         if each not in known:
             raise ConfigError(f"{key}={reference}: the plugin has no {path!r}{suggestion(each, known)}")
-        value = vars(value)[each]
-        if isinstance(value, ModuleType):
-            raise ConfigError(f"{key}={reference}: {each} is a module that the plugin imports; give a part")
+        value = inner[each]
     return value
 
 
@@ -185,15 +186,14 @@ def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
     Raises:
         ConfigError: it has no name that others could find it by.
     """
-    name = getattr(value, "__qualname__", "<")
-    if "<" in name:
+    name, module = getattr(value, "__qualname__", "<"), sys.modules.get(getattr(value, "__module__", ""))
+    found: Any = module
+    for each in name.split("."):
+        found = getattr(found, each, None)
+    if module is None or found is not value:
         raise ConfigError(f"{key}={value!r}: give a class or a function of a module (a file), or its name")
-    module = sys.modules[value.__module__]
     names = [each for each, loaded in _LOADED.items() if loaded.module is module]
-    reference = f"{names[0] if names else load_plugin(module).__name__}:{name}"
-    if plugin_part(reference, key) is not value:
-        raise ConfigError(f"{key}={value!r}: its module has another part of this name")
-    return reference
+    return f"{names[0] if names else load_plugin(module).__name__}:{name}"
 
 
 class PluginFunction:

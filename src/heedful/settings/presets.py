@@ -3,6 +3,7 @@
 from typing import Any
 
 from heedful.errors import ConfigError, suggestion
+from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 
 BASE: dict[str, Any] = {}  # the defaults are the base model
@@ -129,6 +130,11 @@ def preset(name: str) -> Config:
     Raises:
         ConfigError: there is no preset of that name.
     """
+    return Config(**preset_settings(name))
+
+
+def preset_settings(name: str) -> dict[str, Any]:
+    """Return the settings of a preset that differ from the defaults; raises as `preset`."""
     if name not in PRESETS:
-        raise ConfigError(f"preset {name!r} does not exist{suggestion(name, PRESETS)}")
-    return Config(**PRESETS[name])
+        raise ConfigError(f"preset {shown(name)} does not exist{suggestion(name, PRESETS)}")
+    return PRESETS[name]

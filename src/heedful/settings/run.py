@@ -7,12 +7,13 @@ docs/reference/configuration.md is made from these classes: a key's type, range,
 key that is a setting of another dataclass too, such as a search's, has all of them from there.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
+from typing_extensions import override
 
-from heedful.errors import refuse_if
-from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, check_id
+from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, id_mistake
 from heedful.settings.options import (
     TOKENIZE,
     BeamOptions,
@@ -102,16 +103,14 @@ class CorpusConfig(Section):
     tag: str | None = Field(None, description="Token before each source, as languages.src_tag.")
     provenance: str | None = Field(None, description="How the text was made, for the model card.")
 
-    @model_validator(mode="after")
-    def _has_one_text(self) -> Self:
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
         has_one = (self.src is None) == (self.tgt is None) != (self.pairs is None)
         is_tag = self.tag is None or (self.tag.split() == [self.tag] and self.tag not in _CONTROL)
-        refuse_if(
+        yield from (
             (not has_one, "data.corpora: give each corpus src and tgt, or pairs"),
             (not is_tag, f"data.corpora: tag={self.tag!r}: write a tag without spaces, such as >>fra<<"),
-            error=ValueError,
         )
-        return self
 
 
 _CONTROL = {"<s>", "</s>", "<pad>", "<unk>"}
@@ -151,10 +150,10 @@ class DataConfig(Section):
         default=False, description="Train even if validation pairs are in the training text too."
     )
 
-    @model_validator(mode="after")
-    def _check_pairs_of_files(self) -> Self:
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
         both = "give both --{0}src and --{0}tgt (data.{1}src and data.{1}tgt must both be set)"
-        refuse_if(
+        yield from (
             ((self.src is None) != (self.tgt is None), both.format("", "")),
             ((self.valid_src is None) != (self.valid_tgt is None), both.format("valid-", "valid_")),
             (self.src and self.pairs, "give data.src and data.tgt, or data.pairs, not both"),
@@ -174,9 +173,7 @@ class DataConfig(Section):
                 self.valid_src and self.valid_pairs,
                 "give data.valid_src and data.valid_tgt, or data.valid_pairs, not both",
             ),
-            error=ValueError,
         )
-        return self
 
     @property
     def first_text(self) -> tuple[str | None, str | None]:
@@ -215,11 +212,12 @@ class BatchConfig(Section):
         4, description="Lengths are rounded up to a multiple of this."
     )
 
-    @model_validator(mode="after")
-    def _ramp_rises(self) -> Self:
-        if self.tokens and self.ramp_from is not None and self.ramp_from > self.tokens:
-            raise ValueError(f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}")
-        return self
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
+        yield (
+            self.tokens and self.ramp_from is not None and self.ramp_from > self.tokens,
+            f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}",
+        )
 
 
 class OptimizerConfig(Section):
@@ -272,21 +270,20 @@ class ScheduleConfig(Section):
         0.0, description="Learning rate at the end of the decay, as a share of the peak."
     )
 
-    @model_validator(mode="after")
-    def _check_consistency(self) -> Self:
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
         is_paper, fraction, steps = self.name == "paper", self.warmup_fraction, self.warmup_steps
-        refuse_if(
+        yield from (
             (
                 not is_paper and ":" not in self.name and self.peak is None,
                 f'schedule.name="{self.name}" needs schedule.peak',
             ),
             (is_paper and steps == 0, 'schedule.name="paper" needs schedule.warmup_steps of at least 1'),
-            error=ValueError,
         )
         if fraction is None:
-            return self
+            return
         decays = self.name in ("linear", "cosine", "1-sqrt")
-        refuse_if(
+        yield from (
             (
                 is_paper,
                 f'schedule.warmup_fraction={fraction:g}: schedule.name="paper" counts its warm-up in steps; '
@@ -301,9 +298,7 @@ class ScheduleConfig(Section):
                 f"schedule.warmup_fraction={fraction:g} and schedule.decay_fraction={self.decay_fraction:g} "
                 f"are more than the run; lower schedule.decay_fraction to {1.0 - fraction:g}",
             ),
-            error=ValueError,
         )
-        return self
 
 
 class TrainConfig(Section):
@@ -369,18 +364,16 @@ class TrainConfig(Section):
         "Training writes them; a warning says when the code is another.",
     )
 
-    @model_validator(mode="after")
-    def _check_consistency(self) -> Self:
-        refuse_if(
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
+        yield from (
             ("" in self.freeze, "train.freeze: an empty prefix would freeze all weights"),
             (
                 self.keep_checkpoints < self.average_checkpoints,
                 f"train.keep_checkpoints={self.keep_checkpoints} must be at least "
                 f"train.average_checkpoints={self.average_checkpoints}",
             ),
-            error=ValueError,
         )
-        return self
 
 
 class LoraConfig(Section):
@@ -423,11 +416,12 @@ class ValidConfig(Section):
         0, description="Validations without a better value after which training stops; 0: never."
     )
 
-    @model_validator(mode="after")
-    def _metric_is_measured(self) -> Self:
-        if self.metric not in ("nll", *self.validators) and not self.decode_sentences:
-            raise ValueError(f'valid.metric="{self.metric}" needs valid.decode_sentences above 0')
-        return self
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
+        yield (
+            self.metric not in ("nll", *self.validators) and not self.decode_sentences,
+            f'valid.metric="{self.metric}" needs valid.decode_sentences above 0',
+        )
 
 
 class LanguageConfig(Section):
@@ -505,9 +499,9 @@ class Config(Section):
         versions = plugin_versions(name for _, name in self.plugged)
         return self.replace(train=self.train.replace(plugin_versions=versions)) if versions else self
 
-    @model_validator(mode="after")
-    def _check_sections(self) -> Self:
-        refuse_if(
+    @override
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
+        yield from (
             (
                 self.model.tied in SHARED_EMBEDDINGS and not self.tokenizer.joint,
                 f'model.tied="{self.model.tied}" shares one matrix for source and target and needs '
@@ -518,10 +512,8 @@ class Config(Section):
                 not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes),
                 "one of train.max_steps, train.max_epochs, train.max_minutes must be set",
             ),
-            error=ValueError,
         )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)
             for each in value if isinstance(value, tuple) else (value,):
-                check_id(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)
-        return self
+                yield id_mistake(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)

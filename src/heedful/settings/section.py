@@ -1,6 +1,7 @@
 """A group of settings: the types of their values, how they are checked, and what is said of a wrong one."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, Self, get_args
 
 from pydantic import (
@@ -11,6 +12,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -31,19 +33,8 @@ NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 # Factors of weights and gradients: more than any use needs, and their products are valid in float32.
 PositiveFactor = Annotated[float, Field(gt=0.0, le=1e6)]
 NonNegativeFactor = Annotated[float, Field(ge=0.0, le=1e6)]
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # which no name of a file and no string of TOML has
 AUTO_IS_ZERO = BeforeValidator(lambda value: 0 if value == "auto" else value)
-
-
-def _check_text(value: str) -> None:
-    """Refuse text that is no valid file name or TOML string."""
-    if "\0" in value:
-        raise PydanticCustomError("nul", "must not contain a NUL character")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise PydanticCustomError(
-            "not_utf_8", "is not UTF-8; rename the file, or check the encoding"
-        ) from None
 
 
 class Section(BaseModel):
@@ -65,6 +56,17 @@ class Section(BaseModel):
     # A section inside another is validated with it, so that the message has the whole key.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
+    def _mistakes(self) -> Iterator[tuple[object, str]]:
+        """Yield the rules between settings: whether one is broken, and what to say then."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _check_mistakes(self) -> Self:
+        for is_broken, message in self._mistakes():
+            if is_broken:
+                raise ValueError(message)
+        return self
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse to change a value.
 
@@ -83,8 +85,9 @@ class Section(BaseModel):
             return None
         if isinstance(value, list) and "tuple" in accepts:
             return tuple(value)
-        if isinstance(value, str):
-            _check_text(value)
+        if isinstance(value, str) and _NO_TEXT.search(value):
+            problem = "is not UTF-8; rename the file, or check the encoding"
+            raise PydanticCustomError("text", "has a NUL character" if "\0" in value else problem)
         if isinstance(value, str) and accepts.startswith(("tuple[str", "tuple[typing.Annotated[str")):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value

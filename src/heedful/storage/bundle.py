@@ -115,9 +115,10 @@ class Bundle:
 
         A change in place of `weight.data` is not counted.
         """
-        if isinstance(self.network, StoredModel):
-            return self.network.changed_weights()
-        return _versions_of(self.network)
+        if not isinstance(self.network, StoredModel):
+            return _versions_of(self.network)
+        versions = [] if self.network.built is None else _versions_of(self.network.built)
+        return [] if versions == self.network.versions else versions
 
     def pairs(self, named: Collection[Pair] = ()) -> dict[Pair, Tags]:
         """Return the pairs of languages that the model translates, with the arguments of `for_languages`.
@@ -148,6 +149,7 @@ class StoredModel:
     Attributes:
         config: the architecture.
         built: the model in torch once it was used, since it may have been changed; None until then.
+        versions: the versions of its weights when it was built.
     """
 
     def __init__(self, file: Path, config: ModelConfig, shapes: Mapping[str, Shape] | None = None) -> None:
@@ -158,7 +160,7 @@ class StoredModel:
         """
         self.config, self._file = config, file
         self.built: Transformer | None = None
-        self._versions: WeightVersions = []
+        self.versions: WeightVersions = []
         with _damaged(file):
             self._arrays = SafetensorsArrays(file)
         check_fits(shapes or weight_shapes(config), self._arrays.shapes, file)
@@ -182,22 +184,18 @@ class StoredModel:
             from heedful.storage.torch_weights import model_from_arrays  # torch, for those who need it
 
             self.built = model_from_arrays(self.config, self.weight)
-            self._versions = _versions_of(self.built)
+            self.versions = _versions_of(self.built)
         return self.built
-
-    def changed_weights(self) -> WeightVersions:
-        """Return the versions of the weights of the model in torch; empty if they are as they are stored."""
-        versions = [] if self.built is None else _versions_of(self.built)
-        return [] if versions == self._versions else versions
 
 
 @contextmanager
 def _damaged(file: Path) -> Iterator[None]:
-    """Turn a ValueError of the block, about what a file holds, into a BundleError."""
+    """Turn an error of the block, about what a file holds, into a BundleError."""
     try:
         yield
-    except ValueError as error:
-        raise BundleError(f"{file}: {error}; copy the bundle again") from None
+    except (ConfigError, ValueError) as error:
+        remedy = "" if isinstance(error, ConfigError) else "; copy the bundle again"
+        raise BundleError(f"{file}: {error}{remedy}") from error
 
 
 @checked
@@ -249,10 +247,8 @@ class BundleContents:
         if config.plugged or "heedful.model" in sys.modules:  # otherwise, nothing here can have changed it
             from heedful.storage.torch_weights import changes_and_shapes
 
-            try:
+            with _damaged(self.path):
                 found, shapes = changes_and_shapes(config)
-            except ConfigError as error:
-                raise BundleError(f"{self.path}: {error}") from error
             if found == self.changed_parts:
                 if change := changed_plugins(config.plugged.values(), self.config.train.plugin_versions):
                     _log.warning("%s: %s", self.path, change)
@@ -277,7 +273,7 @@ def _read(path: Path | str) -> BundleContents:
     path = resolve_bundle(path)
     description, file = read_description(path), path / CONFIG_FILE
     description.check(path)
-    try:
+    with _damaged(file):
         config, saved = Config(**description.config), description.calibration
         calibration = None if saved is None else Calibration.read(saved)
         refuse_if(
@@ -285,8 +281,6 @@ def _read(path: Path | str) -> BundleContents:
             (not config.model.tgt_vocab_size, "model.tgt_vocab_size=0: must be at least 1"),
             error=ValueError,
         )
-    except (ConfigError, ValueError) as error:
-        raise BundleError(f"{file}: {error}") from None
     parts, has_tokenizers = description.changed_parts or {}, TokenizerPair.is_among(description.files)
     return BundleContents(path, config, description.scores, parts, calibration, has_tokenizers)
 
@@ -426,11 +420,10 @@ def save_weights(
         ).write(temporary)
         _keep_what_others_wrote(path, temporary)
         replace_directory(path, temporary)
-    except BaseException as error:  # of a weight that is read only now, or of the keyboard, too
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not isinstance(error, OSError | SafetensorError):
-            raise
+    except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_weights(weights: "Mapping[str, Tensor]", shapes: Mapping[str, Shape], file: Path) -> None:

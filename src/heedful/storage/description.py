@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from heedful.errors import BundleError
 from heedful.runtime.durable import backup_path, why_not_written, write_atomically
-from heedful.settings.parsing import MAX_WHOLE, PLAIN_NAME, is_whole, parse_json, read_limited, shown
+from heedful.settings.parsing import MAX_WHOLE, PLAIN_NAME, is_whole, mistake_of, parse_json, read_limited
 from heedful.storage.calibration import Calibration
 
 FORMAT_VERSION = 1
@@ -91,11 +91,7 @@ def read_description(path: Path) -> Description:
     except OSError as error:
         problem = str(error.strerror)
     except ValueError as error:
-        reason = str(error)
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            reason = f"{shown('.'.join(str(each) for each in first['loc'][:2]))}: {first['msg']}"
-        problem = f"truncated or altered ({reason}); copy the bundle again"
+        problem = f"truncated or altered ({mistake_of(error)}); copy the bundle again"
     raise BundleError(f"{file}: {problem}")
 
 

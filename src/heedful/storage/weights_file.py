@@ -131,10 +131,8 @@ class SafetensorsArrays:
         now = _state(self._path)
         if now is not None and now[0] == self._state[0] and now != self._state:  # the same file, changed
             raise ValueError("was written to while it was read")
-        try:
+        with readable(self._path):
             array: NDArray[np.generic] = self._file.get_tensor(name)
-        except (OSError, SafetensorError, TypeError, AttributeError) as error:
-            raise ValueError(f"{shown(name)} cannot be read: {one_line(error)}") from None
         return array.astype(np.float32, copy=False)
 
 
@@ -153,7 +151,7 @@ def readable(path: Path) -> Iterator[Path]:
     try:
         with utf_8_name(path) as named:
             yield named
-    except (OSError, SafetensorError, UnicodeError) as error:
+    except (OSError, SafetensorError, UnicodeError, TypeError, AttributeError) as error:
         raise ValueError(f"cannot be read: {one_line(error)}") from None
 
 

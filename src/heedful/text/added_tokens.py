@@ -55,14 +55,6 @@ class AddedToken:
         return cls(content=content, id=int(token_id or 0), single_word=single, **flags)
 
 
-def read_added(saved: Mapping[str, Json]) -> list[AddedToken]:
-    """Read the key "added" of a file, which may be missing; ValueError if it is no list of added tokens."""
-    added = saved.get("added")
-    if not isinstance(added, list | None):
-        raise ValueError("'added' is not a list of added tokens")
-    return [AddedToken.read(each) for each in added or ()]
-
-
 def write_added(tokens: Iterable[AddedToken]) -> dict[str, Json]:
     """Return the tokens under the key "added"; nothing if there are none."""
     written: list[Json] = [asdict(each) for each in tokens]

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from pydantic import StrictBool
 from typing_extensions import override
 
 from heedful.errors import InputError, TokenizerError, needing
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     import tokenizers
 
 PIPELINE, SPECIAL = ".json", ".special.json"
+
+
+@dataclass(frozen=True)
+class _Saved:
+    ids: SpecialIds
+    clean_up_spaces: StrictBool = False
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -42,11 +49,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._tokenizer = _load(pipeline, name=self._name)
         added = self._tokenizer.get_added_tokens_decoder()
         size = max([self._tokenizer.get_vocab_size(), *(i + 1 for i in added)])
-        for kind, i in asdict(ids).items():
-            if self._tokenizer.id_to_token(i) is None:
-                raise TokenizerError(f"{self._name}: {kind} has id {i}, which is not in the vocabulary")
         kind = type(self._tokenizer.model).__name__.lower()
-        super().__init__({"wordlevel": "word"}.get(kind, kind), size, ids)
+        super().__init__({"wordlevel": "word"}.get(kind, kind), size, ids, name=self._name)
         self._special = {token.content: i for i, token in added.items() if token.special}
         self._pipeline = pipeline
         self._clean_up_spaces = clean_up_spaces
@@ -54,9 +58,8 @@ class HuggingFaceTokenizer(Tokenizer):
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        with reading(files[SPECIAL], f"{name}{SPECIAL}") as saved:
-            ids = SpecialIds.read(saved)
-        return cls(files[PIPELINE], ids, clean_up_spaces=saved.get("clean_up_spaces") is True, name=name)
+        with reading(files[SPECIAL], _Saved, f"{name}{SPECIAL}") as saved:
+            return cls(files[PIPELINE], saved.ids, clean_up_spaces=saved.clean_up_spaces, name=name)
 
     @override
     def to_files(self) -> dict[str, bytes]:

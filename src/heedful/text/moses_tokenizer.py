@@ -8,20 +8,21 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
+from pydantic import StrictBool, StrictStr
 from typing_extensions import override
 
 from heedful.errors import TokenizerError, needing
 from heedful.settings.parsing import shown
-from heedful.text.added_tokens import AddedToken, AddedTokens, Part, read_added, write_added
+from heedful.text.added_tokens import AddedToken, AddedTokens, Part, write_added
 from heedful.text.tokenizer import (
     SpecialIds,
     Tokenizer,
     clean_up_tokenization,
     ids_of_tokens,
-    read_texts,
     reading,
     refusing_surrogates,
 )
@@ -40,6 +41,16 @@ _PUNCTUATION = str.maketrans(
 )  # fmt: skip
 _FULL_STOP = re.compile(r"[。．]\s*")
 _BEFORE, _AROUND = re.compile("([.,!?()])"), re.compile("(')")  # where ParlAI puts spaces
+
+
+@dataclass(frozen=True)
+class _Saved:
+    ids: SpecialIds
+    kinds: tuple[StrictStr, StrictStr]
+    tokens: list[StrictStr]
+    merges: list[StrictStr]
+    clean_up_spaces: StrictBool = False
+    added: list[Any] = field(default_factory=list)
 
 
 class MosesTokenizer(Tokenizer):
@@ -76,12 +87,12 @@ class MosesTokenizer(Tokenizer):
         name: str = "tokenizer",
     ) -> None:
         self._tokens = list(tokens)
-        self._ids = ids_of_tokens(self._tokens, ids, f"{name}{MOSES}")
+        self._ids = ids_of_tokens(self._tokens, f"{name}{MOSES}")
         if _LANGUAGE.fullmatch(language) is None or rules not in RULES:
             raise TokenizerError(
                 f"{name}{MOSES}: language {shown(language)} and rules {shown(rules)} are not supported"
             )
-        super().__init__("bpe", len(self._tokens), ids)
+        super().__init__("bpe", len(self._tokens), ids, name=f"{name}{MOSES}")
         self._merges = list(merges)
         self._ranks = {pair: rank for rank, pair in enumerate(self._merges)}
         for each in added:
@@ -108,21 +119,18 @@ class MosesTokenizer(Tokenizer):
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        with reading(files[MOSES], f"{name}{MOSES}") as saved:
-            lines, tokens, (language, rules) = (
-                read_texts(saved, key) for key in ("merges", "tokens", "kinds")
+        with reading(files[MOSES], _Saved, f"{name}{MOSES}") as saved:
+            language, rules = saved.kinds
+            return cls(
+                read_merges(saved.merges),
+                saved.tokens,
+                saved.ids,
+                language=language,
+                rules=rules,
+                added=[*map(AddedToken.read, saved.added)],
+                clean_up_spaces=saved.clean_up_spaces,
+                name=name,
             )
-            ids, merges, added = SpecialIds.read(saved), read_merges(lines), read_added(saved)
-        return cls(
-            merges,
-            tokens,
-            ids,
-            language=language,
-            rules=rules,
-            added=added,
-            clean_up_spaces=saved.get("clean_up_spaces") is True,
-            name=name,
-        )
 
     @override
     def to_files(self) -> dict[str, bytes]:

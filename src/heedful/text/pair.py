@@ -85,17 +85,16 @@ def is_file_of_a_pair(name: str) -> bool:
 def _load(stem: Path) -> Tokenizer:
     for suffix, (kind, others) in _KINDS.items():
         if stem.with_name(stem.name + suffix).exists():
-            files = {name: _read(stem.with_name(stem.name + name)) for name in (suffix, *others)}
+            files = dict[str, bytes]()
+            for name in (suffix, *others):
+                path = stem.with_name(stem.name + name)
+                try:
+                    files[name] = read_limited(path)
+                except (OSError, ValueError) as error:
+                    reason = error.strerror if isinstance(error, OSError) else error
+                    raise TokenizerError(f"{path}: cannot be read ({reason}); restore the file") from error
             return kind.from_files(files, name=str(stem))
     raise TokenizerError(f"{stem}{MODEL}: no such file; the directory holds no complete tokenizer")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_limited(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TokenizerError(f"{path}: cannot be read ({reason}); restore the file") from error
 
 
 # The starts of Marian's and MADLAD-400's tags, which are in the source and name the target language.
@@ -211,9 +210,10 @@ def _is_language(tag_id: int, tokenizer: Tokenizer) -> bool:
 def _tag(name: str, language: str, tokenizer: Tokenizer) -> str:
     """Return the tag of a language as in the vocabulary."""
     try:
-        tag_id = tokenizer.tag_id(language)
-        if not _is_language(tag_id, tokenizer):
-            raise TokenizerError(f"{language!r} is not a language")
+        tag = tokenizer.tokens([tokenizer.tag_id(language)])[0]
+        if tag in tokenizer.tags():
+            return tag
+        problem = f"{language!r} is not a language"
     except TokenizerError as error:
-        raise InputError(f"{name}: {error}") from None
-    return tokenizer.tokens([tag_id])[0]
+        problem = str(error)
+    raise InputError(f"{name}: {problem}")

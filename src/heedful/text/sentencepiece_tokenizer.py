@@ -2,7 +2,9 @@
 
 import math
 import struct
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Self
 
@@ -18,7 +20,8 @@ _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # enum ModelType
 # Paths of field numbers in ModelProto, with all numbers that a step may have: the model's type, its rules of
 # normalisation (a trie and the replacement texts, in two specs), and whether extra spaces are removed.
 _MODEL_TYPE, _CHARSMAPS, _REMOVE_EXTRA_SPACES = ((2,), (3,)), ((3, 5), (2,)), ((3,), (4,))
-_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+_VARINT, _DELIMITED = 0, 2
+_SIZES = {1: 8, 5: 4}  # of other types of fields, in bytes
 _VARINT_BYTES = 10  # at most, of 64 bits
 _TOKEN = 1 << 3 | _DELIMITED  # begins each token of a model; tokens come first
 _BLOCK = 256  # units of a trie that one byte can address
@@ -29,15 +32,15 @@ def check_model(model: bytes) -> None:
     """Raise a ValueError for a model that the library could not read safely: truncated, or with bad rules."""
     read_kind(model)
     for rules in _values(model, *_CHARSMAPS):
-        if isinstance(rules, bytes) and rules:
-            _check_charsmap(rules)
+        if isinstance(rules, bytes) and rules and not _is_safe(rules):
+            raise ValueError("the normalisation rules are damaged")
 
 
 def read_kind(model: bytes) -> str:
     """Return the type of a model: "unigram", "bpe", "word" or "char"; ValueError if it is none of these."""
     number = next((each for each in _values(model, *_MODEL_TYPE) if isinstance(each, int)), 1)
-    if number not in _KINDS:
-        raise ValueError(f"model type {number} does not exist")
+    if not model or number not in _KINDS:
+        raise ValueError(f"it is empty, or its model type, {number}, does not exist")
     return _KINDS[number]
 
 
@@ -68,14 +71,11 @@ def fields(message: bytes, position: int = 0) -> Iterator[tuple[int, int | bytes
             number, position = _varint(message, position)
             yield field, number
             continue
+        size = _SIZES.get(wire, sys.maxsize)
         if wire == _DELIMITED:
             size, position = _varint(message, position)
-        elif wire in (_FIXED64, _FIXED32):
-            size = 8 if wire == _FIXED64 else 4
-        else:
-            raise ValueError(f"unknown wire type {wire}")
         if position + size > len(message):
-            raise ValueError("a field is truncated")
+            raise ValueError("a field is truncated, or of an unknown type")
         yield field, message[position : position + size]
         position += size
 
@@ -94,8 +94,8 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number is truncated")
 
 
-def _check_charsmap(rules: bytes) -> None:
-    """Check that all offsets of a trie are within it, and that each leaf is an index into the texts.
+def _is_safe(rules: bytes) -> bool:
+    """Return whether all offsets of a trie are within it, and each leaf is an index into the texts.
 
     The trie is a double array of darts-clone: a unit has a label, the offset to its children, or, with the
     highest bit, the value of a leaf.
@@ -103,7 +103,7 @@ def _check_charsmap(rules: bytes) -> None:
     (size,) = struct.unpack_from("<I", rules) if len(rules) >= 4 else (0,)
     texts = rules[4 + size :]
     if size == 0 or size % (4 * _BLOCK) or 4 + size >= len(rules) or texts[-1] != 0:
-        raise ValueError("the normalisation rules are truncated")
+        return False
     units = np.frombuffer(rules, dtype="<u4", count=size // 4, offset=4).astype(np.int64)
     is_leaf = units >> 31 == 1
     is_leaf[0] = False
@@ -111,10 +111,10 @@ def _check_charsmap(rules: bytes) -> None:
     children = np.arange(len(units)) ^ offsets
     starts = (units & 0x7FFFFFFF)[is_leaf]
     if (children[~is_leaf] >= len(units)).any() or (starts >= len(texts)).any():
-        raise ValueError("the normalisation rules are out of bounds")
+        return False
     texts.decode()
-    if (np.frombuffer(texts, np.uint8)[starts] & _CONTINUATION_MASK == _CONTINUATION).any():
-        raise ValueError("a normalisation rule starts within a character")
+    are_inside = np.frombuffer(texts, np.uint8)[starts] & _CONTINUATION_MASK == _CONTINUATION
+    return not are_inside.any()
 
 
 MODEL = ".model"
@@ -145,11 +145,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.model = model
         self._keeps_spaces = 0 in _values(model, *_REMOVE_EXTRA_SPACES)  # runs, and at the ends of a text
         ids = SpecialIds(pad=spm.pad_id(), unk=spm.unk_id(), bos=spm.bos_id(), eos=spm.eos_id())
-        super().__init__(read_kind(model), spm.get_piece_size(), ids)
-        if min(self._saved_ids.values()) < 0:
-            raise TokenizerError(
-                f"{name}: the model lacks a pad, unk, bos or eos token; train it with heedful"
-            )
+        super().__init__(read_kind(model), spm.get_piece_size(), ids, name=name)
 
     @classmethod
     @override
@@ -220,20 +216,16 @@ class SentencePieceTokenizer(Tokenizer):
 
 def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePieceProcessor:
     """Load a SentencePiece model from its bytes; TokenizerError if they are no usable model."""
-    try:
-        if not model:
-            raise ValueError("it is empty")
+    with suppress(RuntimeError, ValueError):
         check_model(model)
         spm = sentencepiece.SentencePieceProcessor(model_proto=model)
         ids = list(range(spm.get_piece_size()))
-        if not all(map(math.isfinite, map(spm.get_score, ids))):
-            raise ValueError("a score is not finite")
         # A token that is not UTF-8 raises a UnicodeDecodeError, which is a ValueError.
         spm.id_to_piece(ids)
         spm.decode(ids)
-    except (RuntimeError, ValueError) as error:
-        raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file") from error
-    return spm
+        if all(map(math.isfinite, map(spm.get_score, ids))):
+            return spm
+    raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file")
 
 
 def token_spans(spm: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[int, int]]:

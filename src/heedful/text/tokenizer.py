@@ -6,14 +6,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import asdict, dataclass
+from typing import Annotated, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, Strict, TypeAdapter
 
 from heedful.errors import InputError, TokenizerError
-from heedful.settings.parsing import Json, is_whole, parse_json, shown
+from heedful.settings.parsing import mistake_of, parse_json, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
@@ -25,34 +26,30 @@ _SENTINEL = re.compile(r"▁?<(extra_id|mask|unk)_[0-9]+>")
 _CLOSE_TAGS = 3
 
 
+Id = Annotated[int, Strict(), Field(ge=0, lt=2**31)]
+_Saved = TypeVar("_Saved")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpecialIds:
     """The ids of the four special tokens; in models without a begin token, bos is another one's id."""
 
-    pad: int
-    unk: int
-    bos: int
-    eos: int
-
-    @classmethod
-    def read(cls, saved: Mapping[str, Json]) -> Self:
-        """Read the key "ids" of a file; ValueError if these are not four ids."""
-        names, ids = [each.name for each in fields(cls)], saved.get("ids")
-        if not (isinstance(ids, dict) and all(is_whole(ids.get(name), most=2**31 - 1) for name in names)):
-            raise ValueError(f"'ids' are not whole numbers for {', '.join(names)}")
-        return cls(**{name: ids[name] for name in names})
+    pad: Id
+    unk: Id
+    bos: Id
+    eos: Id
 
 
 @contextmanager
-def reading(content: bytes, name: str) -> Iterator[dict[str, Any]]:
-    """Give the JSON object in a file of a tokenizer; a ValueError of the block becomes a TokenizerError."""
+def reading(content: bytes, kind: type[_Saved], name: str) -> Iterator[_Saved]:
+    """Give what a file of a tokenizer has, in JSON, as a dataclass; keys that it does not have are ignored.
+
+    A ValueError of the block becomes a TokenizerError, too.
+    """
     try:
-        saved = parse_json(content)
-        if not isinstance(saved, dict):
-            raise ValueError("not an object")
-        yield saved
+        yield TypeAdapter(kind).validate_python(parse_json(content))
     except ValueError as error:
-        raise TokenizerError(f"{name}: not usable ({error}); restore the file") from None
+        raise TokenizerError(f"{name}: not usable ({mistake_of(error)}); restore the file") from None
 
 
 @contextmanager
@@ -68,23 +65,12 @@ def refusing_surrogates(*texts: str) -> Iterator[None]:
         raise
 
 
-def read_texts(saved: Mapping[str, Json], key: str) -> list[str]:
-    """Return a list of texts in JSON; ValueError if it is something else."""
-    texts = saved.get(key)
-    if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
-        raise ValueError(f"{key!r} is not a list of texts")
-    return texts
-
-
-def ids_of_tokens(tokens: Sequence[str], ids: SpecialIds, name: str) -> dict[str, int]:
-    """Return the id of each token, its index; TokenizerError if one is repeated or a special id is beyond."""
+def ids_of_tokens(tokens: Sequence[str], name: str) -> dict[str, int]:
+    """Return the id of each token, its index; TokenizerError if one is repeated."""
     by_token = {token: i for i, token in enumerate(tokens)}
     if len(by_token) < len(tokens):
         twice = next(token for i, token in enumerate(tokens) if by_token[token] != i)
         raise TokenizerError(f"{name}: {shown(twice)} is repeated; give each token once")
-    for kind, i in asdict(ids).items():
-        if not 0 <= i < len(tokens):
-            raise TokenizerError(f"{name}: {kind} has id {i}, but there are {len(tokens):,} tokens")
     return by_token
 
 
@@ -97,7 +83,11 @@ class Tokenizer(ABC):
         pad_id, unk_id, bos_id, eos_id: the ids of padding, an unknown token, a sentence's start and its end.
     """
 
-    def __init__(self, kind: str, vocab_size: int, ids: SpecialIds) -> None:
+    def __init__(self, kind: str, vocab_size: int, ids: SpecialIds, *, name: str = "tokenizer") -> None:
+        """Check the special ids; `name` is for error messages."""
+        for special, i in asdict(ids).items():
+            if not 0 <= i < vocab_size:
+                raise TokenizerError(f"{name}: {special} has id {i}, but there are {vocab_size:,} tokens")
         self.kind = kind
         self.vocab_size = vocab_size
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = ids.pad, ids.unk, ids.bos, ids.eos

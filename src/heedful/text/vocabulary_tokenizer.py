@@ -3,15 +3,16 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Self
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
+from pydantic import StrictBool, StrictStr
 from sentencepiece import SentencePieceNormalizer
 from typing_extensions import override
 
 from heedful.errors import TokenizerError
 from heedful.settings.parsing import shown
-from heedful.text.added_tokens import AddedToken, AddedTokens, read_added, write_added
+from heedful.text.added_tokens import AddedToken, AddedTokens, write_added
 from heedful.text.sentencepiece_tokenizer import (
     SentencePieceTokenizer,
     decode_tokens,
@@ -24,7 +25,6 @@ from heedful.text.tokenizer import (
     Tokenizer,
     clean_up_tokenization,
     ids_of_tokens,
-    read_texts,
     reading,
     refusing_surrogates,
 )
@@ -144,6 +144,17 @@ _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
 _TARGET_TAG = re.compile(r"<2[A-Za-z_]+>")  # of MADLAD-400, where they are symbols of the model
 
 
+@dataclass(frozen=True)
+class _Saved:
+    ids: SpecialIds
+    pieces: list[StrictStr]
+    special: list[StrictStr]
+    leading_tags: StrictBool = False
+    clean_up_spaces: StrictBool = False
+    underscores: StrictBool = False
+    added: list[Any] = field(default_factory=list)
+
+
 class VocabularyTokenizer(Tokenizer):
     """A SentencePiece model and the list of tokens by id; equal to transformers.
 
@@ -184,14 +195,14 @@ class VocabularyTokenizer(Tokenizer):
     ) -> None:
         self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
         self._tokens = list(tokens)
-        self._ids = ids_of_tokens(self._tokens, ids, f"{name}{TOKENS}")
+        self._ids = ids_of_tokens(self._tokens, f"{name}{TOKENS}")
         self.added = tuple(each for each in special if isinstance(each, AddedToken))
         for token in (each if isinstance(each, str) else each.content for each in special):
             if not token or token not in self._ids:
                 raise TokenizerError(
                     f"{name}{TOKENS}: the special token {shown(token)} is not among the tokens; add it"
                 )
-        super().__init__(read_kind(model), len(self._tokens), ids)
+        super().__init__(read_kind(model), len(self._tokens), ids, name=f"{name}{TOKENS}")
         own = dict.fromkeys(self._tokens[i] for i in self._saved_ids.values())
         own |= dict.fromkeys(each for each in special if isinstance(each, str))
         split = {token: AddedToken(content=token, id=self._ids[token], special=True) for token in own}
@@ -208,19 +219,17 @@ class VocabularyTokenizer(Tokenizer):
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        with reading(files[TOKENS], f"{name}{TOKENS}") as saved:
-            ids, added = SpecialIds.read(saved), read_added(saved)
-            tokens, special = (read_texts(saved, key) for key in ("pieces", "special"))
-        return cls(
-            files[MODEL],
-            tokens,
-            ids,
-            special=[*special, *added],
-            leading_tags=saved.get("leading_tags") is True,
-            clean_up_spaces=saved.get("clean_up_spaces") is True,
-            underscores=saved.get("underscores") is True,
-            name=name,
-        )
+        with reading(files[TOKENS], _Saved, f"{name}{TOKENS}") as saved:
+            return cls(
+                files[MODEL],
+                saved.pieces,
+                saved.ids,
+                special=[*saved.special, *map(AddedToken.read, saved.added)],
+                leading_tags=saved.leading_tags,
+                clean_up_spaces=saved.clean_up_spaces,
+                underscores=saved.underscores,
+                name=name,
+            )
 
     @override
     def to_files(self) -> dict[str, bytes]:
@@ -333,6 +342,11 @@ _BYTE_SPECIAL = (
 )
 
 
+@dataclass(frozen=True)
+class _SavedBytes:
+    added: list[Any] = field(default_factory=list)
+
+
 class ByteTokenizer(Tokenizer):
     """ByT5's (Xue et al., 2022): the id of a byte of UTF-8 is its number plus 3; equal to transformers.
 
@@ -354,7 +368,7 @@ class ByteTokenizer(Tokenizer):
                 f"{name}{BYTES}: the ids of added tokens are not {_FIRST_ADDED} and following"
             )
         size = _FIRST_ADDED + len(added)
-        super().__init__("byte", size, SpecialIds(pad=0, unk=2, bos=0, eos=1))
+        super().__init__("byte", size, SpecialIds(pad=0, unk=2, bos=0, eos=1), name=name)
         self._added = tuple(added)
         self._own = {each.id: each for each in (*_BYTE_SPECIAL, *added)}
         self._split = AddedTokens(self._own.values())
@@ -362,8 +376,8 @@ class ByteTokenizer(Tokenizer):
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        with reading(files[BYTES], f"{name}{BYTES}") as saved:
-            tokenizer = cls(read_added(saved), name=name)
+        with reading(files[BYTES], _SavedBytes, f"{name}{BYTES}") as saved:
+            tokenizer = cls([*map(AddedToken.read, saved.added)], name=name)
             if files[BYTES] != tokenizer.to_files()[BYTES]:
                 raise ValueError("not the description of a byte tokenizer")
         return tokenizer

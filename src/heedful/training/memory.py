@@ -18,8 +18,8 @@ import torch.distributed as dist
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
-from heedful.runtime.heap import return_free_memory, set_malloc
 from heedful.runtime.memory import peak_memory
+from heedful.runtime.native import call_libc
 from heedful.settings.run import Config
 from heedful.training.execution import Execution
 from heedful.training.parallel.choice import process_group_size
@@ -107,7 +107,7 @@ def memory_for_steps() -> Iterator[None]:
     for name, (value, number) in ours.items():
         os.environ[name] = str(value)
         if number is not None:
-            set_malloc(number, value)
+            call_libc("mallopt", number, value)
     try:
         yield
     finally:
@@ -115,8 +115,8 @@ def memory_for_steps() -> Iterator[None]:
         for name, (_, number) in ours.items():
             os.environ.pop(name, None)
             if number is not None:
-                set_malloc(number, _AFTERWARDS[number])
-        return_free_memory()
+                call_libc("mallopt", number, _AFTERWARDS[number])
+        call_libc("malloc_trim", 0)
 
 
 MAX_TOKENS = 25_000  # 5.1
@@ -220,7 +220,7 @@ def _measure(
 def _peak_bytes(model: Transformer, config: Config, execution: Execution, batch: Batch) -> int:
     """Return the peak memory of training and validation on a batch."""
     device = execution.device
-    return_free_memory()  # or the next batch would reuse it unmeasured
+    call_libc("malloc_trim", 0)  # or the next batch would reuse it unmeasured
     with peak_memory(device) as before:
         pass
     with peak_memory(device) as during:

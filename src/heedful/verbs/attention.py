@@ -7,7 +7,6 @@ from typing import Annotated
 
 from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import argument_text
-from heedful.errors import InputError
 from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ShortlistFile
 
 
@@ -61,8 +60,6 @@ def command(task: Attention) -> None:
     source = argument_text(task.text, "TEXT")
     target = None if task.target is None else argument_text(task.target, "--target")
     check_attention_file(task.output)
-    if not source.strip():
-        raise InputError("attention: the sentence is empty; give one")
     translator = load_translator(task.run, task.languages, task.runtime, shortlist=task.shortlist)
     options = search_options(task.search, translator.bundle.config.decode)
     maps = attention_of(translator, source, target=target, options=options)

@@ -101,8 +101,11 @@ def command(task: Score) -> None:
             ensemble=task.ensemble or (),
             notify=partial(print, file=sys.stderr),
         )
-        if flagged is not None:
-            _check_confidence(task, has_confidence=translator.codec.calibration is not None)
+        if flagged is not None and translator.codec.calibration is None:
+            raise InputError(
+                f"{task.run}: not calibrated (an ensemble never is), so that its confidence is not known; "
+                "first give heedful evaluate --calibrate lines with references"
+            )
         pairs = score_pairs(
             translator,
             lines,
@@ -129,16 +132,6 @@ def command(task: Score) -> None:
         write_line(sys.stdout.buffer, _as_json(pair, line=number) if task.as_json else line)
     sys.stdout.flush()
     print(json.dumps(perplexity.as_dict()) if task.as_json else perplexity, file=sys.stderr)
-
-
-def _check_confidence(task: Score, *, has_confidence: bool) -> None:
-    if task.ensemble:
-        raise InputError("an ensemble has no confidence; leave out --ensemble, or --flag")
-    if not has_confidence:
-        raise InputError(
-            f"{task.run}: not calibrated, so that its confidence is not known; first give heedful evaluate "
-            "--calibrate lines with references"
-        )
 
 
 def _as_json(pair: "ScoredPair", **more: int) -> str:

@@ -6,7 +6,7 @@ from heedful.decoding.options import SearchOptions, search_options
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.protocol import Greedy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
-from heedful.errors import InputError
+from heedful.errors import InputError, OptionError
 from heedful.settings.run import DecodeConfig
 
 BUNDLE = DecodeConfig(beam_size=3, length_penalty=0.4, max_length_offset=7)
@@ -85,6 +85,13 @@ def test_a_strategy_may_be_requested_by_its_name() -> None:
     overrides = {"strategy": "greedy", "length_penalty": 1.0}
     options = search_options(overrides, BUNDLE.replace(n_best=3))
     assert (options.strategy, options.n_best, options.length_penalty) == (Greedy(), 1, 1.0)
+
+
+@pytest.mark.parametrize("beside", [{"beam_size": 2}, {"sample": True}, {"temperature": 0.5}, {"samples": 9}])
+def test_a_strategy_with_its_settings_takes_none_beside_it(beside: dict[str, object]) -> None:
+    for strategy in ("beam", BeamSearch()):
+        with pytest.raises(OptionError, match=next(iter(beside))):
+            search_options({"strategy": strategy, **beside}, BUNDLE)
 
 
 def test_groups_of_a_beam_are_requested_each_time() -> None:

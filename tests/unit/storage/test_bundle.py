@@ -218,6 +218,14 @@ def test_a_missing_file_is_one_line_that_names_it(saved: Path, name: str) -> Non
     assert f"{name}: missing; the bundle is incomplete" in refusal(saved)
 
 
+def test_a_file_is_not_replaced_by_a_bundle(saved: Path, tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("keep", encoding="utf-8")
+    with pytest.raises(BundleError, match="notes"):
+        save_bundle(load_bundle(saved), file)
+    assert file.read_text(encoding="utf-8") == "keep"
+
+
 def test_the_model_card_may_be_edited(saved: Path) -> None:
     (saved / "README.md").write_text("# Another card\n", encoding="utf-8")
     load_bundle(saved)

@@ -19,8 +19,7 @@ from heedful.decoding.backends.native import NativeBackend, change_of
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.steps import on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.runtime.heap import return_free_memory
-from heedful.runtime.native import BF16_VARIABLE, cpu_has_bf16, native, on_or_off
+from heedful.runtime.native import BF16_VARIABLE, call_libc, cpu_has_bf16, native, on_or_off
 from heedful.settings.options import EngineChoice, Precision, PrecisionChoice
 from heedful.storage.bundle import StoredModel
 
@@ -70,7 +69,7 @@ def choose_backend(
     """
     models = [each.built or each if isinstance(each, StoredModel) else each for each in models]
     on_or_off(BF16_VARIABLE)  # a mistake in it is reported even if nothing depends on it
-    reason = "engine='torch' is asked for"
+    reason = "int8 is for engine='auto', on a CPU" if precision == "int8" else "engine='torch' is asked for"
     if engine != "torch":
         fastest = FASTEST.get(native().level or "", "float32") if precision == "auto" else precision
         why_not = NativeBackend.why_not(models, fastest)
@@ -78,18 +77,13 @@ def choose_backend(
             backend = NativeBackend(models, fastest)
             if precision == "auto" and fastest != "float32":
                 backend = _of_little_loss(NativeBackend(models, "float32"), backend, models)
-            return_free_memory()
+            call_libc("malloc_trim", 0)  # what packing has used
             return backend
         reason = f"precision='auto': {why_not}" if precision == "auto" and not has_torch() else why_not
         if engine == "auto" and (change := next(filter(None, map(change_of, models)), None)):
             _log.warning("%s: not heedful's own; torch computes the model as it is", change)
     if engine != "native" and precision != "int8":
         return _torch_backend(models, precision, because=f"{reason}; ")
-    if engine == "torch":
-        raise InputError(
-            f"engine='torch', precision={precision!r}: torch has float32, bf16 and fp16; "
-            "int8 is for engine='auto', on a CPU"
-        )
     raise InputError(
         f"engine={engine!r}, precision={precision!r}: not possible here: {reason}; "
         "engine='torch' computes every model, in float32, bf16 and fp16"

@@ -15,7 +15,7 @@ from heedful.decoding.strategies.options import DiverseBeamOptions
 from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.task import NO_CONTINUATION, Hypothesis, SearchTask, hypothesis_of
 from heedful.decoding.terms import MET, Term, TermAutomata, in_turn
-from heedful.errors import InputError
+from heedful.errors import InputError, OptionError
 from heedful.settings.options import BeamOptions, SharedOptions
 
 
@@ -44,7 +44,7 @@ class BeamSearch(BeamOptions, Strategy):
     @override
     def check(self, options: SharedOptions) -> None:
         if options.n_best > self.beam_size:
-            raise InputError(f"n_best={options.n_best}: must be at most beam_size={self.beam_size}")
+            raise OptionError(f"n_best={options.n_best}: must be at most beam_size={self.beam_size}")
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search the best outputs of each sentence: see `Strategy`.

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from heedful.errors import InputError
+from heedful.errors import OptionError
 from heedful.settings.options import SAMPLING, SEARCH, BeamOptions, Option, check_options
 
 
@@ -36,7 +36,7 @@ class DiverseBeamOptions(BeamOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.beam_size % self.num_groups:
-            raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
+            raise OptionError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class SamplingOptions:
     def __post_init__(self) -> None:
         check_options(self)
         if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise InputError(
+            raise OptionError(
                 f"temperature={self.temperature}: must be a number above 0; to take the best, search greedily"
             )
 

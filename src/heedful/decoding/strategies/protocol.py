@@ -86,7 +86,6 @@ class Greedy(Strategy):
                 f"coverage_penalty={options.coverage_penalty}: has no effect in greedy search; leave it out, "
                 "or search with a beam, which may be of one",
             ),
-            error=InputError,
         )
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:

@@ -27,7 +27,7 @@ from heedful.decoding.strategies.options import MinimumBayesRiskOptions, Samplin
 from heedful.decoding.strategies.protocol import Strategy
 from heedful.decoding.task import NO_CONTINUATION, Hypothesis, PartialOutputs, SearchTask
 from heedful.decoding.translation import Translation
-from heedful.errors import InputError
+from heedful.errors import InputError, OptionError
 from heedful.settings.options import SharedOptions
 
 _ROWS_AT_ONCE = 1024  # of a step: each row has keys and values for all of its positions
@@ -57,7 +57,7 @@ class Sampling(SamplingOptions, Strategy):
     @override
     def check(self, options: SharedOptions) -> None:
         if options.coverage_penalty:
-            raise InputError(
+            raise OptionError(
                 f"coverage_penalty={options.coverage_penalty}: ranks no samples; leave out one of the two"
             )
 
