@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from heedful.documents.formats import primary_language
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template
-from heedful.documents.tokens import Kind, Token
+from heedful.documents.tokens import ATTRIBUTE, Kind, Token, attributes
 from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, verbatim
 from heedful.errors import InputError
 
@@ -23,11 +23,6 @@ _BUTTONS = frozenset(("button", "submit", "reset"))
 _PREVIEWS = frozenset({
     "description", "og:title", "og:description", "og:image:alt", "twitter:title", "twitter:description",
 })  # fmt: skip
-_ATTRIBUTE = re.compile(
-    r"""\s(?P<name>[\w:-]++)\s*+=\s*+
-    (?: "(?P<double>[^"]*+)" | '(?P<single>[^']*+)' | (?P<bare>[^\s"'=<>`]++) )""",
-    re.VERBOSE,
-)
 _RIGHT_TO_LEFT = frozenset({
     "ar", "arc", "ckb", "dv", "fa", "he", "iw", "ks", "nqo", "ps", "sd", "syr", "ug", "ur", "yi",
 })  # fmt: skip
@@ -60,8 +55,8 @@ class PageTags:
         is_tag = raw.startswith("<") and raw.count("<") == 1 and token.name not in ("link", "style")
         if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
             return raw
-        matches = list(_ATTRIBUTE.finditer(raw))
-        values = attributes(token)
+        matches = list(ATTRIBUTE.finditer(raw))
+        values = attributes(raw)
         parts: list[str] = []
         at = 0
         for each in matches:
@@ -101,12 +96,6 @@ class PageTags:
 
 def _quoted(value: str) -> str:
     return f'"{html.escape(value, quote=True)}"'
-
-
-def attributes(tag: Token) -> dict[str, str]:
-    """Return the attributes of an HTML tag by their names in lower case; the last one of a name counts."""
-    found = _ATTRIBUTE.finditer(tag.raw)
-    return {each["name"].lower(): html.unescape(each[each.lastgroup or 0]) for each in found}
 
 
 _PACKAGE = "http://www.idpf.org/2007/opf"

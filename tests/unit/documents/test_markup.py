@@ -443,6 +443,17 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
     assert len(bare.text) <= len(text) + 7
 
 
+@pytest.mark.parametrize(
+    "tag",
+    ['<p title="' + "<a " * 100_000 + '"', "<a" + " class=x" * 100_000, '<a class="' + "a " * 100_000 + '"'],
+)
+@pytest.mark.parametrize("says", ["translate=no", "class='a notranslate'", "translate=yes", ""])
+def test_a_tag_is_read_in_one_pass_however_much_is_in_it(tag: str, says: str) -> None:
+    document = f"{tag} {says}>"  # would take hours if each part were tried as a beginning
+    expected = {"": None, "translate=yes": True}.get(says, False)
+    assert [(each.raw, each.translated) for each in tokenize(document)] == [(document, expected)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["\u4ef6{aaaa}", "a %s ", "a {n, plural, one {b. C}}d. ", "\u4ef6%1$s"])
 def test_a_text_full_of_placeholders_is_cut_between_them(unit: str) -> None:
