@@ -18,7 +18,7 @@ from heedful.documents.spans import (
     spellings,
     with_line_ends,
 )
-from heedful.documents.template import Template, Unit
+from heedful.documents.template import WITHIN_CJK, Template, Unit
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
 from heedful.documents.web_pages import PageTags
@@ -389,7 +389,8 @@ class _Inline:
         between, self._counted = self._between[self._number], self._at
         if moves:
             self._line_ends.append((self._builder.length, between))
-            self._builder.text(" ")
+            if not WITHIN_CJK.match(self._builder.last[-1:] + self._content[end : end + 1]):
+                self._builder.text(" ")
         else:
             self._has_breaks = True
             self._builder.point(self._content[self._at : end - 1] + between, "break")

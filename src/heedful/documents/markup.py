@@ -132,7 +132,7 @@ def read_markup(
     """
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
-        tokens = _without_ruby(tokens)
+        tokens = without_ruby(tokens)
     ends: Mapping[int, int] = {}
     if any(each.translated is False or each.name in rules.untranslated for each in tokens):
         ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
@@ -201,8 +201,8 @@ def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> fr
     )
 
 
-def _without_ruby(tokens: list[Token]) -> list[Token]:
-    """Return tokens of HTML without ruby but for its bases: how the source is pronounced goes."""
+def without_ruby(tokens: list[Token]) -> list[Token]:
+    """Return tokens of HTML or WebVTT without ruby but for its bases: how the source is pronounced goes."""
     if not any(each.name == "ruby" for each in tokens):
         return tokens
     ends = partners(tokens) | _implied_ends(tokens)

@@ -346,13 +346,19 @@ def _are_words(before: str, after: str) -> bool:
     return (last.isalnum() and after.isalnum()) or (last in (".", "!", "?") and after.isalpha())
 
 
-LineEnds = Sequence[tuple[int, str]]  # positions of blanks that are line ends in the file, and what is there
+LineEnds = Sequence[tuple[int, str]]  # positions of line ends of the file, and what is there
+BLANK = re.compile(" ")
 
 
 def with_line_ends(
-    text: SpannedText, line_ends: LineEnds, length: int, *, avoid: re.Pattern[str] | None = None
+    text: SpannedText,
+    line_ends: LineEnds,
+    length: int,
+    *,
+    avoid: re.Pattern[str] | None = None,
+    places: re.Pattern[str] = BLANK,
 ) -> SpannedText:
-    r"""Return a translation with line ends at blanks, each where the source has one, by its share.
+    r"""Return a translation with line ends, each where the source has one, by its share.
 
     >>> markup(with_line_ends(SpannedText("Eine Katze schläft jetzt."), [(8, "\n")], 22))
     'Eine Katze\nschläft jetzt.'
@@ -362,30 +368,34 @@ def with_line_ends(
         line_ends: the line ends of the source.
         length: the number of characters of the source.
         avoid: what must not begin a line.
+        places: where a line may end: at a blank, which the line end replaces, or between two characters.
     """
     if not line_ends:
         return text
-    blanks = [
-        each.end() - 1
-        for each in re.finditer(" ", text.text)
+    free = [
+        each.span()
+        for each in places.finditer(text.text)
         if not (avoid and avoid.match(text.text, each.end()))
     ]
-    chosen: list[tuple[int, str]] = []  # from the last to the first
+    chosen: list[tuple[Range, str]] = []  # from the last to the first
     for position, end in reversed(line_ends):
-        if not blanks:
+        if not free:
             break
         expected = (position + 1) / (length + 1) * (len(text.text) + 1) - 1
-        index = bisect_left(blanks, expected)
-        if index == len(blanks) or (index and expected - blanks[index - 1] <= blanks[index] - expected):
+        index = bisect_left(free, (expected,))
+        if index == len(free) or (index and expected - free[index - 1][0] <= free[index][0] - expected):
             index -= 1
-        chosen.append((blanks[index], end))
-        del blanks[index:]
+        chosen.append((free[index], end))
+        del free[index:]
     builder = Builder()
+    num_added = 0  # line ends that replace no blank
     for part in parts(text):
-        start, piece = builder.length, part[1]
-        while chosen and start <= chosen[-1][0] < start + len(piece):
-            position, end = chosen.pop()
-            builder.text(piece[builder.length - start : position - start])
+        start, piece = builder.length - num_added, part[1]
+        while chosen and start <= chosen[-1][0][0] < start + len(piece):
+            (position, after), end = chosen.pop()
+            builder.text(piece[builder.length - num_added - start : position - start])
             builder.point(end, "break")
-        builder.add([part] if part[0] != "text" else [("text", piece[builder.length - start :], _NO_SPAN)])
+            num_added += position == after
+        rest = piece[builder.length - num_added - start :]
+        builder.add([part] if part[0] != "text" else [("text", rest, _NO_SPAN)])
     return builder.built()
