@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -19,8 +19,6 @@ from heedful.settings.arguments import checked
 from heedful.text.scripts import UNSPACED
 from heedful.text.tokenizer import Tokenizer
 
-# In scripts without spaces, each character counts as a word.
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
 _IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 _MARKS = re.compile(r"\\(?P<literal>[\\|*])|(?P<mark>[|*])")
 _MATCH_CASE = "case"
@@ -288,7 +286,15 @@ def _placed(
 
 def words_of(text: str) -> list[str]:
     """Return the words and other signs of a text."""
-    return _WORD.findall(_composed(text))
+    return _word().findall(_composed(text))
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """Return the pattern of words with their marks; a character of a script without spaces is a word."""
+    marks = "".join(char for char in map(chr, range(0x300, 0x1F000)) if unicodedata.category(char)[0] == "M")
+    letter = rf"[^\W{UNSPACED}]"
+    return re.compile(rf"[{UNSPACED}]|{letter}+(?:[{marks}\u200c\u200d]+{letter}*)*|\S")
 
 
 def _composed(text: str) -> str:
@@ -303,7 +309,7 @@ def _word_spans(text: str) -> list[tuple[int, int]]:
         starts += [at] * size
         at += len(cluster)
         ends += [at] * size
-    return [(starts[each.start()], ends[each.end() - 1]) for each in _WORD.finditer(_composed(text))]
+    return [(starts[each.start()], ends[each.end() - 1]) for each in _word().finditer(_composed(text))]
 
 
 def _clusters(text: str) -> Iterator[str]:
