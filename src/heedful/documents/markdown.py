@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.placeholders import Range
 from heedful.documents.spans import (
+    WITHIN_CJK,
     Builder,
     Span,
     SpannedText,
@@ -18,7 +19,7 @@ from heedful.documents.spans import (
     spellings,
     with_line_ends,
 )
-from heedful.documents.template import WITHIN_CJK, Template, Unit
+from heedful.documents.template import Template, Unit
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
 from heedful.documents.web_pages import PageTags

@@ -12,9 +12,11 @@ from itertools import cycle, pairwise
 from typing import Literal
 
 from heedful.documents.placeholders import Range, find
+from heedful.text.scripts import CJK
 
 BREAK = "\v"  # the character of a break: a line end of the format, or a tab, which sentences do not cross
 _MAX_DEPTH = 50  # nesting of elements; deeper ones are tags without content
+WITHIN_CJK = re.compile(f"[{CJK}]{{2}}")  # where no space separates words
 _MAX_MARK = 12  # characters of a mark
 _APART = ("tag", "object")
 # What goes with the word before it, and which letters and signs are before and after.
@@ -300,6 +302,10 @@ def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, ref
             refined.close(span.closing)
         else:
             is_apart = span.kind in _APART  # then all such in one place separate words, or none does
+            if WITHIN_CJK.match(
+                refined.last[-1:] + whole.text[span.start :][:1]
+            ):  # as a line end does, no other
+                is_apart = is_apart and (span.opening or "").startswith("<br")
             while is_apart and behind < len(spans) and _is_beside(span, spans[behind]):
                 behind += 1
             follows = spans[behind].start if behind < len(spans) else end

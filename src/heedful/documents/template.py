@@ -11,12 +11,18 @@ from io import StringIO
 
 from heedful.documents.placeholders import find
 from heedful.documents.reading import WATCH
-from heedful.documents.spans import BLANK, Builder, SpannedText, has_letters, markup, with_line_ends
+from heedful.documents.spans import (
+    BLANK,
+    WITHIN_CJK,
+    Builder,
+    SpannedText,
+    has_letters,
+    markup,
+    with_line_ends,
+)
 from heedful.documents.tokens import Token, plain_text, spanned
-from heedful.text.scripts import CJK
 
 _REFERENCE = re.compile("\0(\\d+)\0")
-WITHIN_CJK = re.compile(f"[{CJK}]{{2}}")
 WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # one blank, in formats where line ends mean nothing
 
 
