@@ -39,9 +39,10 @@ _BEGIN_OF_TAG = re.compile(r"<[A-Za-z/!?][A-Za-z\d-]{0,20}")
 _OPAQUE = re.compile(
     r"""
     ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ )
-        (?: (?P<label> \[[ xX]\] (?=[ \t]) | \[![\w-]++\][-+]? (?=[ \t]*$) | \*\[[^\[\]\n]++\]: )
+        (?: (?P<label> \[[ xX]\] (?=[ \t]) | \[![\w-]++\][-+]? (?=[ \t]*$) | \*\[[^\[\]\n]++\]:
+            | \| (?=[ ] [^|\n]++ $) )
         | (?P<note> \[\^[^\s\[\]]++\]: ) )
-    | (?P<line> ^ (?: \[TOC\] | \[\[_TOC_\]\] | -+8<-+ .* | import\ .*\ from\ ['"] .*
+    | (?P<line> ^ (?: \[TOC\] | \[\[_TOC_\]\] | -+8<-+ .* | <<<\ .* | \([\w-]++\)= | import\ .*\ from\ ['"] .*
         | export\ (?: const | default | function | let )\ .* ) $ )
     | (?<! \\ ) (?: !\[\[ [^\[\]\n]++ \]\] | \[\[ [^\[\]|\n]++ \]\] (?! [(\[:] ) )
     | (?<! \\ ) (?P<page> \[\[ [^\[\]|\n]++ \| ) (?P<words> [^\[\]\n]++ ) \]\]
@@ -57,6 +58,7 @@ _OPAQUE = re.compile(
     | (?<! [\w+] ) \+\+ [\w-]++ (?: \+ [\w-]++ )*+ \+\+ (?! [\w+] )
     | (?<! \\ ) \[\^[^\s\[\]]++\]
     | (?<! \\ ) \\\( (?: (?! \\ [()] ) [^`\n] )++ \\\)
+    | (?<! \\ ) \\[A-Za-z]++ (?: \{ [^{}\n]*+ \} )*+ | \{[a-z][\w:.-]*+\}`[^`\n]++`  # TeX, MyST
     | (?<! [\w$\\] ) \$ (?= [\w\\({\[|+-] ) [^$`\n]++ (?<! [\s\\] ) \$ (?! [\w$] )
     """,
     re.VERBOSE | re.MULTILINE,
@@ -68,13 +70,14 @@ _HEAD_LINE = re.compile(
     ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ ) (?:
         (?P<admonition> (?: !!! | \?\?\?\+? | ===[!+]? (?= [ \t]*" ) ) [ \t]* )
             (?P<kind> [^"\n]*+ ) (?: " (?P<quoted> [^"\n]*+ ) " )? [ \t]*
-        | (?P<container> :::++ [ \t]* ) (?= \S )
+        | (?P<container> (?: :::++ | ///++ ) [ \t]* ) (?= \S )
             (?: [\w-]++ \[ (?P<bracketed> [^\[\]\n]*+ ) \]
-            | (?: [\w-]++ | \{[\w-]++\} ) [ \t]++ (?P<titled> [^\W\d_] [^={}\n]*+ ) | ) .*
+            | (?: [\w-]++ | \{[\w-]++\} ) [ \t]++ (?: \| [ \t]++ )?+ (?P<titled> [^\W\d_] [^={}\n]*+ ) | ) .*
         | \[![\w-]++\] [-+]? [ \t]++ (?P<callout> \S.* )
     )$""",
     re.VERBOSE | re.MULTILINE,
 )
+_SLASHES = re.compile(r"(?m)^[ \t>]*///+[ \t]*$")  # what ends a block of MkDocs, which begins as "/// note"
 _CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
 # They are masked by characters that no text has; the second are beside line ends that must not move.
 # The third and the fourth are around words of a link to a page: [[page|words]]. The fifth follow a span.
@@ -121,7 +124,9 @@ def read_markdown(text: str) -> Template:
     offsets = [0, *accumulate(map(len, lines))]
     units = Template()
     titles = _titles(shown_text)
-    masked = _OPAQUE.sub(_mask, _HEAD_LINE.sub(_mask_head, shown_text))
+    masked = _OPAQUE.sub(
+        _mask, _SLASHES.sub(lambda end: end[0].replace("/", ":"), _HEAD_LINE.sub(_mask_head, shown_text))
+    )
     masked_lines = masked.split("\n")
     replaced: list[tuple[int, int, str]] = []  # where a text begins and ends, and the reference to it
     cursor: dict[int, int] = {}
@@ -186,7 +191,7 @@ def _mask_head(head: re.Match[str]) -> str:
     """Return the first line of a container, a note or a callout as the parser's plugins know it."""
     marks = head["marks"]
     if head["container"]:
-        marks += head["container"]
+        marks += head["container"].replace("/", ":")
     elif head["admonition"]:
         marks += "???" if head["admonition"].startswith("?") else "!!!"
         marks += " " if head["admonition"][3:4].isspace() else ""
@@ -473,7 +478,7 @@ class _Inline:
         if self._line_ends and not self._has_breaks:
             lines = with_line_ends(translation, self._line_ends, self._length, avoid=_BLOCK_START)
             line = self._line(lines, tags)
-        if _BLOCK_START.match(line) and not _BLOCK_START.match(self._content):
+        if _BLOCK_START.match(line) and not _BLOCK_START.match(self._raw):
             line = f"\\{line}" if not line[0].isdigit() else re.sub(r"[.)]", r"\\\g<0>", line, count=1)
         return line
 
