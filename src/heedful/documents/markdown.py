@@ -87,6 +87,7 @@ _FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n
 _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
 # What begins a block at the start of a line.
 _BLOCK_START = re.compile(r"(?:[-+*:]|\d+[.)])(?=\s|$)|[=>#|]|~~~|:::|!!!|\?\?\?")
+_MAY_END = re.compile(f" (?!{_BLOCK_START.pattern})")  # where a line may
 _TAGS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
 _HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<single>/?)>")
 _DESTINATION = re.compile(
@@ -476,7 +477,7 @@ class _Inline:
             if self._text(line) != self._text(with_tags):
                 line, tags = with_tags, _TAGS
         if self._line_ends and not self._has_breaks:
-            lines = with_line_ends(translation, self._line_ends, self._length, avoid=_BLOCK_START)
+            lines = with_line_ends(translation, self._line_ends, self._length, places=_MAY_END)
             line = self._line(lines, tags)
         if _BLOCK_START.match(line) and not _BLOCK_START.match(self._raw):
             line = f"\\{line}" if not line[0].isdigit() else re.sub(r"[.)]", r"\\\g<0>", line, count=1)

@@ -301,15 +301,14 @@ def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, ref
             _refine(whole, span.inside, span.start, span.end, refined)
             refined.close(span.closing)
         else:
-            is_apart = span.kind in _APART  # then all such in one place separate words, or none does
-            if WITHIN_CJK.match(
-                refined.last[-1:] + whole.text[span.start :][:1]
-            ):  # as a line end does, no other
-                is_apart = is_apart and (span.opening or "").startswith("<br")
+            after = whole.text[span.start : span.start + 1]
+            is_inside = WITHIN_CJK.match(refined.last[-1:] + after) and (span.opening or "")[:3] != "<br"
+            # Then all such in one place separate words, or none does.
+            is_apart = span.kind in _APART and not is_inside
             while is_apart and behind < len(spans) and _is_beside(span, spans[behind]):
                 behind += 1
             follows = spans[behind].start if behind < len(spans) else end
-            if is_apart and follows > span.start and _are_words(refined.last, whole.text[span.start]):
+            if is_apart and follows > span.start and _are_words(refined.last, after):
                 kept = moved(spans[index:behind], lambda _: 0)
                 refined.point("", "blank", kept=SpannedText("", kept))
             else:
@@ -357,12 +356,7 @@ BLANK = re.compile(" ")
 
 
 def with_line_ends(
-    text: SpannedText,
-    line_ends: LineEnds,
-    length: int,
-    *,
-    avoid: re.Pattern[str] | None = None,
-    places: re.Pattern[str] = BLANK,
+    text: SpannedText, line_ends: LineEnds, length: int, *, places: re.Pattern[str] = BLANK
 ) -> SpannedText:
     r"""Return a translation with line ends, each where the source has one, by its share.
 
@@ -373,16 +367,11 @@ def with_line_ends(
         text: the translation.
         line_ends: the line ends of the source.
         length: the number of characters of the source.
-        avoid: what must not begin a line.
         places: where a line may end: at a blank, which the line end replaces, or between two characters.
     """
     if not line_ends:
         return text
-    free = [
-        each.span()
-        for each in places.finditer(text.text)
-        if not (avoid and avoid.match(text.text, each.end()))
-    ]
+    free = [each.span() for each in places.finditer(text.text)]
     chosen: list[tuple[Range, str]] = []  # from the last to the first
     for position, end in reversed(line_ends):
         if not free:
