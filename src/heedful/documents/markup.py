@@ -50,7 +50,9 @@ _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # nesting of inline elements in which a block element is looked for
 _SPACES = " \t\n\r\f"
-_BLANKS = re.compile(r"(?P<line_end>[ \t]*+[\n\r][ \t\n\r]*+)|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_BLANKS = re.compile(
+    r"(?P<line_end>(?<![ \t])[ \t]*+[\n\r][ \t\n\r]*+)|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
+)
 
 
 @dataclass(frozen=True)

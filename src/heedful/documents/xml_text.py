@@ -94,6 +94,7 @@ class XmlReader:
         self._num_elements = self._start = 0
         self._parts: list[str] = []
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
+        self._text: list[tuple[str, str]] = []  # the last characters, in pieces: as written, and as read
         # Of each open element: whether text is translated in it, and whether white space is kept.
         self._states: list[tuple[bool, bool]] = [(True, False)]
         # What is done with the last event. Its text ends where the next event begins.
@@ -160,6 +161,7 @@ class XmlReader:
         return tag
 
     def _opened(self, full_name: str, attributes: Mapping[str, str], raw: str) -> None:
+        self._end_text()
         if len(self._states) > _MAX_DEPTH:
             raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
         namespace, _, name = full_name.rpartition(" ")
@@ -181,6 +183,7 @@ class XmlReader:
             self._parts.append(self.opening(element) if is_translated else raw)
 
     def _closed(self, raw: str) -> None:
+        self._end_text()
         self.keeps_space = self._states.pop()[1]
         if not self._open:
             self._parts.append(raw)
@@ -195,13 +198,17 @@ class XmlReader:
     def _chars(self, raw: str, text: str) -> None:
         if not self._open:
             self._parts.append(raw)
-            return
-        children = self._open[-1][3]
-        before = children[-1] if children else None
-        if text and isinstance(before, Chars) and before.text:
-            children[-1] = Chars(before.raw + raw, before.text + text)
+        elif text:
+            self._text.append((raw, text))
         else:
-            children.append(Chars(raw, text))
+            self._end_text()
+            self._open[-1][3].append(Chars(raw))
+
+    def _end_text(self) -> None:
+        if self._text:
+            raws, texts = zip(*self._text, strict=True)
+            self._open[-1][3].append(Chars("".join(raws), "".join(texts)))
+            self._text.clear()
 
 
 def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:

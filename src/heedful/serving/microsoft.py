@@ -25,7 +25,7 @@ _DIALECT = "heedful.microsoft"  # in the scope of a request that is in this dial
 _SCOPES = ("translation", "transliteration", "dictionary")
 _MOST_TARGETS = 10  # of a text
 _DICTIONARY = re.compile(
-    r'<mstrans:dictionary\s+translation="([^"<>]*)"\s*>.*?</mstrans:dictionary>', re.DOTALL
+    r'<mstrans:dictionary\s+translation="([^"<>]*)"\s*>(?:(?!<mstrans:).)*?</mstrans:dictionary>', re.DOTALL
 )
 _KEPT = '<span translate="no" class="mstrans">{}</span>'
 _KEPT_PATTERN = re.compile(_KEPT.format("([^<>]*)"))

@@ -25,10 +25,11 @@ def write_docx(path: Path, paragraph: str) -> None:
         package.writestr("word/document.xml", text)
 
 
-def write_odt(path: Path, paragraph: str) -> None:
+def write_odt(path: Path, paragraph: str, styles: str = "") -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
-        names = f'xmlns:office="{OFFICE}office:1.0" xmlns:text="{OFFICE}text:1.0"'
-        text = f"<office:document-content {names}><text:p>{paragraph}</text:p></office:document-content>"
+        names = " ".join(f'xmlns:{each}="{OFFICE}{each}:1.0"' for each in ("office", "text", "style"))
+        text = f"{styles}<text:p>{paragraph}</text:p></office:document-content>"
+        text = f"<office:document-content {names}>{text}"
         package.writestr("content.xml", text)
 
 
@@ -81,6 +82,27 @@ def test_the_time_of_a_paragraph_grows_with_the_number_of_its_elements(case: str
         write(path, paragraph(case, count))
         seconds.append(min(_seconds(path) for _ in range(3)))
     assert seconds[1] < 10 * seconds[0] + 0.3  # 16 times if it grew with the square
+    assert "house" in _text(translated_bytes(path, identity))
+
+
+@pytest.mark.parametrize("case", ["odt styles", "odt characters", "html blanks", "xlf blanks", "xlf tag"])
+def test_the_time_of_a_document_grows_with_its_repetitions(case: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{case.split()[0]}"
+    seconds = []
+    for count in (2_000, 20_000):
+        if case == "odt styles":
+            write_odt(path, "The house", '<style:style style:name="a"/>' * (count // 5))
+        elif case == "odt characters":
+            write_odt(path, "The house" + "&amp;" * (8 * count))
+        elif case == "html blanks":
+            path.write_text("<p>The house" + " " * count + "\t" * count + "is small")
+        else:
+            write_xliff(path, " " * (4 * count) * (case == "xlf blanks") + "is small")
+            target = "</source><target" + " " * (4 * count) + 'state="new"/>'
+            if case == "xlf tag":
+                path.write_text(path.read_text().replace("</source>", target))
+        seconds.append(_seconds(path))
+    assert seconds[1] < 30 * seconds[0] + 0.3  # 100 times if it grew with the square
     assert "house" in _text(translated_bytes(path, identity))
 
 
