@@ -399,12 +399,10 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
         unit = None if segment is None or is_translated else _unit(segment, reader, _SEGMENT)
         if unit is None:
             return verbatim(node)
-        *before, last = [verbatim(each) for each in node.children]
-        space = last if last.isspace() else ""
+        parts = [verbatim(each) for each in node.children]
+        gap = parts[0] if parts[0].isspace() else ""
         new = f'<tuv xml:lang="{as_attribute(language)}"><seg>{reader.units.refer(unit)}</seg></tuv>'
-        gap = before[0] if before and before[0].isspace() else ""
-        if not space:
-            before, last = [*before, last], ""
-        return node.opening + "".join([*before, gap, new, last]) + node.closing
+        parts.insert(len(parts) - parts[-1].isspace(), gap + new)
+        return node.opening + "".join(parts) + node.closing
 
     return XmlReader(XmlRules(prefixes={}, units={"tu": entry}, may_declare=True)).read(text)

@@ -187,18 +187,8 @@ class Builder:
             return
         inside = tuple(self._spans)
         start, span, self._spans = self._open.pop() if self._open else (0, Span(0, 0, opening=None), [])
-        self._spans.append(
-            Span(
-                start,
-                self.length,
-                span.kind,
-                span.opening,
-                closing,
-                inside,
-                None,
-                span.format if format is None else format,
-            )
-        )
+        own = replace(span, start=start, end=self.length, closing=closing, inside=inside)
+        self._spans.append(own if format is None else replace(own, format=format))
 
     def point(
         self,

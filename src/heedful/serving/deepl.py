@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from heedful.decoding.glossary import Glossary, merged
+from heedful.documents.formats import primary_language
 from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.gateway import Gateway, get_and_post, read_fields, refusals, schema_of, schema_of_texts
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
@@ -148,7 +149,7 @@ def router(gateway: Gateway) -> APIRouter:
         )
         translations = [
             DeepLTranslation(
-                detected_source_language=_source_code(answer.source),
+                detected_source_language=primary_language(answer.source).upper(),
                 text=answer.text,
                 billed_characters=len(text),
                 model_type_used=_MODEL if parameters.model_type else None,
@@ -180,8 +181,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
                 for code in catalogue.targets
             ]
         return [
-            DeepLLanguage(language=code, name=language_name(code.lower()))
-            for code in dict.fromkeys(map(_source_code, catalogue.sources))
+            DeepLLanguage(language=code.upper(), name=language_name(code))
+            for code in dict.fromkeys(map(primary_language, catalogue.sources))
         ]
 
     @routes.get("/v3/languages")
@@ -223,11 +224,6 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
         raise NoSuchGlossaryError("Glossary not found")
     store = gateway.glossaries
     return lambda pair: merged([store.terms(client, each, pair) for each in ids])
-
-
-def _source_code(code: str) -> str:
-    """Return a source language as DeepL writes it: without its region or script."""
-    return code.split("-")[0].upper()
 
 
 def _rules(parameters: _Fields) -> TagRules:
