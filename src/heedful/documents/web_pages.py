@@ -120,7 +120,7 @@ def book_parts(
     """
     names = frozenset(package.namelist())
     container = "META-INF/container.xml"
-    tags = tags_of(package.read(container)) if container in names else []
+    tags = tags_of(package, container) if container in names else ()
     roots = [own.get("full-path", "") for tag, own in tags if tag == "rootfile"]
     if not roots or not names.issuperset(roots):
         raise InputError("damaged, or no EPUB: it names no package of pages")
@@ -128,7 +128,7 @@ def book_parts(
     parts: dict[str, XmlRules | Callable[[str], Template]] = {}
     for root in roots:
         parts[root] = rules
-        items = (own for tag, own in tags_of(package.read(root)) if tag == "item")
+        items = (own for tag, own in tags_of(package, root) if tag == "item")
         for own in items:
             path = posixpath.join(posixpath.dirname(root), unquote(own.get("href", "")))
             name, kind = posixpath.normpath(path), own.get("media-type", "")

@@ -5,16 +5,18 @@ Only what is inside a unit becomes a tree. Nothing that a document declares is e
 
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from xml.parsers import expat
 
-from heedful.documents.reading import WATCH
+from heedful.documents.reading import WATCH, counted
 from heedful.documents.spans import SpannedText, markup
 from heedful.documents.template import Template
 from heedful.errors import InputError
 
+_BLOCK = 2**20  # bytes
 _MANY = 1000  # elements that the watch is told of together
 _MAX_DEPTH = 200  # nesting of elements
 _MAX_BYTES = 256 * 2**20
@@ -226,15 +228,15 @@ def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:
     return parser
 
 
-def _parse(parser: expat.XMLParserType, data: bytes) -> None:
+def _parse(parser: expat.XMLParserType, data: bytes, *, is_last: bool = True) -> None:
     try:
-        parser.Parse(data, True)  # noqa: FBT003, it takes no names
+        parser.Parse(data, is_last)
     except expat.ExpatError as error:
         raise InputError(f"damaged XML: {error}") from None
 
 
-def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
-    """Return the local names of the elements of a document, and their attributes by local name.
+def tags_of(package: zipfile.ZipFile, name: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the local names of the elements of a part of a package, and their attributes by local name.
 
     Raises:
         InputError: it is not well-formed, or declares entities.
@@ -244,8 +246,13 @@ def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
     parser.StartElementHandler = lambda name, own: tags.append(
         (name.rpartition(" ")[2], {each.rpartition(" ")[2]: value for each, value in own.items()})
     )
-    _parse(parser, data)
-    return tags
+    with package.open(name) as file:
+        block = b" "
+        while block:  # a list of all tags would take 30 times the memory
+            block = file.read(_BLOCK)
+            _parse(parser, block, is_last=not block)
+            yield from counted(tags)
+            tags.clear()
 
 
 def with_value(tag: str, name: str, written: Callable[[str], str]) -> str:

@@ -10,6 +10,7 @@ import pytest
 from document_files import identity, translated_bytes
 
 from heedful.documents.document_file import read_document
+from heedful.errors import InputError
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 MAIN = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
@@ -150,3 +151,23 @@ def test_reading_ends_where_its_watch_says_so(suffix: str, tmp_path: Path) -> No
         read_document(path, watch=watch)
     assert read[0] <= 1004
     assert read[1] <= 2000
+
+
+def test_the_list_of_the_parts_of_a_package_counts_before_it_is_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.docx"
+    write_docx(path, RUN)
+    with zipfile.ZipFile(path) as package:
+        parts = {name: package.read(name) for name in package.namelist()}
+    listed = parts["[Content_Types].xml"]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("[Content_Types].xml", listed.replace(b"</Types>", b"<D/>" * 5_000 + b"</Types>"))
+        package.writestr("word/document.xml", parts["word/document.xml"])
+
+    def watch(characters: int, marks: int) -> None:
+        if marks:
+            raise TooMuchError
+
+    with pytest.raises(TooMuchError):
+        read_document(path, watch=watch)
+    with pytest.raises(InputError, match="bytes"):
+        read_document(path, max_bytes=20_000)
