@@ -20,14 +20,7 @@ from heedful.documents.formats import MARKDOWN, SUPPORTED, TABLE, TEXT, format_o
 from heedful.documents.markdown import read_markdown
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
 from heedful.documents.reading import WATCH, Watch
-from heedful.documents.sentences import (
-    join,
-    restored,
-    route,
-    routed_text,
-    split,
-    without_placeholders,
-)
+from heedful.documents.sentences import join, restored, route, routed_text, split, without_placeholders
 from heedful.documents.spans import SpannedText, has_letters
 from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
@@ -217,12 +210,8 @@ def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) ->
         if len({each.filename for each in members}) < len(members):
             raise InputError("damaged: two members have the same name")
         total = sum(each.file_size for each in members)
-        bombs = (
-            each
-            for each in members
-            if each.file_size > _LARGE and each.file_size > _MAX_RATIO * max(1, each.compress_size)
-        )
-        if total > _MAX_PACKAGE or next(bombs, None):
+        is_bomb = any(each.file_size > max(_LARGE, _MAX_RATIO * each.compress_size) for each in members)
+        if total > _MAX_PACKAGE or is_bomb:
             raise InputError(f"unpacks to {total:,} bytes, out of {len(data):,}; such files are not read")
         size = sum(each.file_size for each in members if not _MEDIA.search(each.filename))
         if max_bytes is not None and size > max_bytes:  # before any of it is read

@@ -295,7 +295,9 @@ def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, ref
             is_inside = WITHIN_CJK.match(refined.last[-1:] + after) and (span.opening or "")[:3] != "<br"
             # Then all such in one place separate words, or none does.
             is_apart = span.kind in _APART and not is_inside
-            while is_apart and behind < len(spans) and _is_beside(span, spans[behind]):
+            while is_apart and behind < len(spans):
+                if spans[behind].start > span.start or spans[behind].kind not in _APART:
+                    break
                 behind += 1
             follows = spans[behind].start if behind < len(spans) else end
             if is_apart and follows > span.start and _are_words(refined.last, after):
@@ -305,10 +307,6 @@ def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, ref
                 refined.add(("point", "", each) for each in spans[index:behind])
         start, index = span.end, behind
     refined.text(whole.text[start:end])
-
-
-def _is_beside(span: Span, other: Span) -> bool:
-    return other.start == span.start and other.kind in _APART
 
 
 def _element(whole: SpannedText, span: Span) -> SpannedText:

@@ -15,13 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from heedful.documents.formats import primary_language
 from heedful.serving.deepl import REFUSALS
 from heedful.serving.gateway import Gateway, M, NonEmptyText, described_body, described_query, schema_of
-from heedful.serving.glossaries import (
-    Dictionary,
-    GlossaryStore,
-    StoredGlossary,
-    owned,
-    parse_entries,
-)
+from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, owned, parse_entries
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.text.languages import language_code
 
