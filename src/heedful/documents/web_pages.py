@@ -55,11 +55,10 @@ class PageTags:
         is_tag = raw.startswith("<") and raw.count("<") == 1 and token.name not in ("link", "style")
         if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
             return raw
-        matches = list(ATTRIBUTE.finditer(raw))
         values = attributes(raw)
         parts: list[str] = []
         at = 0
-        for each in matches:
+        for each in ATTRIBUTE.finditer(raw):
             new = self._new_value(token.name, each["name"].lower(), values, each)
             if new is not None:
                 start, end = each.span(each.lastgroup or 0)

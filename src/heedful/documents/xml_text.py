@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from xml.parsers import expat
 
-from heedful.documents.reading import WATCH, counted
+from heedful.documents.reading import MANY, WATCH, counted
 from heedful.documents.spans import SpannedText, markup
 from heedful.documents.template import Template
 from heedful.errors import InputError
 
 _BLOCK = 2**20  # bytes
-_MANY = 1000  # elements that the watch is told of together
 _MAX_DEPTH = 200  # nesting of elements
 _MAX_BYTES = 256 * 2**20
 # Characters that no document of XML may have.
@@ -178,8 +177,8 @@ class XmlReader:
         if self._open or (is_translated and name in self._rules.units):
             self._open.append((name, attributes, raw, []))
             self._num_elements += 1
-            if self._num_elements % _MANY == 0:
-                self._watch(0, _MANY)
+            if self._num_elements % MANY == 0:
+                self._watch(0, MANY)
         else:
             element = Element(name, attributes, raw, "")
             self._parts.append(self.opening(element) if is_translated else raw)
