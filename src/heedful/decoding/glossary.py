@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -19,8 +19,6 @@ from heedful.settings.arguments import checked
 from heedful.text.scripts import UNSPACED
 from heedful.text.tokenizer import Tokenizer
 
-# In scripts without spaces, each character counts as a word.
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
 _IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 _MARKS = re.compile(r"\\(?P<literal>[\\|*])|(?P<mark>[|*])")
 _MATCH_CASE = "case"
@@ -258,7 +256,7 @@ def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm
     """
     if not entries:
         return ()
-    words, spans = words_of(translation), _word_spans(translation)
+    words, spans = words_of(translation), [each.span() for each in _word().finditer(translation)]
     places: dict[str, list[int]] = {}
     for at, word in enumerate(words):
         places.setdefault(word, []).append(at)
@@ -288,35 +286,19 @@ def _placed(
 
 def words_of(text: str) -> list[str]:
     """Return the words and other signs of a text."""
-    return _WORD.findall(_composed(text))
+    words: list[str] = _word().findall(text.replace("’", "'"))
+    is_composed = unicodedata.is_normalized("NFC", text)
+    return words if is_composed else [unicodedata.normalize("NFC", each) for each in words]
 
 
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text).replace("’", "'")
-
-
-def _word_spans(text: str) -> list[tuple[int, int]]:
-    """Return the first character of each word of a text (see `words_of`), and the one after its last."""
-    starts, ends, at = list[int](), list[int](), 0  # in the text, of each character of the composed one
-    for cluster in text if unicodedata.is_normalized("NFC", text) else _clusters(text):
-        size = len(_composed(cluster))
-        starts += [at] * size
-        at += len(cluster)
-        ends += [at] * size
-    return [(starts[each.start()], ends[each.end() - 1]) for each in _WORD.finditer(_composed(text))]
-
-
-def _clusters(text: str) -> Iterator[str]:
-    """Yield a text in parts that can be composed one by one."""
-    start = 0
-    for at in range(1, len(text)):
-        if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
-            continue
-        before = text[start:at]
-        if _composed(before + text[at]) == _composed(before) + _composed(text[at]):
-            yield before
-            start = at
-    yield text[start:]
+@cache
+def _word() -> re.Pattern[str]:
+    """Return the pattern of words with their marks; a character of a script without spaces is a word."""
+    marks = "".join(char for char in map(chr, range(0x300, 0x1F000)) if unicodedata.category(char)[0] == "M")
+    letter = rf"[^\W{UNSPACED}]"
+    return re.compile(
+        rf"[{UNSPACED}][\u3099\u309a]?|{letter}+(?:[{marks}\u200c\u200d]+{letter}*)*|\S[{marks}]*"
+    )
 
 
 def _stands_at(words: Sequence[str], at: int, own: Sequence[str], term: TermText) -> bool:

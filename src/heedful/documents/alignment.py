@@ -114,9 +114,8 @@ class Aligned:
         costs = accumulate(changes[start] for start in starts)
         lasts = [*(start - 1 for start in starts[1:]), len(self._num_links)]
         nearest = (max(start, min(near, last)) for start, last in zip(starts, lasts, strict=True))
-        return min((round(cost, 9), abs(gap - near), gap) for cost, gap in zip(costs, nearest, strict=True))[
-            2
-        ]
+        best = min((round(cost, 9), abs(gap - near), gap) for cost, gap in zip(costs, nearest, strict=True))
+        return best[2]
 
 
 def is_unspaced(char: str) -> bool:

@@ -20,14 +20,7 @@ from heedful.documents.formats import MARKDOWN, SUPPORTED, TABLE, TEXT, format_o
 from heedful.documents.markdown import read_markdown
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
 from heedful.documents.reading import WATCH, Watch
-from heedful.documents.sentences import (
-    join,
-    restored,
-    route,
-    routed_text,
-    split,
-    without_placeholders,
-)
+from heedful.documents.sentences import join, restored, route, routed_text, split, without_placeholders
 from heedful.documents.spans import SpannedText, has_letters
 from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
@@ -52,6 +45,9 @@ _MAX_FILE = 256 * 2**20  # bytes of a file that is read as a whole, and of a par
 _MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
 _MAX_RATIO = 250  # between a large part and its compressed size; tables of numbers have about 30
 _LARGE = 16 * 2**20
+_MEDIA = re.compile(  # ends of the names of members that hold no text
+    r"(?i)\.(?:png|jpe?g|gif|bmp|tiff?|emf|wmf|webp|mp[34]|m4[av]|wav|wmv|avi|mov|[ot]tf|woff2?|odttf|bin|do[ct]x?|xlsx?|pptx?)\Z"
+)
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 
 
@@ -148,7 +144,7 @@ def read_document(
         option: the name of the option with the columns, for error messages.
         language: the one that it is translated into, which TMX, XLIFF and gettext name; None: unknown.
         source: the one that it is translated from, which XLIFF names; None: unknown.
-        max_bytes: the limit for all parts with text of a package, unpacked; None: no limit.
+        max_bytes: the limit for the text and the markup of a package, unpacked; None: no limit.
         watch: a function that is told what is read; an error that it raises ends the reading.
 
     Raises:
@@ -214,19 +210,15 @@ def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) ->
         if len({each.filename for each in members}) < len(members):
             raise InputError("damaged: two members have the same name")
         total = sum(each.file_size for each in members)
-        bombs = (
-            each
-            for each in members
-            if each.file_size > _LARGE and each.file_size > _MAX_RATIO * max(1, each.compress_size)
-        )
-        if total > _MAX_PACKAGE or next(bombs, None):
+        is_bomb = any(each.file_size > max(_LARGE, _MAX_RATIO * each.compress_size) for each in members)
+        if total > _MAX_PACKAGE or is_bomb:
             raise InputError(f"unpacks to {total:,} bytes, out of {len(data):,}; such files are not read")
+        size = sum(each.file_size for each in members if not _MEDIA.search(each.filename))
+        if max_bytes is not None and size > max_bytes:  # before any of it is read
+            raise InputError(f"its parts with text have {size:,} bytes; {max_bytes:,} are allowed; split it")
         rules = rules_of(package)
         if not rules:
             raise InputError("damaged: it has no parts with text")
-        size = sum(package.getinfo(name).file_size for name in rules)
-        if max_bytes is not None and size > max_bytes:
-            raise InputError(f"its parts with text have {size:,} bytes; {max_bytes:,} are allowed; split it")
         damaged = package.testzip()
         if damaged is not None:
             raise InputError(f"damaged: its member {damaged} has a wrong checksum")
@@ -264,7 +256,9 @@ def _office_parts(package: zipfile.ZipFile, *, language: str | None) -> dict[str
             type_of_name[own.get("PartName", "").removeprefix("/")] = own.get("ContentType", "")
     for name in names:
         type_of_name.setdefault(name, type_of_end.get(PurePath(name).suffix[1:].lower(), ""))
-    read = {name for name, kind in type_of_name.items() if office.PARTS.search(kind)}
+    read = {
+        name for name, kind in type_of_name.items() if office.PARTS.search(kind) and not _MEDIA.search(name)
+    }
     if missing := sorted(read.difference(names)):
         raise InputError(f"damaged: its part {missing[0]} is missing")
     properties: set[str] = set()
@@ -319,7 +313,7 @@ def _tags_of_members(package: zipfile.ZipFile, names: str) -> Iterator[tuple[str
     """Yield the tags of the members with names that match a pattern."""
     for each in package.namelist():
         if re.fullmatch(names, each):
-            yield from tags_of(package.read(each))
+            yield from tags_of(package, each)
 
 
 Translate = Callable[[Sequence[str], Container[str]], Sequence[Output]]

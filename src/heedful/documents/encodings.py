@@ -9,8 +9,7 @@ from itertools import chain, islice
 from typing import Literal
 
 from heedful.documents.text_files import po_fields
-from heedful.documents.tokens import tokenize
-from heedful.documents.web_pages import attributes
+from heedful.documents.tokens import attributes, tokenize
 from heedful.errors import InputError
 
 Syntax = Literal["html", "xml", "po"]  # how a file names its encoding
@@ -104,7 +103,7 @@ def not_decoded(name: str, byte: int) -> InputError:
 def _charset_of_html(data: bytes) -> str:
     name = ""
     for tag in (each for each in tokenize(data[:_HEAD].decode("latin-1")) if each.name == "meta"):
-        own = attributes(tag)
+        own = attributes(tag.raw)
         is_type = own.get("http-equiv", "").lower() == "content-type"
         in_content = re.search(r"""(?i)charset\s*=\s*["']?([\w.:-]+)""", own.get("content", ""))
         name = name or (own.get("charset") or (in_content[1] if is_type and in_content else "")).strip()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.placeholders import Range
 from heedful.documents.spans import (
+    WITHIN_CJK,
     Builder,
     Span,
     SpannedText,
@@ -38,9 +39,10 @@ _BEGIN_OF_TAG = re.compile(r"<[A-Za-z/!?][A-Za-z\d-]{0,20}")
 _OPAQUE = re.compile(
     r"""
     ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ )
-        (?: (?P<label> \[[ xX]\] (?=[ \t]) | \[![\w-]++\][-+]? (?=[ \t]*$) | \*\[[^\[\]\n]++\]: )
+        (?: (?P<label> \[[ xX]\] (?=[ \t]) | \[![\w-]++\][-+]? (?=[ \t]*$) | \*\[[^\[\]\n]++\]:
+            | \| (?=[ ] [^|\n]++ $) )
         | (?P<note> \[\^[^\s\[\]]++\]: ) )
-    | (?P<line> ^ (?: \[TOC\] | \[\[_TOC_\]\] | -+8<-+ .* | import\ .*\ from\ ['"] .*
+    | (?P<line> ^ (?: \[TOC\] | \[\[_TOC_\]\] | -+8<-+ .* | <<<\ .* | \([\w-]++\)= | import\ .*\ from\ ['"] .*
         | export\ (?: const | default | function | let )\ .* ) $ )
     | (?<! \\ ) (?: !\[\[ [^\[\]\n]++ \]\] | \[\[ [^\[\]|\n]++ \]\] (?! [(\[:] ) )
     | (?<! \\ ) (?P<page> \[\[ [^\[\]|\n]++ \| ) (?P<words> [^\[\]\n]++ ) \]\]
@@ -56,6 +58,7 @@ _OPAQUE = re.compile(
     | (?<! [\w+] ) \+\+ [\w-]++ (?: \+ [\w-]++ )*+ \+\+ (?! [\w+] )
     | (?<! \\ ) \[\^[^\s\[\]]++\]
     | (?<! \\ ) \\\( (?: (?! \\ [()] ) [^`\n] )++ \\\)
+    | (?<! \\ ) \\[A-Za-z]++ (?: \{ [^{}\n]*+ \} )*+ | \{[a-z][\w:.-]*+\}`[^`\n]++`  # TeX, MyST
     | (?<! [\w$\\] ) \$ (?= [\w\\({\[|+-] ) [^$`\n]++ (?<! [\s\\] ) \$ (?! [\w$] )
     """,
     re.VERBOSE | re.MULTILINE,
@@ -67,13 +70,14 @@ _HEAD_LINE = re.compile(
     ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ ) (?:
         (?P<admonition> (?: !!! | \?\?\?\+? | ===[!+]? (?= [ \t]*" ) ) [ \t]* )
             (?P<kind> [^"\n]*+ ) (?: " (?P<quoted> [^"\n]*+ ) " )? [ \t]*
-        | (?P<container> :::++ [ \t]* ) (?= \S )
+        | (?P<container> (?: :::++ | ///++ ) [ \t]* ) (?= \S )
             (?: [\w-]++ \[ (?P<bracketed> [^\[\]\n]*+ ) \]
-            | (?: [\w-]++ | \{[\w-]++\} ) [ \t]++ (?P<titled> [^\W\d_] [^={}\n]*+ ) | ) .*
+            | (?: [\w-]++ | \{[\w-]++\} ) [ \t]++ (?: \| [ \t]++ )?+ (?P<titled> [^\W\d_] [^={}\n]*+ ) | ) .*
         | \[![\w-]++\] [-+]? [ \t]++ (?P<callout> \S.* )
     )$""",
     re.VERBOSE | re.MULTILINE,
 )
+_SLASHES = re.compile(r"(?m)^[ \t>]*///+[ \t]*$")  # what ends a block of MkDocs, which begins as "/// note"
 _CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
 # They are masked by characters that no text has; the second are beside line ends that must not move.
 # The third and the fourth are around words of a link to a page: [[page|words]]. The fifth follow a span.
@@ -83,6 +87,7 @@ _FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n
 _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
 # What begins a block at the start of a line.
 _BLOCK_START = re.compile(r"(?:[-+*:]|\d+[.)])(?=\s|$)|[=>#|]|~~~|:::|!!!|\?\?\?")
+_MAY_END = re.compile(f" (?!{_BLOCK_START.pattern})")  # where a line may
 _TAGS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
 _HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<single>/?)>")
 _DESTINATION = re.compile(
@@ -120,7 +125,9 @@ def read_markdown(text: str) -> Template:
     offsets = [0, *accumulate(map(len, lines))]
     units = Template()
     titles = _titles(shown_text)
-    masked = _OPAQUE.sub(_mask, _HEAD_LINE.sub(_mask_head, shown_text))
+    masked = _OPAQUE.sub(
+        _mask, _SLASHES.sub(lambda end: end[0].replace("/", ":"), _HEAD_LINE.sub(_mask_head, shown_text))
+    )
     masked_lines = masked.split("\n")
     replaced: list[tuple[int, int, str]] = []  # where a text begins and ends, and the reference to it
     cursor: dict[int, int] = {}
@@ -182,7 +189,7 @@ def _mask_head(head: re.Match[str]) -> str:
     """Return the first line of a container, a note or a callout as the parser's plugins know it."""
     marks = head["marks"]
     if head["container"]:
-        marks += head["container"]
+        marks += head["container"].replace("/", ":")
     elif head["admonition"]:
         marks += "???" if head["admonition"].startswith("?") else "!!!"
         marks += " " if head["admonition"][3:4].isspace() else ""
@@ -386,7 +393,8 @@ class _Inline:
         between, self._counted = self._between[self._number], self._at
         if moves:
             self._line_ends.append((self._builder.length, between))
-            self._builder.text(" ")
+            if not WITHIN_CJK.match(self._builder.last[-1:] + self._content[end : end + 1]):
+                self._builder.text(" ")
         else:
             self._has_breaks = True
             self._builder.point(self._content[self._at : end - 1] + between, "break")
@@ -466,9 +474,9 @@ class _Inline:
             if self._text(line) != self._text(with_tags):
                 line, tags = with_tags, _TAGS
         if self._line_ends and not self._has_breaks:
-            lines = with_line_ends(translation, self._line_ends, self._length, avoid=_BLOCK_START)
+            lines = with_line_ends(translation, self._line_ends, self._length, places=_MAY_END)
             line = self._line(lines, tags)
-        if _BLOCK_START.match(line) and not _BLOCK_START.match(self._content):
+        if _BLOCK_START.match(line) and not _BLOCK_START.match(self._raw):
             line = f"\\{line}" if not line[0].isdigit() else re.sub(r"[.)]", r"\\\g<0>", line, count=1)
         return line
 

@@ -50,7 +50,9 @@ _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # nesting of inline elements in which a block element is looked for
 _SPACES = " \t\n\r\f"
-_BLANKS = re.compile(r"(?P<line_end>[ \t]*+[\n\r][ \t\n\r]*+)|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_BLANKS = re.compile(
+    r"(?P<line_end>(?<![ \t])[ \t]*+[\n\r][ \t\n\r]*+)|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class TagRules:
 
 
 def html_rules(
-    *, splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
+    splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> TagRules:
     """Return the rules of HTML; the arguments name further elements, as for `xml_rules`."""
     inline, separate = _INLINE | _UNTRANSLATED_ELEMENTS | set(not_splitting), frozenset(splitting)
@@ -84,10 +86,10 @@ def html_rules(
 
 
 def xml_rules(
-    *,
     splitting: Sequence[str] = (),
     not_splitting: Sequence[str] = (),
     ignored: Sequence[str] = (),
+    *,
     outline: bool = False,
 ) -> TagRules:
     """Return the rules of XML: tags are inside sentences, except the ones that separate them by name.
@@ -132,7 +134,7 @@ def read_markup(
     """
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
-        tokens = _without_ruby(tokens)
+        tokens = without_ruby(tokens)
     ends: Mapping[int, int] = {}
     if any(each.translated is False or each.name in rules.untranslated for each in tokens):
         ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
@@ -201,8 +203,8 @@ def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> fr
     )
 
 
-def _without_ruby(tokens: list[Token]) -> list[Token]:
-    """Return tokens of HTML without ruby but for its bases: how the source is pronounced goes."""
+def without_ruby(tokens: list[Token]) -> list[Token]:
+    """Return tokens of HTML or WebVTT without ruby but for its bases: how the source is pronounced goes."""
     if not any(each.name == "ruby" for each in tokens):
         return tokens
     ends = partners(tokens) | _implied_ends(tokens)

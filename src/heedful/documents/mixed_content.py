@@ -3,12 +3,13 @@
 import html
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from heedful.documents.formats import primary_language, tag_of_language
 from heedful.documents.spans import Builder, has_letters
 from heedful.documents.template import WHITE_SPACE, Template, Unit
+from heedful.documents.tokens import attributes
 from heedful.documents.xml_text import (
     Chars,
     Element,
@@ -24,7 +25,7 @@ from heedful.documents.xml_text import (
 from heedful.errors import InputError
 
 _MAX_PAIRS = 20  # nesting of elements that begin and end something; deeper ones are points
-_LINE_END = re.compile(r"[ \t]*+[\r\n]\s*+")
+_LINE_END = re.compile(r"(?<![ \t])[ \t]*+[\r\n]\s*+")
 
 
 @dataclass(frozen=True)
@@ -216,17 +217,22 @@ def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
     parts = (each for each in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", each))
     fields = _PIVOT_FIELD.findall(package.read("content.xml").decode("utf-8", "replace"))
     styles = (package.read(each).decode("utf-8", "replace") for each in names if each in _WITH_STYLES)
-    low = frozenset(each for text in styles for each in _SUBSCRIPT.findall(text))
+    low = frozenset(each for text in styles for each in _subscripts(text))
     rules = _open_document(frozenset(html.unescape("".join(each)) for each in fields), low)
     return dict.fromkeys(parts, rules)
 
 
 _WITH_STYLES = ("content.xml", "styles.xml")
-_SUBSCRIPT = re.compile(
-    r"""<style:style\s[^<>]*?style:name=["']([^"']*)["'][^<>]*>\s*(?:<style:(?!text-)[^<>]*/>\s*)*
-    <style:text-properties\s[^<>]*?style:text-position=["'](?:sub|-)""",
-    re.VERBOSE,
-)
+_STYLE = re.compile(r"<style:(?:style|text-properties)\s[^<>]*+>")
+
+
+def _subscripts(text: str) -> Iterator[str]:
+    """Yield the names of the styles of subscripts."""
+    name = ""
+    for own in map(attributes, _STYLE.findall(text)):
+        name = own.get("style:name", name)
+        if own.get("style:text-position", "").startswith(("sub", "-")):
+            yield name
 
 
 _CODES = {
@@ -265,7 +271,7 @@ def _segment(node: Element, reader: XmlReader) -> str:
     prefix = source.prefix
     opening, closing = f"<{prefix}target>", f"</{prefix}target>"
     if target is not None:
-        opening = _as_translated(re.sub(r"\s*/>$", ">", target.opening))
+        opening = _as_translated(target.opening.rstrip("/> \t\r\n") + ">")
     written = opening + content + closing
     parts: list[str] = []
     space = ""
@@ -393,12 +399,10 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
         unit = None if segment is None or is_translated else _unit(segment, reader, _SEGMENT)
         if unit is None:
             return verbatim(node)
-        *before, last = [verbatim(each) for each in node.children]
-        space = last if last.isspace() else ""
+        parts = [verbatim(each) for each in node.children]
+        gap = parts[0] if parts[0].isspace() else ""
         new = f'<tuv xml:lang="{as_attribute(language)}"><seg>{reader.units.refer(unit)}</seg></tuv>'
-        gap = before[0] if before and before[0].isspace() else ""
-        if not space:
-            before, last = [*before, last], ""
-        return node.opening + "".join([*before, gap, new, last]) + node.closing
+        parts.insert(len(parts) - parts[-1].isspace(), gap + new)
+        return node.opening + "".join(parts) + node.closing
 
     return XmlReader(XmlRules(prefixes={}, units={"tu": entry}, may_declare=True)).read(text)

@@ -469,6 +469,8 @@ def rules(
             **dict.fromkeys(("x:filter", "x:customFilter"), ("val",)),
             "v:shape": ("alt",),
             "w:listItem": ("displayText",),
+            "w:listEntry": ("val",),
+            **dict.fromkeys(("w:hyperlink", "a:hlinkClick", "x:hyperlink"), ("tooltip",)),
         },
         skipped=frozenset(("w:del", "w:moveFrom")),
     )

@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
+from heedful.documents.reading import MANY, WATCH
+
 Range = tuple[int, int]  # the first character, and the one after the last
 
 _LETTER = r"[A-Za-z_\u00c0-\u024f]"  # a name ends at other letters: Chinese may follow without a space
@@ -123,6 +125,8 @@ def find(text: str) -> list[Range]:
             skipped, end = end, -1
         if end >= 0:
             spans.append((start, end))
+            if len(spans) % MANY == 0:
+                WATCH.get()(0, MANY)
         at = end if end >= 0 else skipped
     return spans
 

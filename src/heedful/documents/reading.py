@@ -7,7 +7,7 @@ from typing import TypeVar
 # Called with the numbers of characters to translate and of marks (tags, elements, codes) that are new.
 Watch = Callable[[int, int], None]
 _T = TypeVar("_T")
-_MANY = 1000
+MANY = 1000
 WATCH: ContextVar[Watch] = ContextVar("WATCH", default=lambda characters, marks: None)
 
 
@@ -15,6 +15,6 @@ def counted(marks: Iterable[_T]) -> Iterator[_T]:
     """Yield marks, and tell the watch of every 1,000."""
     watch = WATCH.get()
     for number, each in enumerate(marks, start=1):
-        if number % _MANY == 0:
-            watch(0, _MANY)
+        if number % MANY == 0:
+            watch(0, MANY)
         yield each

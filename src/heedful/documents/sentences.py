@@ -25,8 +25,11 @@ _MAX_JOINED = 2000  # characters of sentences joined so that no placeholder is c
 _MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
 _BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
 _IS_WORD = re.compile(r"[0-9A-Za-z_\u00c0-\u024f]")
-# Soft hyphens, joiners of words, and places for line ends: not where they are between words (Khmer).
-_INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])")
+# Soft hyphens, joiners of words, marks of the direction, and places for line ends: not where they are between
+# words (Khmer).
+_INVISIBLE = re.compile(
+    rf"[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])"
+)
 
 
 def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:

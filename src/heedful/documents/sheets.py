@@ -87,7 +87,8 @@ def calculation(node: Element, _: XmlReader) -> str:
     if node.attributes.get("fullCalcOnLoad") in ("1", "true"):
         return verbatim(node)
     opening = re.sub(r"\sfullCalcOnLoad=(?:\"[^\"]*\"|'[^']*')", "", node.opening)
-    return re.sub(r"(\s*/?>)$", r' fullCalcOnLoad="1"\1', opening) + node.closing
+    end = "/>" if opening.endswith("/>") else ">"
+    return opening.removesuffix(end) + ' fullCalcOnLoad="1"' + end + node.closing
 
 
 def cached_strings(node: Element, reader: XmlReader) -> str:

@@ -12,9 +12,11 @@ from itertools import cycle, pairwise
 from typing import Literal
 
 from heedful.documents.placeholders import Range, find
+from heedful.text.scripts import CJK
 
 BREAK = "\v"  # the character of a break: a line end of the format, or a tab, which sentences do not cross
 _MAX_DEPTH = 50  # nesting of elements; deeper ones are tags without content
+WITHIN_CJK = re.compile(f"[{CJK}]{{2}}")  # where no space separates words
 _MAX_MARK = 12  # characters of a mark
 _APART = ("tag", "object")
 # What goes with the word before it, and which letters and signs are before and after.
@@ -185,18 +187,8 @@ class Builder:
             return
         inside = tuple(self._spans)
         start, span, self._spans = self._open.pop() if self._open else (0, Span(0, 0, opening=None), [])
-        self._spans.append(
-            Span(
-                start,
-                self.length,
-                span.kind,
-                span.opening,
-                closing,
-                inside,
-                None,
-                span.format if format is None else format,
-            )
-        )
+        own = replace(span, start=start, end=self.length, closing=closing, inside=inside)
+        self._spans.append(own if format is None else replace(own, format=format))
 
     def point(
         self,
@@ -299,21 +291,22 @@ def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, ref
             _refine(whole, span.inside, span.start, span.end, refined)
             refined.close(span.closing)
         else:
-            is_apart = span.kind in _APART  # then all such in one place separate words, or none does
-            while is_apart and behind < len(spans) and _is_beside(span, spans[behind]):
+            after = whole.text[span.start : span.start + 1]
+            is_inside = WITHIN_CJK.match(refined.last[-1:] + after) and (span.opening or "")[:3] != "<br"
+            # Then all such in one place separate words, or none does.
+            is_apart = span.kind in _APART and not is_inside
+            while is_apart and behind < len(spans):
+                if spans[behind].start > span.start or spans[behind].kind not in _APART:
+                    break
                 behind += 1
             follows = spans[behind].start if behind < len(spans) else end
-            if is_apart and follows > span.start and _are_words(refined.last, whole.text[span.start]):
+            if is_apart and follows > span.start and _are_words(refined.last, after):
                 kept = moved(spans[index:behind], lambda _: 0)
                 refined.point("", "blank", kept=SpannedText("", kept))
             else:
                 refined.add(("point", "", each) for each in spans[index:behind])
         start, index = span.end, behind
     refined.text(whole.text[start:end])
-
-
-def _is_beside(span: Span, other: Span) -> bool:
-    return other.start == span.start and other.kind in _APART
 
 
 def _element(whole: SpannedText, span: Span) -> SpannedText:
@@ -346,13 +339,14 @@ def _are_words(before: str, after: str) -> bool:
     return (last.isalnum() and after.isalnum()) or (last in (".", "!", "?") and after.isalpha())
 
 
-LineEnds = Sequence[tuple[int, str]]  # positions of blanks that are line ends in the file, and what is there
+LineEnds = Sequence[tuple[int, str]]  # positions of line ends of the file, and what is there
+BLANK = re.compile(" ")
 
 
 def with_line_ends(
-    text: SpannedText, line_ends: LineEnds, length: int, *, avoid: re.Pattern[str] | None = None
+    text: SpannedText, line_ends: LineEnds, length: int, *, places: re.Pattern[str] = BLANK
 ) -> SpannedText:
-    r"""Return a translation with line ends at blanks, each where the source has one, by its share.
+    r"""Return a translation with line ends, each where the source has one, by its share.
 
     >>> markup(with_line_ends(SpannedText("Eine Katze schläft jetzt."), [(8, "\n")], 22))
     'Eine Katze\nschläft jetzt.'
@@ -361,31 +355,30 @@ def with_line_ends(
         text: the translation.
         line_ends: the line ends of the source.
         length: the number of characters of the source.
-        avoid: what must not begin a line.
+        places: where a line may end: at a blank, which the line end replaces, or between two characters.
     """
     if not line_ends:
         return text
-    blanks = [
-        each.end() - 1
-        for each in re.finditer(" ", text.text)
-        if not (avoid and avoid.match(text.text, each.end()))
-    ]
-    chosen: list[tuple[int, str]] = []  # from the last to the first
+    free = [each.span() for each in places.finditer(text.text)]
+    chosen: list[tuple[Range, str]] = []  # from the last to the first
     for position, end in reversed(line_ends):
-        if not blanks:
+        if not free:
             break
         expected = (position + 1) / (length + 1) * (len(text.text) + 1) - 1
-        index = bisect_left(blanks, expected)
-        if index == len(blanks) or (index and expected - blanks[index - 1] <= blanks[index] - expected):
+        index = bisect_left(free, (expected,))
+        if index == len(free) or (index and expected - free[index - 1][0] <= free[index][0] - expected):
             index -= 1
-        chosen.append((blanks[index], end))
-        del blanks[index:]
+        chosen.append((free[index], end))
+        del free[index:]
     builder = Builder()
+    num_added = 0  # line ends that replace no blank
     for part in parts(text):
-        start, piece = builder.length, part[1]
-        while chosen and start <= chosen[-1][0] < start + len(piece):
-            position, end = chosen.pop()
-            builder.text(piece[builder.length - start : position - start])
+        start, piece = builder.length - num_added, part[1]
+        while chosen and start <= chosen[-1][0][0] < start + len(piece):
+            (position, after), end = chosen.pop()
+            builder.text(piece[builder.length - num_added - start : position - start])
             builder.point(end, "break")
-        builder.add([part] if part[0] != "text" else [("text", piece[builder.length - start :], _NO_SPAN)])
+            num_added += position == after
+        rest = piece[builder.length - num_added - start :]
+        builder.add([part] if part[0] != "text" else [("text", rest, _NO_SPAN)])
     return builder.built()

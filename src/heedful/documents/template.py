@@ -11,7 +11,15 @@ from io import StringIO
 
 from heedful.documents.placeholders import find
 from heedful.documents.reading import WATCH
-from heedful.documents.spans import Builder, SpannedText, has_letters, markup, with_line_ends
+from heedful.documents.spans import (
+    BLANK,
+    WITHIN_CJK,
+    Builder,
+    SpannedText,
+    has_letters,
+    markup,
+    with_line_ends,
+)
 from heedful.documents.tokens import Token, plain_text, spanned
 
 _REFERENCE = re.compile("\0(\\d+)\0")
@@ -100,8 +108,11 @@ def lined_unit(
     *,
     text_of: Callable[[Token], str] = lambda token: token.raw,
     written: Callable[[SpannedText], str] = markup,
+    places: re.Pattern[str] = BLANK,
 ) -> Unit:
-    """Return the unit of a text over several lines: its translation has as many.
+    """Return the unit of a text over several lines: its translation has as many, if it has places for them.
+
+    Between two characters of scripts without spaces, a line end is no blank.
 
     Args:
         run: tokens of text and inline tags.
@@ -109,6 +120,7 @@ def lined_unit(
             None: line ends stay in the text.
         text_of: returns the characters of a token of text.
         written: returns a translation as the format writes it.
+        places: see `with_line_ends`.
     """
     line_ends: list[tuple[int, str]] = []
     length = 0
@@ -122,7 +134,10 @@ def lined_unit(
                     builder.text(text[at : blank.start()])
                     if blank["line_end"]:
                         line_ends.append((builder.length, blank.group()))
-                    builder.text(" ")
+                    if not (
+                        blank["line_end"] and WITHIN_CJK.match(builder.last[-1:] + text[blank.end() :][:1])
+                    ):
+                        builder.text(" ")
                     at = blank.end()
                 builder.text(text[at:end])
                 at = end
@@ -133,4 +148,4 @@ def lined_unit(
     source = spanned(run, add_text)
     if not line_ends:
         return Unit(source, written)
-    return Unit(source, lambda new: written(with_line_ends(new, line_ends, length)))
+    return Unit(source, lambda new: written(with_line_ends(new, line_ends, length, places=places)))

@@ -12,6 +12,7 @@ from functools import cache, partial
 from itertools import groupby, islice, pairwise
 
 from heedful.documents.formats import primary_language
+from heedful.documents.markup import without_ruby
 from heedful.documents.placeholders import find
 from heedful.documents.reading import counted
 from heedful.documents.spans import has_letters, markup
@@ -19,8 +20,10 @@ from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
+from heedful.text.scripts import CJK
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_LINE_OR_BLANKS = re.compile(r"(?:[^\S\r\n]*+[\r\n])++|[^\r\n]++(?:\r\n|\r|\n)?+")
 
 
 _COLUMNS = range(50, 101)  # at which people and programs wrap text
@@ -33,8 +36,8 @@ def read_lines(text: str) -> Template:
     In such a file the first word of a line would not have fitted into the line before.
     """
     units = Template()
-    width = max((len(each.group().rstrip()) for each in _LINE.finditer(text)), default=0)
-    lines = (each.group() for each in _LINE.finditer(text))
+    width = max((len(each.group().rstrip()) for each in _LINE_OR_BLANKS.finditer(text)), default=0)
+    lines = (each.group() for each in _LINE_OR_BLANKS.finditer(text))
     if width not in _COLUMNS:
         return units.filled(units.plain(each, each, str) for each in lines)
     parts: list[str] = []
@@ -69,14 +72,15 @@ def _wrapped(lines: Sequence[str], units: Template) -> str:
     indent = _indent(lines[0])
     raw = "".join(lines)[len(indent) :]
     behind = raw[len(raw.rstrip()) :]
-    unit = lined_unit(plain_tokens(raw.rstrip()), _END_OF_LINE)
+    unit = lined_unit(plain_tokens(raw.rstrip()), _END_OF_LINE, places=_LINE_MAY_END)
     return indent + units.refer(unit) + behind
 
 
-_CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*+)[^<>]*+>|\{\\[^{}]*+\}")
+_CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][^\s<>./]*+|(?=\d++:))[^<>]*+>|\{\\[^{}]*+\}")
 # What begins the line of a speaker, after tags.
 _DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
 _END_OF_LINE = re.compile(r"(?P<line_end>(?<!\s)[^\S\r\n]*+[\r\n]\s*+)")
+_LINE_MAY_END = re.compile(rf" |(?<=[{CJK}、。，！？…])(?=[{CJK}])")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
 
 
@@ -107,7 +111,7 @@ def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
         if "-->" not in lines[at - 1]:
             continue
         start, num_cues = at, num_cues + 1
-        while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip() or not escaped):
+        while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip("\r\n") or not escaped):
             at += 1
         if at < len(lines) and _TIMES.search(lines[at]) and at > start and lines[at - 1].strip().isdecimal():
             at -= 1  # the number of the next cue
@@ -134,17 +138,18 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     for (start, end), kind, name in sorted(marks, key=lambda mark: mark[0]):
         tokens += [Token(Kind.TEXT, cue[at:start]), Token(kind, cue[start:end], name)]
         at = end
-    tokens.append(Token(Kind.TEXT, cue[at:]))
+    tokens = without_ruby([*tokens, Token(Kind.TEXT, cue[at:])])
     unit = lined_unit(
         tokens,
         None if is_dialogue else _END_OF_LINE,
         text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
         written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
+        places=_LINE_MAY_END,
     )
     return units.refer(unit)
 
 
-_VTT_MARKUP = re.compile(rf"{_CUE_TAG.pattern}|-->")  # no text of a cue may have an arrow
+_VTT_MARKUP = re.compile("<[^<>]*+>|-->")  # no text of a cue may have an arrow
 
 
 def _vtt_tokens(cue: str) -> list[Token]:

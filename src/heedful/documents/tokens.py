@@ -77,13 +77,12 @@ _END_OF_ELEMENT = {
     for name in ("script", "style", "textarea", "title")
 }
 _CODE = ("script", "style")
-# With links to people and to subjects, as Mastodon marks them.
-_UNTRANSLATED_HTML = re.compile(
-    r"""<a (?= \s )[^>]*? \s class \s*+ = \s*+ ["']? (?: [^"'>]*?\s )? (?: mention | hashtag ) ["'\s>]
-    | \s(?: translate \s*+ = \s*+ ["']?no["'\s/>] | class \s*+ = \s*+ (?:
-        "(?:[^"\s]*+\s)*?notranslate["\s] | '(?:[^'\s]*+\s)*?notranslate['\s] | notranslate[\s/>] ) )""",
-    re.VERBOSE | re.IGNORECASE,
+ATTRIBUTE = re.compile(
+    r"""\s(?P<name>[\w:-]++)\s*+=\s*+
+    (?: "(?P<double>[^"]*+)" | '(?P<single>[^']*+)' | (?P<bare>[^\s"'=<>`]++) )""",
+    re.VERBOSE,
 )
+_MARKED = re.compile("translate|mention|hashtag", re.IGNORECASE)
 
 
 # The markup of XML 1.0 (sections 2.1 to 2.8 and 4.1). No part can match a text in two ways, and none is
@@ -108,16 +107,22 @@ _DOCTYPE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_UNTRANSLATED = re.compile(
-    r"""\s(?: translate\s*=\s*["']no["'] | class\s*=\s*["'](?:[^"']*\s)?notranslate[\s"'] )""", re.VERBOSE
-)
 
 
-_TRANSLATED = re.compile(r"""\stranslate\s*+=\s*+["']?yes["'\s/>]""", re.IGNORECASE)
+def attributes(tag: str) -> dict[str, str]:
+    """Return the attributes of a tag by their names in lower case; the last one of a name counts."""
+    found = ATTRIBUTE.finditer(tag)
+    return {each["name"].lower(): html.unescape(each[each.lastgroup or 0]) for each in found}
 
 
-def _translated(tag: str, untranslated: re.Pattern[str]) -> bool | None:
-    return False if untranslated.search(tag) else True if _TRANSLATED.search(tag) else None
+def _translated(tag: str, name: str) -> bool | None:
+    """Return whether a tag says that its element is translated; links as Mastodon marks them are not."""
+    if not _MARKED.search(tag):
+        return None
+    values = {each: value.lower().rstrip("/") for each, value in attributes(tag).items()}
+    says, classes = values.get("translate"), values.get("class", "").split()
+    is_link = name == "a" and not {"mention", "hashtag"}.isdisjoint(classes)
+    return False if says == "no" or "notranslate" in classes or is_link else True if says == "yes" else None
 
 
 def tokenize(document: str, *, xml: bool = False) -> list[Token]:
@@ -154,7 +159,7 @@ def _xml_token(match: re.Match[str], raw: str) -> Token:
         names = {"<!DOCTYPE": "!DOCTYPE", "<?": "?xml" if raw.startswith(_DECLARATION) else ""}
         return Token(Kind.POINT, raw, names.get(match["opening"], ""))
     kind = Kind.POINT if match["rest"].endswith("/") else Kind.CLOSE if match["close"] else Kind.OPEN
-    return Token(kind, raw, match["name"], _translated(match["rest"], _UNTRANSLATED))
+    return Token(kind, raw, match["name"], _translated(raw, match["name"]))
 
 
 def _end_of_xml(document: str, start: int, opening: str) -> int:
@@ -256,7 +261,7 @@ def _html_token(match: re.Match[str], raw: str) -> Token:
     if match["close"]:
         return Token(Kind.CLOSE, raw, name)
     kind = Kind.POINT if name in _VOID or raw.endswith("/>") else Kind.OPEN
-    return Token(kind, raw, name, _translated(raw, _UNTRANSLATED_HTML))
+    return Token(kind, raw, name, _translated(raw, name))
 
 
 def partners(tokens: Sequence[Token]) -> dict[int, int]:

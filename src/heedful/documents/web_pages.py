@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from heedful.documents.formats import primary_language
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template
-from heedful.documents.tokens import Kind, Token
+from heedful.documents.tokens import ATTRIBUTE, Kind, Token, attributes
 from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, verbatim
 from heedful.errors import InputError
 
@@ -23,11 +23,6 @@ _BUTTONS = frozenset(("button", "submit", "reset"))
 _PREVIEWS = frozenset({
     "description", "og:title", "og:description", "og:image:alt", "twitter:title", "twitter:description",
 })  # fmt: skip
-_ATTRIBUTE = re.compile(
-    r"""\s(?P<name>[\w:-]++)\s*+=\s*+
-    (?: "(?P<double>[^"]*+)" | '(?P<single>[^']*+)' | (?P<bare>[^\s"'=<>`]++) )""",
-    re.VERBOSE,
-)
 _RIGHT_TO_LEFT = frozenset({
     "ar", "arc", "ckb", "dv", "fa", "he", "iw", "ks", "nqo", "ps", "sd", "syr", "ug", "ur", "yi",
 })  # fmt: skip
@@ -60,11 +55,10 @@ class PageTags:
         is_tag = raw.startswith("<") and raw.count("<") == 1 and token.name not in ("link", "style")
         if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
             return raw
-        matches = list(_ATTRIBUTE.finditer(raw))
-        values = attributes(token)
+        values = attributes(raw)
         parts: list[str] = []
         at = 0
-        for each in matches:
+        for each in ATTRIBUTE.finditer(raw):
             new = self._new_value(token.name, each["name"].lower(), values, each)
             if new is not None:
                 start, end = each.span(each.lastgroup or 0)
@@ -103,12 +97,6 @@ def _quoted(value: str) -> str:
     return f'"{html.escape(value, quote=True)}"'
 
 
-def attributes(tag: Token) -> dict[str, str]:
-    """Return the attributes of an HTML tag by their names in lower case; the last one of a name counts."""
-    found = _ATTRIBUTE.finditer(tag.raw)
-    return {each["name"].lower(): html.unescape(each[each.lastgroup or 0]) for each in found}
-
-
 _PACKAGE = "http://www.idpf.org/2007/opf"
 _PREFIXES = {
     "http://purl.org/dc/elements/1.1/": "dc",
@@ -131,7 +119,7 @@ def book_parts(
     """
     names = frozenset(package.namelist())
     container = "META-INF/container.xml"
-    tags = tags_of(package.read(container)) if container in names else []
+    tags = tags_of(package, container) if container in names else ()
     roots = [own.get("full-path", "") for tag, own in tags if tag == "rootfile"]
     if not roots or not names.issuperset(roots):
         raise InputError("damaged, or no EPUB: it names no package of pages")
@@ -139,7 +127,7 @@ def book_parts(
     parts: dict[str, XmlRules | Callable[[str], Template]] = {}
     for root in roots:
         parts[root] = rules
-        items = (own for tag, own in tags_of(package.read(root)) if tag == "item")
+        items = (own for tag, own in tags_of(package, root) if tag == "item")
         for own in items:
             path = posixpath.join(posixpath.dirname(root), unquote(own.get("href", "")))
             name, kind = posixpath.normpath(path), own.get("media-type", "")

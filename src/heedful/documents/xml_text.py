@@ -5,17 +5,18 @@ Only what is inside a unit becomes a tree. Nothing that a document declares is e
 
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from xml.parsers import expat
 
-from heedful.documents.reading import WATCH
+from heedful.documents.reading import MANY, WATCH, counted
 from heedful.documents.spans import SpannedText, markup
 from heedful.documents.template import Template
 from heedful.errors import InputError
 
-_MANY = 1000  # elements that the watch is told of together
+_BLOCK = 2**20  # bytes
 _MAX_DEPTH = 200  # nesting of elements
 _MAX_BYTES = 256 * 2**20
 # Characters that no document of XML may have.
@@ -94,6 +95,7 @@ class XmlReader:
         self._num_elements = self._start = 0
         self._parts: list[str] = []
         self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
+        self._text: list[tuple[str, str]] = []  # the last characters, in pieces: as written, and as read
         # Of each open element: whether text is translated in it, and whether white space is kept.
         self._states: list[tuple[bool, bool]] = [(True, False)]
         # What is done with the last event. Its text ends where the next event begins.
@@ -160,6 +162,7 @@ class XmlReader:
         return tag
 
     def _opened(self, full_name: str, attributes: Mapping[str, str], raw: str) -> None:
+        self._end_text()
         if len(self._states) > _MAX_DEPTH:
             raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
         namespace, _, name = full_name.rpartition(" ")
@@ -174,13 +177,14 @@ class XmlReader:
         if self._open or (is_translated and name in self._rules.units):
             self._open.append((name, attributes, raw, []))
             self._num_elements += 1
-            if self._num_elements % _MANY == 0:
-                self._watch(0, _MANY)
+            if self._num_elements % MANY == 0:
+                self._watch(0, MANY)
         else:
             element = Element(name, attributes, raw, "")
             self._parts.append(self.opening(element) if is_translated else raw)
 
     def _closed(self, raw: str) -> None:
+        self._end_text()
         self.keeps_space = self._states.pop()[1]
         if not self._open:
             self._parts.append(raw)
@@ -195,13 +199,17 @@ class XmlReader:
     def _chars(self, raw: str, text: str) -> None:
         if not self._open:
             self._parts.append(raw)
-            return
-        children = self._open[-1][3]
-        before = children[-1] if children else None
-        if text and isinstance(before, Chars) and before.text:
-            children[-1] = Chars(before.raw + raw, before.text + text)
+        elif text:
+            self._text.append((raw, text))
         else:
-            children.append(Chars(raw, text))
+            self._end_text()
+            self._open[-1][3].append(Chars(raw))
+
+    def _end_text(self) -> None:
+        if self._text:
+            raws, texts = zip(*self._text, strict=True)
+            self._open[-1][3].append(Chars("".join(raws), "".join(texts)))
+            self._text.clear()
 
 
 def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:
@@ -219,15 +227,15 @@ def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:
     return parser
 
 
-def _parse(parser: expat.XMLParserType, data: bytes) -> None:
+def _parse(parser: expat.XMLParserType, data: bytes, *, is_last: bool = True) -> None:
     try:
-        parser.Parse(data, True)  # noqa: FBT003, it takes no names
+        parser.Parse(data, is_last)
     except expat.ExpatError as error:
         raise InputError(f"damaged XML: {error}") from None
 
 
-def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
-    """Return the local names of the elements of a document, and their attributes by local name.
+def tags_of(package: zipfile.ZipFile, name: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the local names of the elements of a part of a package, and their attributes by local name.
 
     Raises:
         InputError: it is not well-formed, or declares entities.
@@ -237,8 +245,13 @@ def tags_of(data: bytes) -> list[tuple[str, dict[str, str]]]:
     parser.StartElementHandler = lambda name, own: tags.append(
         (name.rpartition(" ")[2], {each.rpartition(" ")[2]: value for each, value in own.items()})
     )
-    _parse(parser, data)
-    return tags
+    with package.open(name) as file:
+        block = b" "
+        while block:  # a list of all tags would take 30 times the memory
+            block = file.read(_BLOCK)
+            _parse(parser, block, is_last=not block)
+            yield from counted(tags)
+            tags.clear()
 
 
 def with_value(tag: str, name: str, written: Callable[[str], str]) -> str:

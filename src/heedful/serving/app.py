@@ -146,7 +146,7 @@ def _is_deepl(request: Request) -> bool:
 def _error(request: Request, status: int, message: str, headers: dict[str, str]) -> Response:
     content: dict[str, Any] = {"message" if _is_deepl(request) else "error": message}
     if not _is_deepl(request) and microsoft.is_asked(request):
-        content = microsoft.error(status, message, request)
+        status, content = microsoft.error(status, message, request)
     return JSONResponse(content, status_code=status, headers=headers)
 
 

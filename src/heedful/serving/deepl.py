@@ -10,6 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from heedful import Glossary, Pair
 from heedful.decoding.glossary import merged
+from heedful.documents.formats import primary_language
 from heedful.documents.markup import TagRules, html_rules, xml_rules
 from heedful.serving.gateway import Gateway, get_and_post, read_fields, refusals, schema_of, schema_of_texts
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
@@ -149,7 +150,7 @@ def router(gateway: Gateway) -> APIRouter:
         )
         translations = [
             DeepLTranslation(
-                detected_source_language=_source_code(answer.source),
+                detected_source_language=primary_language(answer.source).upper(),
                 text=answer.text,
                 billed_characters=len(text),
                 model_type_used=_MODEL if parameters.model_type else None,
@@ -181,8 +182,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
                 for code in catalogue.targets
             ]
         return [
-            DeepLLanguage(language=code, name=language_name(code.lower()))
-            for code in dict.fromkeys(map(_source_code, catalogue.sources))
+            DeepLLanguage(language=code.upper(), name=language_name(code))
+            for code in dict.fromkeys(map(primary_language, catalogue.sources))
         ]
 
     @routes.get("/v3/languages")
@@ -226,21 +227,8 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
     return lambda pair: merged([store.terms(client, each, pair) for each in ids])
 
 
-def _source_code(code: str) -> str:
-    """Return a source language as DeepL writes it: without its region or script."""
-    return code.split("-")[0].upper()
-
-
 def _rules(parameters: _Fields) -> TagRules:
+    names = parameters.splitting_tags, parameters.non_splitting_tags, parameters.ignore_tags
     if parameters.tag_handling == "html":
-        return html_rules(
-            splitting=parameters.splitting_tags,
-            not_splitting=parameters.non_splitting_tags,
-            ignored=parameters.ignore_tags,
-        )
-    return xml_rules(
-        splitting=parameters.splitting_tags,
-        not_splitting=parameters.non_splitting_tags,
-        ignored=parameters.ignore_tags,
-        outline=parameters.outline_detection,
-    )
+        return html_rules(*names)
+    return xml_rules(*names, outline=parameters.outline_detection)

@@ -11,16 +11,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from heedful.documents.formats import primary_language
 from heedful.serving.deepl import REFUSALS
 from heedful.serving.gateway import Gateway, M, NonEmptyText, described_body, described_query, schema_of
-from heedful.serving.glossaries import (
-    Dictionary,
-    GlossaryStore,
-    StoredGlossary,
-    base_language,
-    owned,
-    parse_entries,
-)
+from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, owned, parse_entries
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.text.languages import language_code
 
@@ -95,7 +89,7 @@ class _Clients:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         direct = gateway.service.catalogue.pairs  # a translation through a third language uses no terms
-        pairs = {(base_language(each.src), base_language(each.tgt)) for each in direct}
+        pairs = {(primary_language(each.src), primary_language(each.tgt)) for each in direct}
         self.pairs = sorted((src, tgt) for src, tgt in pairs if src != tgt)
 
     async def asked(self, request: Request, model: type[M]) -> tuple[str, M]:
@@ -132,7 +126,7 @@ class _Clients:
             InvalidError: no model translates it.
         """
         source, target = (language_code(each) or "" for each in (fields.source_lang, fields.target_lang))
-        pair = (base_language(source), base_language(target))
+        pair = (primary_language(source), primary_language(target))
         if pair not in self.pairs:
             raise InvalidError("Unsupported glossary source and target language pair")
         return pair

@@ -14,6 +14,7 @@ from cachetools import LRUCache
 from pydantic import BaseModel
 
 from heedful import Glossary, InputError, Pair
+from heedful.documents.formats import primary_language
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
@@ -123,7 +124,7 @@ class GlossaryStore:
         Raises:
             NoSuchGlossaryError: the client has no such glossary, or it has no terms for them.
         """
-        key = (glossary_id, base_language(pair.src), base_language(pair.tgt))
+        key = (glossary_id, primary_language(pair.src), primary_language(pair.tgt))
         entries = self.get(owner, glossary_id).dictionary(*key[1:]).entries
         with self._changing:
             known, terms = self._terms.get(key, (None, None))
@@ -192,11 +193,6 @@ def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -
     return stored
 
 
-def base_language(code: str) -> str:
-    """Return a language without its region or script, as glossaries have it."""
-    return code.split("-")[0].lower()
-
-
 def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str]) -> dict[str, str]:
     """Return the entries of DeepL's TSV or CSV: source and target, and in CSV perhaps the two languages.
 
@@ -237,6 +233,6 @@ def _problem(cells: Sequence[str], form: str, pair: tuple[str, str]) -> str | No
         return "has no source or no target"
     if not all(cell.isprintable() for cell in cells[:2]):
         return "has a control character"
-    if len(cells) == 4 and tuple(map(base_language, cells[2:])) != pair:
+    if len(cells) == 4 and tuple(map(primary_language, cells[2:])) != pair:
         return f"is of another pair of languages than {pair[0]} and {pair[1]}"
     return None

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from heedful.documents.markup import TagRules, html_rules
 from heedful.serving.gateway import ITEMS, Fields, Gateway, NonEmptyText, validated
 from heedful.serving.languages import Catalogue
-from heedful.serving.refusals import InvalidError, TextTooLongError
+from heedful.serving.refusals import InvalidError, TextTooLongError, UnauthorizedError
 from heedful.serving.service import Answer, TranslationRequest
 from heedful.text.languages import is_right_to_left, language_name
 
@@ -25,7 +25,7 @@ _DIALECT = "heedful.microsoft"  # in the scope of a request that is in this dial
 _SCOPES = ("translation", "transliteration", "dictionary")
 _MOST_TARGETS = 10  # of a text
 _DICTIONARY = re.compile(
-    r'<mstrans:dictionary\s+translation="([^"<>]*)"\s*>.*?</mstrans:dictionary>', re.DOTALL
+    r'<mstrans:dictionary\s+translation="([^"<>]*)"\s*>(?:(?!<mstrans:).)*?</mstrans:dictionary>', re.DOTALL
 )
 _KEPT = '<span translate="no" class="mstrans">{}</span>'
 _KEPT_PATTERN = re.compile(_KEPT.format("([^<>]*)"))
@@ -117,11 +117,12 @@ def is_asked(request: Request, fields: Container[str] = ()) -> bool:
     return bool(request.scope.get(_DIALECT)) or _VERSION in request.query_params
 
 
-def error(status: int, message: str, request: Request) -> dict[str, Any]:
-    """Return a refusal as this dialect has it."""
+def error(status: int, message: str, request: Request) -> tuple[int, dict[str, Any]]:
+    """Return the status and the body of a refusal as this dialect has them; a wrong key is 401 in it."""
+    status = 401 if status == UnauthorizedError.status else status
     code = 1000 * status
     is_first = request.query_params.get(_VERSION, "3.0") == "3.0"
-    return {"error": {"code": code if is_first else str(code), "message": message}}
+    return status, {"error": {"code": code if is_first else str(code), "message": message}}
 
 
 async def translate(

@@ -99,11 +99,14 @@ def test_what_is_no_utf_8_or_not_there_is_one_line(tmp_path: Path) -> None:
         ("polish Polish", ["Polish"]),
         ("He works in 東京都.", ["東京"]),
         ("l’eau", ["l'eau"]),
+        ("यह कला है", []),  # art; कल is tomorrow
+        ("कल, nai\u0308ve", ["कल", "na\u00efve"]),
         ("", []),
     ],
 )
 def test_the_longest_whole_words_apply(tmp_path: Path, text: str, expected: list[str]) -> None:
     lines = ["fire\tx", "fire truck\tx", "US\tx", "dog*\tx", "Polish\tx\tcase", "東京\tx", "l'eau\tx"]
+    lines += ["कल\tx", "na\u00efve\tx"]
     glossary = Glossary.load(written(tmp_path, "\n".join(lines)))
     assert [str(entry.source) for entry in glossary.applicable(text)] == expected
 

@@ -10,6 +10,7 @@ import pytest
 from document_files import identity, translated_bytes
 
 from heedful.documents.document_file import read_document
+from heedful.errors import InputError
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 MAIN = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
@@ -25,10 +26,11 @@ def write_docx(path: Path, paragraph: str) -> None:
         package.writestr("word/document.xml", text)
 
 
-def write_odt(path: Path, paragraph: str) -> None:
+def write_odt(path: Path, paragraph: str, styles: str = "") -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
-        names = f'xmlns:office="{OFFICE}office:1.0" xmlns:text="{OFFICE}text:1.0"'
-        text = f"<office:document-content {names}><text:p>{paragraph}</text:p></office:document-content>"
+        names = " ".join(f'xmlns:{each}="{OFFICE}{each}:1.0"' for each in ("office", "text", "style"))
+        text = f"{styles}<text:p>{paragraph}</text:p></office:document-content>"
+        text = f"<office:document-content {names}>{text}"
         package.writestr("content.xml", text)
 
 
@@ -84,6 +86,27 @@ def test_the_time_of_a_paragraph_grows_with_the_number_of_its_elements(case: str
     assert "house" in _text(translated_bytes(path, identity))
 
 
+@pytest.mark.parametrize("case", ["odt styles", "odt characters", "html blanks", "xlf blanks", "xlf tag"])
+def test_the_time_of_a_document_grows_with_its_repetitions(case: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{case.split()[0]}"
+    seconds = []
+    for count in (2_000, 20_000):
+        if case == "odt styles":
+            write_odt(path, "The house", '<style:style style:name="a"/>' * (count // 5))
+        elif case == "odt characters":
+            write_odt(path, "The house" + "&amp;" * (8 * count))
+        elif case == "html blanks":
+            path.write_text("<p>The house" + " " * count + "\t" * count + "is small")
+        else:
+            write_xliff(path, " " * (4 * count) * (case == "xlf blanks") + "is small")
+            target = "</source><target" + " " * (4 * count) + 'state="new"/>'
+            if case == "xlf tag":
+                path.write_text(path.read_text().replace("</source>", target))
+        seconds.append(_seconds(path))
+    assert seconds[1] < 30 * seconds[0] + 0.3  # 100 times if it grew with the square
+    assert "house" in _text(translated_bytes(path, identity))
+
+
 def _seconds(path: Path) -> float:
     gc.disable()  # a collection of other tests' objects takes longer than the reading
     try:
@@ -105,11 +128,12 @@ class TooMuchError(Exception):
     """What a reader raises that has seen enough."""
 
 
-@pytest.mark.parametrize("suffix", ["txt", "html", "docx", "json", "srt", "xlf"])
+@pytest.mark.parametrize("suffix", ["txt", "html", "docx", "json", "srt", "xlf", "htm"])
 def test_reading_ends_where_its_watch_says_so(suffix: str, tmp_path: Path) -> None:
     path, count = tmp_path / f"a.{suffix}", 5_000
     cue = "1\n00:00:01,000 --> 00:00:02,000\na b\n\n"
     texts = {"txt": "a b\n" * count, "html": "<p>" + "<b>a</b>" * count, "srt": cue * count}
+    texts["htm"] = "<p>" + "{a}\n" * count + "a b"  # placeholders count before the text is read as a whole
     if suffix == "docx":
         write_docx(path, RUN + "<w:r><w:tab/></w:r>" * count)
     elif suffix == "xlf":
@@ -128,3 +152,23 @@ def test_reading_ends_where_its_watch_says_so(suffix: str, tmp_path: Path) -> No
         read_document(path, watch=watch)
     assert read[0] <= 1004
     assert read[1] <= 2000
+
+
+def test_the_list_of_the_parts_of_a_package_counts_before_it_is_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.docx"
+    write_docx(path, RUN)
+    with zipfile.ZipFile(path) as package:
+        parts = {name: package.read(name) for name in package.namelist()}
+    listed = parts["[Content_Types].xml"]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("[Content_Types].xml", listed.replace(b"</Types>", b"<D/>" * 5_000 + b"</Types>"))
+        package.writestr("word/document.xml", parts["word/document.xml"])
+
+    def watch(characters: int, marks: int) -> None:
+        if marks:
+            raise TooMuchError
+
+    with pytest.raises(TooMuchError):
+        read_document(path, watch=watch)
+    with pytest.raises(InputError, match="bytes"):
+        read_document(path, max_bytes=20_000)

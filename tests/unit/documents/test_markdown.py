@@ -151,6 +151,21 @@ The dog sleeps in [[The Garden]] and in [[The Page|the garden]].
 
 import Tabs from '@theme/Tabs';
 
+/// warning | The page
+The dog reads.
+///
+
+| Lines of a poem
+| which is old
+
+\\newpage
+
+See \\cite{doe}, {ref}`the-cat`.
+
+(the-door)=
+
+<<< @/the-code.js
+
 | The house<br>The dog |
 |---|
 | a cell |
@@ -165,7 +180,8 @@ def test_blocks_of_generators_keep_their_marks_and_are_translated(end: str, tmp_
     assert written.casefold() == text.casefold()
     kept = (
         "note callout-tip warning tip note warning warning The Garden The Page The House.png the-house.md"
-        " tip a comment block-id import Tabs from theme Tabs br"
+        " tip a comment block-id import Tabs from theme Tabs warning newpage cite doe ref the-cat the-door"
+        " the-code.js br"
     )
     assert re.findall(r"[A-Za-z]*[a-z][\w.-]*", written) == re.findall(r"[\w.-]+", kept)
     texts = seen(text)
@@ -175,7 +191,13 @@ def test_blocks_of_generators_keep_their_marks_and_are_translated(end: str, tmp_
 
 @pytest.mark.parametrize(
     "text",
-    ['```\n!!! note "A"\n:::note[B]\n> [!tip] C\n```\n', "[[1]](/a)\n", "`[[a]] !!! b`\n", ":::\n"],
+    [
+        '```\n!!! note "A"\n:::note[B]\n> [!tip] C\n```\n',
+        "[[1]](/a)\n",
+        "`[[a]] !!! b`\n",
+        ":::\n",
+        "C:\\a\\bc\n",
+    ],
 )
 def test_what_only_looks_like_a_mark_stays(text: str, tmp_path: Path) -> None:
     assert translated(text, upper, tmp_path) == text
@@ -190,6 +212,7 @@ def test_formulas_in_brackets_and_exports_stay(kept: str, tmp_path: Path) -> Non
 def test_a_title_of_a_container_is_a_text_of_its_own() -> None:
     assert seen(":::note[The house]\nThe dog.\n:::\n") == ["The house", "The dog."]
     assert seen('!!! note "The house"\n    The dog.\n') == ["The house", "The dog."]
+    assert seen("/// note | The house\nThe dog.\n///\n") == ["The house", "The dog."]
     assert sorted(map(str.strip, seen("> [!note] The house\n> The dog.\n"))) == ["The dog.", "The house"]
 
 

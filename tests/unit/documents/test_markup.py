@@ -253,6 +253,7 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
         ("Tom &amp; Mary &lt;3", ["Tom & Mary <3"]),
         ("Run <code>rm x</code> now.", ["Run now."]),
         ("Run <span translate='no'>rm x</span>.", ["Run."]),
+        ("脚注<img src='x'>在这里 <img>a", ["脚注在这里 a"]),
         ("Run <a class='mention hashtag' rel='tag'>#<span>dog</span></a>.", ["Run."]),
         ("<a class='u-url mention'>@bob</a> runs <b class=mention>now</b>", ["runs now"]),
         ("<script>if (a < b) run()</script><style>p {}</style>", []),
@@ -328,6 +329,7 @@ def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, 
     [
         ("<row><cell>A dog</cell>\n<cell>A cat</cell></row>", ["A dog", "A cat"]),
         ("<a>one</a> and <b>two</b>", ["one and two"]),
+        ("<p>你好<x id='1'/>世界</p><p>家很小<br/>狗睡觉</p>", ["你好世界", "家很小 狗睡觉"]),
         ("</x><a>one</a><a>two", ["one", "two"]),
         # A name that is inside a text here, and around one there.
         ("<p>A <b>red</b> dog</p><row><b>A dog</b><b>A cat</b></row>", ["A red dog", "A dog", "A cat"]),
@@ -441,6 +443,17 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
     assert all(0 <= start < end <= len(text) + 7 for start, end in spans)
     bare = without_placeholders(SpannedText("http://" + text, (), tuple(spans)))
     assert len(bare.text) <= len(text) + 7
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ['<p title="' + "<a " * 100_000 + '"', "<a" + " class=x" * 100_000, '<a class="' + "a " * 100_000 + '"'],
+)
+@pytest.mark.parametrize("says", ["translate=no", "class='a notranslate'", "translate=yes", ""])
+def test_a_tag_is_read_in_one_pass_however_much_is_in_it(tag: str, says: str) -> None:
+    document = f"{tag} {says}>"  # would take hours if each part were tried as a beginning
+    expected = {"": None, "translate=yes": True}.get(says, False)
+    assert [(each.raw, each.translated) for each in tokenize(document)] == [(document, expected)]
 
 
 @pytest.mark.slow

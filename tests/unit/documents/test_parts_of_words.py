@@ -146,7 +146,7 @@ def test_a_part_of_a_word_goes_where_the_word_goes(
     assert translated_bytes(tmp_path / "a.html", by_order(target, links)).decode() == expected
 
 
-@pytest.mark.parametrize("char", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
+@pytest.mark.parametrize("char", ["\u00ad", "\u200b", "\u200e", "\u202b", "\u2060", "\u2068", "\ufeff"])
 @pytest.mark.parametrize("name", ["a.txt", "a.html", "a.srt", "a.md", "a.docx", "a.json"])
 def test_no_model_reads_invisible_characters_in_words(char: str, name: str, tmp_path: Path) -> None:
     line = f"The grand{char}father {{a{char}b}} reads."

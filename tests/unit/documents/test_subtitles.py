@@ -77,6 +77,48 @@ def test_an_empty_line_in_a_cue_of_subrip_ends_no_cue(cue: str, tmp_path: Path) 
     assert translated_bytes(tmp_path / "a.srt", upper).decode() == text.upper()
 
 
+@pytest.mark.parametrize(
+    ("cue", "seen"),
+    [
+        (" \nThe<00:00:01.500><c> dog</c>\n", ["The dog"]),  # as YouTube writes it
+        ("The <ruby>dog<rt>dawg</rt></ruby> sleeps.\n", ["The dog sleeps."]),
+        ("<ruby>東京<rt>とうきょう</ruby>に\n行く\n", ["東京に行く"]),
+        ("A dog.\n\nno cue\n", ["A dog."]),
+    ],
+)
+def test_cues_of_webvtt_are_those_of_the_standard(cue: str, seen: list[str]) -> None:
+    text = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{cue}"
+    assert [each.source.text for each in read_subtitles(text, escaped=True).units] == seen
+
+
+def test_signs_of_comparison_are_no_tags_of_subrip(tmp_path: Path) -> None:
+    (tmp_path / "a.srt").write_text(f"{TIMES}If 3 < 4 and 5 > 4, <i>go</i>: I <3 it>.\n")
+    [unit] = read_document(tmp_path / "a.srt").units
+    assert unit.source.text == "If 3 < 4 and 5 > 4, go: I <3 it>."
+    assert translated_bytes(tmp_path / "a.srt", upper).decode().endswith("<i>GO</i>: I <3 IT>.\n")
+
+
+@pytest.mark.parametrize(
+    ("translation", "written"),
+    [
+        ("那只老狗在花园里睡觉。", "那只老狗在\n花园里睡觉。"),
+        ("睡觉。那只狗", "睡觉。\n那只狗"),
+        ("Ein Hund schläft.", "Ein Hund\nschläft."),
+        ("สุนัขนอนหลับ", "สุนัขนอนหลับ"),  # only a dictionary finds its words
+    ],
+)
+def test_a_cue_has_as_many_lines_as_before_without_spaces_too(translation: str, written: str) -> None:
+    [unit] = read_subtitles(f"{TIMES}The dog sleeps\nin the garden.\n").units
+    assert unit.written(SpannedText(translation)) == written
+
+
+def test_a_line_end_between_ideographs_is_no_space(tmp_path: Path) -> None:
+    for name, begin in (("a.srt", TIMES), ("a.html", "<p>"), ("a.md", "")):
+        (tmp_path / name).write_text(f"{begin}私は東京に\n住んで\nHanako と\n", encoding="utf-8")
+        [unit] = read_document(tmp_path / name).units
+        assert unit.source.text == "私は東京に住んで Hanako と"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("run", [" ", "<a", "<a>", "{\\", "\t-", "- a\n", "a \n"])
 def test_the_time_of_a_cue_grows_with_its_length(run: str) -> None:

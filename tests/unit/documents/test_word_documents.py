@@ -106,6 +106,18 @@ def test_the_chosen_item_of_a_control_is_one_of_its_items(tmp_path: Path) -> Non
     assert ">THE HOUSE IS SMALL.<" in text
 
 
+def test_items_of_old_forms_and_tips_of_links_are_translated(tmp_path: Path) -> None:
+    form = (
+        '<w:p><w:hyperlink w:anchor="a" w:tooltip="A tip"><w:r><w:t>A link</w:t></w:r></w:hyperlink>'
+        '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:default w:val="0"/>'
+        '<w:listEntry w:val="A dog"/></w:ddList></w:ffData></w:fldChar></w:r>'
+        '<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>'
+    )
+    text = translated_document(document_with(form), tmp_path)["word/document.xml"]
+    assert 'w:tooltip="A TIP"' in text
+    assert '<w:default w:val="0"/><w:listEntry w:val="A DOG"/>' in text
+
+
 DROP_CAP = (
     '<w:p><w:pPr><w:framePr w:dropCap="drop" w:lines="3"/></w:pPr><w:r><w:rPr><w:sz w:val="90"/></w:rPr>'
     "<w:t>T</w:t></w:r></w:p>"

@@ -14,6 +14,7 @@ import pytest
 from small_services import RuleTranslator, rule_model
 
 from heedful.serving import deepl_glossaries, gateway
+from heedful.serving.access import ApiKey, KeyRing
 from heedful.serving.app import application
 from heedful.serving.gateway import Gateway
 from heedful.serving.glossaries import GlossaryStore
@@ -30,12 +31,15 @@ V3, LATER = "api-version=3.0", "api-version=2026-06-06"
 class Served:
     """An application that writes capitals, and the sentences that its model has read."""
 
-    def __init__(self, path: Path, *, origins: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, path: Path, *, origins: tuple[str, ...] = (), keys: tuple[ApiKey, ...] | None = None
+    ) -> None:
         self.translator = RuleTranslator(str.upper)
         models = [rule_model("m", self.translator, [("en", "de"), ("en", "ar")])]
         service = TranslationService(models, Limits(cached_characters=0), Metrics())
         glossaries = GlossaryStore(path / "glossaries.json")
-        self.app = application(Gateway(service, ClientRecords(None), glossaries=glossaries, origins=origins))
+        records = ClientRecords(keys and KeyRing(keys))
+        self.app = application(Gateway(service, records, glossaries=glossaries, origins=origins))
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
         async def ask() -> httpx.Response:
@@ -180,6 +184,17 @@ def test_the_server_answers_while_it_reads_a_large_glossary(
 def test_other_paths_of_microsoft_are_errors_in_its_form(served: Served) -> None:
     reply = served.ask("POST", f"/breaksentence?{V3}", json=[{"text": "a"}])
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, 404000)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Ocp-Apim-Subscription-Key": "wrong"}])
+def test_a_wrong_key_has_the_status_that_each_dialect_gives_it(
+    headers: dict[str, str], tmp_path: Path
+) -> None:
+    served = Served(tmp_path, keys=(ApiKey("ann", "0" * 64),))
+    reply = served.ask("POST", f"/translate?{V3}&to=de", json=[{"text": "a"}], headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (401, 401000)
+    assert served.ask("POST", "/translate", json={"q": "a"}, headers=headers).status_code == 403
+    assert served.ask("POST", "/v2/translate", json={"text": ["a"]}, headers=headers).status_code == 403
 
 
 def dictionaries(**entries: str) -> str:
