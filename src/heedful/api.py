@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -167,7 +168,9 @@ def evaluate(
     """
     own: dict[str, Any] = dict.fromkeys(("src", "hyp", "compare", "output"))
     own |= {"run": Path(), "ref": [], "calibrate": False, "metric": metric, "tokenize": tokenize}
-    options = options_from(EvaluationOptions, search, lowercase=lowercase, resamples=resamples, **own)
+    options = options_from(
+        EvaluationOptions, search, evaluate, lowercase=lowercase, resamples=resamples, **own
+    )
     references, sources = _lines(ref), None if src is None else _lines(src)
     if isinstance(system, Translator):
         refuse_options_of_models(search)
@@ -201,7 +204,8 @@ def _key(name: str) -> str:
         for key in type(field.default).model_fields:
             sections[key].append(section)
     if name not in sections:
-        raise ConfigError(f"unknown setting {name!r}{suggestion(name, whole_keys(Config), WORDS)}")
+        known = [*whole_keys(Config), *signature(train).parameters]
+        raise ConfigError(f"unknown setting {name!r}{suggestion(name, known, WORDS)}")
     if len(sections[name]) > 1:
         whole = " or ".join(f"settings={{'{section}.{name}': ...}}" for section in sections[name])
         raise ConfigError(f"{name}: {len(sections[name])} settings have this name; give {whole}")

@@ -1,7 +1,7 @@
 """The options of a search: its strategy, and what all strategies share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -93,14 +93,15 @@ class SearchOptions(SharedOptions):
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
 
 
-def check_names(settings: Mapping[str, object], known: set[str]) -> None:
-    """Check that a search has these options.
+def check_names(settings: Mapping[str, object], known: set[str], parameters: Iterable[str] = ()) -> None:
+    """Check that a search or a function has these options.
 
     Raises:
-        InputError: an unknown option; the message names the first one and a close known one.
+        InputError: an unknown option; the message names the first one, and a close one that is known or one of
+            `parameters`, the function's own.
     """
     for name in sorted(settings.keys() - known):
-        raise InputError(f"unknown option {name!r}{suggestion(name, sorted(known))}")
+        raise InputError(f"unknown option {name!r}{suggestion(name, sorted(known.union(parameters)))}")
 
 
 def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:

@@ -83,7 +83,7 @@ def distill(
         HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
     own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output}
-    return _from_python(DistillOptions, options, own, settings, callbacks)
+    return _from_python(distill, DistillOptions, options, own, settings, callbacks)
 
 
 @checked
@@ -118,10 +118,11 @@ def back_translate(
         HeedfulError: as for `distill`.
     """
     own = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    return _from_python(BackTranslationOptions, options, own, settings, callbacks)
+    return _from_python(back_translate, BackTranslationOptions, options, own, settings, callbacks)
 
 
 def _from_python(
+    function: Callable[..., TrainResult],
     kind: type[DistillOptions | BackTranslationOptions],
     keywords: Mapping[str, Any],
     own: Mapping[str, Any],
@@ -129,7 +130,7 @@ def _from_python(
     callbacks: Sequence[Listener],
 ) -> TrainResult:
     pairs = [(key, plain(value, key)) for key, value in (settings or {}).items()]
-    options = options_from(kind, keywords, settings=pairs, **own)
+    options = options_from(kind, keywords, function, settings=pairs, **own)
     config = make_pairs(options)
     return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
 

@@ -77,7 +77,12 @@ def translate_file(
     if translator is not None:
         refuse_options_of_models(options)
     task = options_from(
-        TranslationOptions, options, run=Path() if translator else model, output=str(output), **where
+        TranslationOptions,
+        options,
+        translate_file,
+        run=Path() if translator else model,
+        output=str(output),
+        **where,
     )
     if (outcome := translate(task, translator, notify=notify)) is not None:
         outcome.raise_if_failed()
