@@ -10,7 +10,7 @@ from heedful.ops.lora import add_adapters, without_adapters
 from heedful.runs.card import front_matter
 from heedful.runs.directory import CHECKPOINTS, CONFIG
 from heedful.storage.bundle import load_bundle, save_bundle
-from heedful.storage.description import bundle_file_names
+from heedful.storage.description import bundle_file_names, runs_inside
 from heedful.storage.torch_weights import load_weights
 from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints
@@ -27,14 +27,14 @@ def average(
     """
     if not (run / CONFIG).is_file():
         what = "no run directory" if run.exists() else "no such directory"
-        raise RunError(f"{run}: {what}; give a directory that `heedful train` made")
+        raise RunError(f"{run}: {what}; {runs_inside(run) or 'give a directory that `heedful train` made'}")
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")
     checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
     if not checkpoints:
         raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
     if len(checkpoints) < last:
-        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
+        raise CheckpointError(f"{run}: has fewer than {last} checkpoints; give --last {len(checkpoints)}")
     if damaged := next((path for path in checkpoints if not is_complete(path)), None):
         raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
     bundle = load_bundle(run)

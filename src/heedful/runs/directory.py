@@ -19,13 +19,14 @@ from heedful.runtime.durable import WRITING, named_in_errors, sync, write_atomic
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config, DataConfig
+from heedful.storage.description import RUN_CONFIG
 from heedful.text import TokenizerPair
 
 if TYPE_CHECKING:
     from heedful.data.store import ParallelStore
     from heedful.training.events import SkippedEvent
 
-CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
+CONFIG, LOG, LOCK = RUN_CONFIG, "log.jsonl", ".lock"
 SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
 CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
 BUNDLES = BEST, LAST = ("best", "last")
