@@ -106,6 +106,10 @@ def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
     assert (tmp_path / "clean/train.jsonl").read_text("utf-8") == "".join(lines[:-1])
     (tmp_path / "p.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
     assert found_in(heedful("inspect", tmp_path / "p.tsv", "--json")) == {"html": 1}
+    table = ["id\tde\ten\n", *(f"{i}\t{tgt}\t{src}\n" for i, (src, tgt) in enumerate(pairs))]
+    (tmp_path / "p.tsv").write_text("".join(table), encoding="utf-8")
+    assert heedful("inspect", tmp_path / "p.tsv", *keys, "--fix", tmp_path / "table").code == 0
+    assert (tmp_path / "table/train.tsv").read_text("utf-8") == "".join(table[:-1])
 
 
 @pytest.mark.parametrize(

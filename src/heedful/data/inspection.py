@@ -120,7 +120,7 @@ def inspect_text(
     """Survey the text, check each pair, and write the text without the faulty pairs if requested."""
     train, others = PairFiles(tuple(paths), held_out.src_key, held_out.tgt_key), _held_out_files(held_out)
     removing, outputs = removed_filters(filtering), [f"train{suffix}" for suffix in train.suffixes]
-    with _writer(filtering.fix, outputs) as write:
+    with _writer(filtering.fix, outputs, train.header) as write:
         corpus = survey(
             train.rows(lambda done: on_progress("surveying", _OF_SURVEY * done)),
             held_out={name: files.rows() for name, files in others.items()},
@@ -164,7 +164,9 @@ def inspect_text(
 
 
 @contextmanager
-def _writer(fix: Path | None, names: Sequence[str]) -> Iterator[Callable[[Row, Sequence[str]], None]]:
+def _writer(
+    fix: Path | None, names: Sequence[str], header: bytes
+) -> Iterator[Callable[[Row, Sequence[str]], None]]:
     """Give a function that writes a clean pair unchanged, and a removed one with its line and the reasons."""
     if fix is None:
         yield lambda row, reasons: None
@@ -172,6 +174,8 @@ def _writer(fix: Path | None, names: Sequence[str]) -> Iterator[Callable[[Row, S
     with new_directory(fix, option="--fix") as directory, ExitStack() as stack:
         *clean, removed = (stack.enter_context((directory / name).open("wb")) for name in (*names, REMOVED))
         removed.write(b"line\tfilters\tsource\ttarget\n")
+        for file in clean:
+            file.write(header)
 
         def write(row: Row, reasons: Sequence[str]) -> None:
             if reasons:
