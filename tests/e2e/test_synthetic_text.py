@@ -270,6 +270,19 @@ def test_processes_of_torchrun_are_told_how_to_go_on(files: Path, monkeypatch: p
     assert_one_clear_line(heedful("distill", *DISTILL, "-o", "run"), 1, "heedful train --resume --output RUN")
 
 
+def test_a_start_that_is_continued_without_validation_text_keeps_its_pairs(files: Path) -> None:
+    options, first = [*DISTILL, "-o", "run"], ["--set", "data.max_length=1"]
+    assert (
+        heedful("distill", *options, *first).code == 1
+    )  # no pair is that short, noticed after the translation
+    translated = Path("run/synthetic/translated.de").stat().st_mtime_ns
+    at = options.index("--valid-src")
+    outcome = heedful("distill", *options[:at], *options[at + 4 :], "--resume")
+    assert outcome.code == 0, outcome.err
+    assert Path("run/synthetic/translated.de").stat().st_mtime_ns == translated
+    assert len(list(files.glob("run/synthetic/translated*"))) == 1
+
+
 @pytest.mark.slow
 def test_an_earlier_start_is_continued_only_by_the_same_command(files: Path) -> None:
     started = ["distill", *DISTILL, "--set", "data.max_length=1", "-o", "run"]

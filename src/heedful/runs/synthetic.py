@@ -34,6 +34,7 @@ from heedful.runs.notices import Listener
 from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.runs.prepare import with_vocabulary
 from heedful.runs.train import TrainingExtras, TrainResult, train
+from heedful.runtime.durable import UNFINISHED
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
@@ -235,13 +236,18 @@ class _Pairs:
         self.models, self.source, like, self.vocabulary = options.parts
         self.path = options.output / SYNTHETIC
         self.folder = folder_at(str(self.path))
-        self.name = f"translated{'' if like is None else plain_name(like).suffix}"
+        self.name = self._name("" if like is None else plain_name(like).suffix)
         self.translated, self.clean = self.path / self.name, self.path / CLEAN
         both = self.source, self.translated
         self.files = both[::-1] if options.makes_sources else both
         # corpora of pairs that people translated
         self.others = [] if options.tgt is None else [{"src": str(options.src), "tgt": str(options.tgt)}]
         self.filtering = Filtering(fix=self.clean, examples=0, keep=options.keep, remove=options.remove)
+
+    def _name(self, suffix: str) -> str:
+        """Return the name of the translations: an earlier start may have had another suffix."""
+        made = sorted(self.path.glob("translated*")) if self.options.resume else []
+        return made[0].name.removesuffix(".json").removesuffix(UNFINISHED) if made else f"translated{suffix}"
 
     @cached_property
     def translation(self) -> LineTranslation:
