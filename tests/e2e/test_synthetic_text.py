@@ -283,6 +283,16 @@ def test_a_start_that_is_continued_without_validation_text_keeps_its_pairs(files
     assert len(list(files.glob("run/synthetic/translated*"))) == 1
 
 
+def test_a_start_without_its_model_leaves_nothing_and_moves_nothing(files: Path) -> None:
+    (files / "run").mkdir()
+    (files / "run" / "config.toml").touch()
+    missing = ["back-translate", "none", *BACK_TRANSLATE[1:], "-o"]
+    assert heedful(*missing, "run", "--overwrite").code == 1
+    assert heedful(*missing, "new").code == 1
+    assert (files / "run" / "config.toml").exists()
+    assert not (files / "new").exists()
+
+
 @pytest.mark.slow
 def test_an_earlier_start_is_continued_only_by_the_same_command(files: Path) -> None:
     started = ["distill", *DISTILL, "--set", "data.max_length=1", "-o", "run"]

@@ -97,8 +97,8 @@ def check_names(settings: Mapping[str, object], known: set[str], parameters: Ite
     """Check that a search or a function has these options.
 
     Raises:
-        InputError: an unknown option; the message names the first one, and a close one that is known or one of
-            `parameters`, the function's own.
+        InputError: an unknown option; the message names the first one, and a close one: a known one, or one
+            of the function's own `parameters`.
     """
     for name in sorted(settings.keys() - known):
         raise InputError(f"unknown option {name!r}{suggestion(name, sorted(known.union(parameters)))}")

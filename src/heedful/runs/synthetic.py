@@ -191,14 +191,15 @@ def make_pairs(
         )
     pairs.training("")  # mistakes first
     pairs.check()
-    pairs.folder.create()
+    precision = pairs.translation.translator.precision_in_use  # loads the models before anything is written
+    pairs.make_folder()
     with pairs.folder.locked(SYNTHETIC, timeout=0) as is_ours:
         if not is_ours:
             raise RunError(
                 f"{options.output}: another process is working there; wait for it, or give another --output"
             )
         if options.runtime.precision == "auto":
-            notify(f"precision {pairs.translation.translator.precision_in_use}: the fastest here")
+            notify(f"precision {precision}: the fastest here")
         pairs.check_settings()
         pairs.translate(display)
         pairs.filter(bar)
@@ -293,8 +294,15 @@ class _Pairs:
             parallel = [each[key] for each in self.others for key in ("src", "tgt")]
             inputs = (source, *self.models, *parallel, options.valid_src, options.valid_tgt)
             check_are_outside(run.path, inputs)
-            if (old := run.set_aside()) is not None:
+
+    def make_folder(self) -> None:
+        """Make the folder of the pairs; set an old run aside for it, if that is requested."""
+        options = self.options
+        if options.overwrite and not (options.resume and self.folder.exists()):
+            old = RunDirectory(options.output).set_aside()
+            if old is not None:
                 self.notify(f"the old run is in {old} now")
+        self.folder.create()
 
     def check_settings(self) -> None:
         """Check that an earlier start had the same settings; write them at the first one."""
