@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, InputError, suggestion
-from heedful.evaluation.metrics import EvaluationReport
+from heedful.evaluation.metrics import EvaluationReport, Metric
 from heedful.evaluation.systems import System
 from heedful.runs.card import shell_command, without_directories
 from heedful.runs.evaluate import score, translator_for
@@ -134,7 +134,7 @@ def evaluate(
     *,
     src: Lines | None = None,
     ref: Lines,
-    metric: str = "bleu,chrf",
+    metric: str | Metric = "bleu,chrf",
     tokenize: str = "auto",
     lowercase: bool = False,
     resamples: int = 1000,
@@ -152,7 +152,7 @@ def evaluate(
         system: a translator, the path of a run or bundle, or a list of outputs.
         src: the sources, as a file or a list of lines; outputs need none.
         ref: the references, the same.
-        metric: names, comma-separated: see `compare_systems`.
+        metric: names, comma-separated: see `compare_systems`; or your own metric, a function of a module.
         tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language.
         lowercase: ignore case.
         resamples: bootstrap resamples for the confidence intervals; 0: none.
@@ -167,7 +167,8 @@ def evaluate(
         InputError: no sources, or an option that does not exist.
     """
     own: dict[str, Any] = dict.fromkeys(("src", "hyp", "compare", "output"))
-    own |= {"run": Path(), "ref": [], "calibrate": False, "metric": metric, "tokenize": tokenize}
+    own |= {"run": Path(), "ref": [], "calibrate": False, "tokenize": tokenize}
+    own["metric"] = plain(metric, "metric")
     options = options_from(
         EvaluationOptions, search, evaluate, lowercase=lowercase, resamples=resamples, **own
     )

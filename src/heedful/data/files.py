@@ -434,7 +434,7 @@ class PairFiles:
             blocks = chain([first], blocks)
         columns: tuple[int, int] | None = None
         for lines, raw in blocks:
-            numbered = enumerate(lines, start=number)
+            numbered: Iterator[tuple[int, str]] = enumerate(lines, start=number)
             if self.kind == "tsv":
                 if number == 1:
                     columns, has_names = self._columns(lines[0])
