@@ -143,7 +143,7 @@ def test_other_options_shards_and_folders_are_refused(run: Path, shards: Path) -
     (shards.parent / "link").symlink_to(shards, target_is_directory=True)
     linked = translate(run, shards.parent / "link", "--overwrite", output="in")
     assert_one_clear_line(linked, 1, "in: is the input too")
-    assert_one_clear_line(translate(run, shards, only="*.zip"), 1, "in/*.zip: no such files")
+    assert_one_clear_line(translate(run, shards, only="*.zip"), 1, "in/*.zip: has no files to translate")
     assert_one_clear_line(translate(run, shards, "--json", output="2"), 2, "--json and --n-best are for text")
     assert_one_clear_line(heedful("translate", run, "-i", shards), 2, "shards need --input and --output")
     assert_one_clear_line(
@@ -160,6 +160,13 @@ def test_other_options_shards_and_folders_are_refused(run: Path, shards: Path) -
 )
 def test_a_parquet_file_needs_the_column(run: Path, shards: Path, options: list[str], message: str) -> None:
     assert_one_clear_line(translate(run, shards, *options, only="*.parquet"), 1, "in/c.parquet", message)
+
+
+def test_a_parquet_file_is_not_written_into_a_directory_of_its_name(run: Path, shards: Path) -> None:
+    output = shards.parent / "out.parquet"
+    outcome = heedful("translate", run, "-i", shards / "c.parquet", "-o", output)
+    assert_one_clear_line(outcome, 2, "out.parquet")
+    assert not output.exists()
 
 
 def test_a_parquet_file_has_the_column_once(run: Path, shards: Path) -> None:

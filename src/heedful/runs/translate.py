@@ -241,7 +241,11 @@ class _Task:
         is_parquet = any(name.endswith(".parquet") for name in sizes)
         is_of_text = options.json or options.n_best > 1
         refuse_if(
-            (is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column")
+            (is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column"),
+            (
+                is_parquet and options.output.endswith(".parquet"),
+                f"{options.output}: Parquet files are written into a directory; name one in --output",
+            ),
         )
         output = folder_at(options.output)
         places = [(each.system, Path(each.path).resolve()) for each in (folder, output)]
