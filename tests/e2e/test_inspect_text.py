@@ -6,10 +6,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from command_line import Outcome, assert_one_clear_line, heedful
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
+
+from heedful.settings.run import TokenizerConfig
+from heedful.text import train_tokenizers
 
 BAD = {
     "empty": ("", "Nichts."),
@@ -60,7 +64,7 @@ def test_each_fault_is_counted_and_shown_with_its_line(text: tuple[Path, Path]) 
     assert "would remove 5 pairs (33.33%) and keep 10" in shown
     assert "in-valid" in shown
     assert "needs --valid-src and --valid-tgt" in shown
-    assert "vocab     500: a first guess at tokenizer.vocab_size" in shown
+    assert "vocab     500" in shown
     assert outcome.err == ""  # a bar is for terminals
 
 
@@ -94,6 +98,19 @@ def test_filters_can_be_kept_out_of_fix_and_brought_in(text: tuple[Path, Path], 
     assert [line.split("\t")[1] for line in removed] == [n for n in BAD if n not in ("html", "empty")]
     unknown = heedful("inspect", *text, "--keep", "htlm")
     assert (unknown.code, unknown.err) == (2, "error: unknown filter 'htlm'; did you mean 'html'?\n")
+
+
+def test_a_vocabulary_of_the_suggested_size_can_be_trained(tmp_path: Path) -> None:
+    """Also for Chinese and Japanese: it has all characters."""
+    draw = Random(1)
+    src = [f"line {draw.randrange(10)} of the text" for _ in range(600)]
+    tgt = ["".join(chr(0x4E00 + draw.randrange(900)) for _ in range(12)) for _ in src]
+    (tmp_path / "en").write_text("\n".join(src) + "\n", encoding="utf-8")
+    (tmp_path / "zh").write_text("\n".join(tgt) + "\n", encoding="utf-8")
+    outcome = heedful("inspect", tmp_path / "en", tmp_path / "zh", "--json")
+    size = json.loads(outcome.out)["vocabulary"]
+    tokenizers = train_tokenizers(src, tgt, TokenizerConfig(vocab_size=size), seed=1)
+    assert tokenizers.tgt.decode(tokenizers.tgt.encode(tgt[0])) == tgt[0]
 
 
 def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
