@@ -254,7 +254,7 @@ def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) 
     try:
         if (at := content.find(0)) < 0:
             return content.decode("utf-8")
-        problem = f"NUL byte; this is not plain text{' (UTF-16?)' * (offset is not None)}"
+        problem = "NUL byte; this is not plain text (UTF-16?)"
     except UnicodeDecodeError as error:
         at = error.start
         problem = f"0x{content[at]:02x} is not valid UTF-8"
