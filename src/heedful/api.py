@@ -4,13 +4,14 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, InputError, suggestion
-from heedful.evaluation.metrics import EvaluationReport
+from heedful.evaluation.metrics import EvaluationReport, Metric
 from heedful.evaluation.systems import System
 from heedful.runs.card import shell_command, without_directories
 from heedful.runs.evaluate import score, translator_for
@@ -133,7 +134,7 @@ def evaluate(
     *,
     src: Lines | None = None,
     ref: Lines,
-    metric: str = "bleu,chrf",
+    metric: str | Metric = "bleu,chrf",
     tokenize: str = "auto",
     lowercase: bool = False,
     resamples: int = 1000,
@@ -151,7 +152,7 @@ def evaluate(
         system: a translator, the path of a run or bundle, or a list of outputs.
         src: the sources, as a file or a list of lines; outputs need none.
         ref: the references, the same.
-        metric: names, comma-separated: see `compare_systems`.
+        metric: names, comma-separated: see `compare_systems`; or your own metric, a function of a module.
         tokenize: sacreBLEU's tokenizer for BLEU; auto: by the language.
         lowercase: ignore case.
         resamples: bootstrap resamples for the confidence intervals; 0: none.
@@ -166,8 +167,11 @@ def evaluate(
         InputError: no sources, or an option that does not exist.
     """
     own: dict[str, Any] = dict.fromkeys(("src", "hyp", "compare", "output"))
-    own |= {"run": Path(), "ref": [], "calibrate": False, "metric": metric, "tokenize": tokenize}
-    options = options_from(EvaluationOptions, search, lowercase=lowercase, resamples=resamples, **own)
+    own |= {"run": Path(), "ref": [], "calibrate": False, "tokenize": tokenize}
+    own["metric"] = plain(metric, "metric")
+    options = options_from(
+        EvaluationOptions, search, evaluate, lowercase=lowercase, resamples=resamples, **own
+    )
     references, sources = _lines(ref), None if src is None else _lines(src)
     if isinstance(system, Translator):
         refuse_options_of_models(search)
@@ -202,8 +206,9 @@ def _key(name: str) -> str:
             sections[key].append(section)
     whole = [f"{section}.{name}" for section in sections[name]]
     if len(whole) != 1:
+        known = [*whole_keys(Config), *signature(train).parameters]
         several = "; give " + " or ".join(f"settings={{'{each}': ...}}" for each in whole)
-        which = several if whole else suggestion(name, whole_keys(Config), WORDS)
+        which = several if whole else suggestion(name, known, WORDS)
         raise ConfigError(f"{name!r} is the name of {len(whole) or 'no'} settings{which}")
     return whole[0]
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,3 +152,19 @@ def test_a_training_is_that_of_the_command(folder: Path) -> None:
         for file in by_command.keys() - {"README.md"}:  # it has the command
             assert by_python[file] == by_command[file], file
         assert by_python.keys() == by_command.keys()
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: heedful.evaluate(["Das Haus."], ref=["Das Haus."], metrics="chrf"), "metric"),
+        (lambda: heedful.train(src="train.en", tgt="train.de", presett="tiny"), "preset"),
+        (lambda: heedful.translate_file("model", "text.en", "text.de", documents=True), "document"),
+        (lambda: heedful.import_model("model", output="bundle", layouts="marian"), "layout"),
+        (lambda: heedful.distill("teacher", src="text.en", output="run", setting={}), "settings"),
+        (lambda: heedful.train(src="train.en", tgt="train.de", max_step=2), "train.max_steps"),
+    ],
+)
+def test_a_misspelt_parameter_is_corrected(call: Callable[[], object], meant: str) -> None:
+    with pytest.raises(heedful.HeedfulError, match=repr(meant)):
+        call()

@@ -6,10 +6,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from command_line import Outcome, assert_one_clear_line, heedful
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
+
+from heedful.settings.run import TokenizerConfig
+from heedful.text import train_tokenizers
 
 BAD = {
     "empty": ("", "Nichts."),
@@ -60,7 +64,7 @@ def test_each_fault_is_counted_and_shown_with_its_line(text: tuple[Path, Path]) 
     assert "would remove 5 pairs (33.33%) and keep 10" in shown
     assert "in-valid" in shown
     assert "needs --valid-src and --valid-tgt" in shown
-    assert "vocab     500: a first guess at tokenizer.vocab_size" in shown
+    assert "vocab     500" in shown
     assert outcome.err == ""  # a bar is for terminals
 
 
@@ -96,6 +100,19 @@ def test_filters_can_be_kept_out_of_fix_and_brought_in(text: tuple[Path, Path], 
     assert (unknown.code, unknown.err) == (2, "error: unknown filter 'htlm'; did you mean 'html'?\n")
 
 
+def test_a_vocabulary_of_the_suggested_size_can_be_trained(tmp_path: Path) -> None:
+    """Also for Chinese and Japanese: it has all characters."""
+    draw = Random(1)
+    src = [f"line {draw.randrange(10)} of the text" for _ in range(600)]
+    tgt = ["".join(chr(0x4E00 + draw.randrange(900)) for _ in range(12)) for _ in src]
+    (tmp_path / "en").write_text("\n".join(src) + "\n", encoding="utf-8")
+    (tmp_path / "zh").write_text("\n".join(tgt) + "\n", encoding="utf-8")
+    outcome = heedful("inspect", tmp_path / "en", tmp_path / "zh", "--json")
+    size = json.loads(outcome.out)["vocabulary"]
+    tokenizers = train_tokenizers(src, tgt, TokenizerConfig(vocab_size=size), seed=1)
+    assert tokenizers.tgt.decode(tokenizers.tgt.encode(tgt[0])) == tgt[0]
+
+
 def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
     pairs = [*zip(ENGLISH, GERMAN, strict=True), BAD["html"]]
     lines = [json.dumps({"en": src, "de": tgt}) + "\n" for src, tgt in pairs]
@@ -106,6 +123,10 @@ def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
     assert (tmp_path / "clean/train.jsonl").read_text("utf-8") == "".join(lines[:-1])
     (tmp_path / "p.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
     assert found_in(heedful("inspect", tmp_path / "p.tsv", "--json")) == {"html": 1}
+    table = ["id\tde\ten\n", *(f"{i}\t{tgt}\t{src}\n" for i, (src, tgt) in enumerate(pairs))]
+    (tmp_path / "p.tsv").write_text("".join(table), encoding="utf-8")
+    assert heedful("inspect", tmp_path / "p.tsv", *keys, "--fix", tmp_path / "table").code == 0
+    assert (tmp_path / "table/train.tsv").read_text("utf-8") == "".join(table[:-1])
 
 
 @pytest.mark.parametrize(

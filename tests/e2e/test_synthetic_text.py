@@ -250,7 +250,7 @@ def test_a_run_that_is_killed_at_any_stage_ends_in_the_same_bundle(files: Path, 
             "teacher has 60, and tokenizer.bundle keeps its vocabulary",
         ),
         (["--set", "tokenizer.bundle=nowhere"], 1, "nowhere: no such directory"),
-        (["--config", "none.toml"], 2, "none.toml: No such file"),
+        (["--config", "none.toml"], 2, "none.toml"),
         (["--precision", "int7"], 2, "'--precision': 'int7'"),
         (["--tgt-lang", "fr"], 1, "translates into one language only"),
         (["nowhere"], 1, "nowhere: no such directory"),
@@ -268,6 +268,29 @@ def test_bad_input_is_one_line_before_anything_is_translated(
 def test_processes_of_torchrun_are_told_how_to_go_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert_one_clear_line(heedful("distill", *DISTILL, "-o", "run"), 1, "heedful train --resume --output RUN")
+
+
+def test_a_start_that_is_continued_without_validation_text_keeps_its_pairs(files: Path) -> None:
+    options, first = [*DISTILL, "-o", "run"], ["--set", "data.max_length=1"]
+    assert (
+        heedful("distill", *options, *first).code == 1
+    )  # no pair is that short, noticed after the translation
+    translated = Path("run/synthetic/translated.de").stat().st_mtime_ns
+    at = options.index("--valid-src")
+    outcome = heedful("distill", *options[:at], *options[at + 4 :], "--resume")
+    assert outcome.code == 0, outcome.err
+    assert Path("run/synthetic/translated.de").stat().st_mtime_ns == translated
+    assert len(list(files.glob("run/synthetic/translated*"))) == 1
+
+
+def test_a_start_without_its_model_leaves_nothing_and_moves_nothing(files: Path) -> None:
+    (files / "run").mkdir()
+    (files / "run" / "config.toml").touch()
+    missing = ["back-translate", "none", *BACK_TRANSLATE[1:], "-o"]
+    assert heedful(*missing, "run", "--overwrite").code == 1
+    assert heedful(*missing, "new").code == 1
+    assert (files / "run" / "config.toml").exists()
+    assert not (files / "new").exists()
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def test_other_options_shards_and_folders_are_refused(run: Path, shards: Path) -
     (shards.parent / "link").symlink_to(shards, target_is_directory=True)
     linked = translate(run, shards.parent / "link", "--overwrite", output="in")
     assert_one_clear_line(linked, 1, "in: is the input too")
-    assert_one_clear_line(translate(run, shards, only="*.zip"), 1, "in/*.zip: no such files")
+    assert_one_clear_line(translate(run, shards, only="*.zip"), 1, "in/*.zip")
     assert_one_clear_line(translate(run, shards, "--json", output="2"), 2, "--json and --n-best are for text")
     assert_one_clear_line(heedful("translate", run, "-i", shards), 2, "shards need --input and --output")
     assert_one_clear_line(
@@ -167,6 +167,13 @@ def test_a_damaged_parquet_file_leaves_the_other_shards(run: Path, shards: Path)
     for damaged in (b"PAR1", whole[:-100] + whole[-4:]):
         (shards / "c.parquet").write_bytes(damaged)
         assert_one_clear_line(translate(run, shards, only="c.parquet"), 1, "in/c.parquet")
+
+
+def test_a_parquet_file_is_not_written_into_a_directory_of_its_name(run: Path, shards: Path) -> None:
+    output = shards.parent / "out.parquet"
+    outcome = heedful("translate", run, "-i", shards / "c.parquet", "-o", output)
+    assert_one_clear_line(outcome, 2, "out.parquet")
+    assert not output.exists()
 
 
 def test_a_parquet_file_has_the_column_once(run: Path, shards: Path) -> None:

@@ -17,7 +17,7 @@ from small_services import rule_service
 from tiny_bundle import PAIRS, memorised, save_memorised
 from tolerances import FLOAT32, assert_close
 
-from heedful import Translator, load_bundle
+from heedful import Translator, evaluate, load_bundle
 from heedful.data.batches import Batch
 from heedful.interop.conversion import Conversion
 from heedful.model.transformer import Transformer
@@ -71,6 +71,10 @@ def test_a_metric_has_a_name_on_the_command_line(tmp_path: Path) -> None:
     metric = ("--metric", "same_length:same_length", *plugin("same_length"))
     found = heedful("evaluate", bundle, *files, *metric, "--json")
     assert '"same_length:same_length": 50.0' in found.out, found.err
+    report = evaluate(
+        bundle, src=tmp_path / "en", ref=tmp_path / "de", metric=example("same_length").same_length
+    )
+    assert report.scores == {"same_length:same_length": 50.0}
 
 
 def test_a_filter_removes_its_fault(tmp_path: Path) -> None:

@@ -201,6 +201,16 @@ def test_what_marian_cannot_express_is_refused_by_name_and_nothing_is_written(tm
         assert list(tmp_path.iterdir()) == []
 
 
+def test_the_example_of_the_readme_translates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export_marian(memorised(), tmp_path / "marian")
+    code = (tmp_path / "marian" / "README.md").read_text(encoding="utf-8").split("```")[1]
+    monkeypatch.chdir(tmp_path / "marian")
+    exec(code.removeprefix("python").replace("...", PAIRS[0][0]))
+    assert capsys.readouterr().out == f"{[PAIRS[0][1]]}\n"
+
+
 def test_what_generate_cannot_do_is_said_in_the_readme(tmp_path: Path) -> None:
     export_marian(memorised(), tmp_path / "marian")
     text = (tmp_path / "marian" / "README.md").read_text(encoding="utf-8")

@@ -218,6 +218,12 @@ def attention_of(
     >>> maps = attention_of(translator, "The house is small.")
     >>> maps.target
     'Das Haus ist klein.'
+    >>> [(each.kind, each.layer) for each in maps.layers]
+    [('encoder', 1), ('encoder', 2), ('decoder', 1), ('decoder', 2), ('cross', 1), ('cross', 2)]
+    >>> maps.of("cross")[0].weights.shape  # (H, T, S)
+    (4, 13, 14)
+
+    `maps.source_tokens` and `maps.target_tokens` label the columns and rows.
 
     Raises:
         InputError: no sentence, or a text that is too long.

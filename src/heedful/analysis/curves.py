@@ -24,6 +24,7 @@ from heedful.analysis.plotting import (
 )
 from heedful.errors import RunError
 from heedful.settings.parsing import is_whole, parse_json
+from heedful.storage.description import runs_inside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,7 +124,8 @@ def _read_events(log: Path) -> list[dict[str, object]]:
         lines = log.read_bytes().split(b"\n")
     except OSError as error:
         problem = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise RunError(f"{log}: {problem}; give a run directory that `heedful train` made") from None
+        remedy = runs_inside(log.parent) or "give a run directory that `heedful train` made"
+        raise RunError(f"{log}: {problem}; {remedy}") from None
     events: list[dict[str, object]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -179,7 +179,9 @@ def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
         if name == pattern or (fnmatchcase(name, pattern) and name != MANIFEST)
     }
     if not sizes:
-        raise InputError(f"{source}: no such files; give a directory, or a pattern such as 'news/*.gz'")
+        raise InputError(
+            f"{source}: has no files to translate; give a directory, or a pattern such as 'news/*.gz'"
+        )
     return folder, sizes
 
 

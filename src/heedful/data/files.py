@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from io import BufferedReader, BytesIO
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeVar, cast
 
@@ -254,22 +254,23 @@ def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) 
     try:
         if (at := content.find(0)) < 0:
             return content.decode("utf-8")
-        problem = f"NUL byte; this is not plain text{' (UTF-16?)' * (offset is not None)}"
+        problem = "NUL byte; this is not plain text (UTF-16?)"
     except UnicodeDecodeError as error:
         at = error.start
         problem = f"0x{content[at]:02x} is not valid UTF-8"
     raise CorpusError(f"{where(at)}: {problem}; convert {what} to UTF-8")
 
 
-def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
-    """Return source and target of a line of TSV; CorpusError if it does not have exactly two columns."""
-    columns = line.split("\t")
-    if len(columns) != 2:
-        raise CorpusError(
-            f"{name}: line {number:,}: {len(columns)} tab-separated columns; "
-            "each line needs two, source and target"
-        )
-    return columns[0], columns[1]
+def parse_tsv(name: str, number: int, line: str, columns: tuple[int, int] | None) -> tuple[str, str]:
+    """Return source and target of a line of TSV, by their columns; None: it has these two alone."""
+    cells = line.split("\t")
+    src, tgt = columns or (0, 1)
+    if len(cells) == 2 if columns is None else max(src, tgt) < len(cells):
+        return cells[src], cells[tgt]
+    remedy = "set data.src_key and data.tgt_key to the numbers of two columns, from 1, that all lines have"
+    if len(cells) == 1:
+        remedy = "each line needs two, unless the file is .jsonl, .json or .parquet"
+    raise CorpusError(f"{name}: line {number:,}: {len(cells)} tab-separated columns; {remedy}")
 
 
 class Row(NamedTuple):
@@ -299,7 +300,8 @@ class PairFiles:
     Attributes:
         paths: source and target, or the one source of pairs.
         src_key: the key of the source sentence in a JSON object, or in its object `translation`; or a path of
-            keys, such as `translation.en`. A text of null is empty.
+            keys, such as `translation.en`. A text of null is empty. In a `.tsv`, the number of its column,
+            from 1, or the name of its column, if the first line has the names.
         tgt_key: the key of the target sentence.
     """
 
@@ -317,8 +319,11 @@ class PairFiles:
         """The names of source and target, for messages."""
         if len(self.paths) == 2:
             return str(self.paths[0]), str(self.paths[1])
-        kind, names = ("column", (1, 2)) if self.kind == "tsv" else ("key", (self.src_key, self.tgt_key))
-        return f"{self.name} ({kind} {names[0]!r})", f"{self.name} ({kind} {names[1]!r})"
+        src, tgt, is_tsv = self.src_key, self.tgt_key, self.kind == "tsv"
+        if is_tsv and (src, tgt) == ("src", "tgt"):
+            src, tgt = "1", "2"
+        kind = "column" if is_tsv else "key"
+        return f"{self.name} ({kind} {src})", f"{self.name} ({kind} {tgt})"
 
     @cached_property
     def kind(self) -> Literal["lines", "tsv", "jsonl", "table"]:
@@ -335,6 +340,26 @@ class PairFiles:
         suffixes = tuple(plain_name(path).suffix for path in self.paths)
         ambiguous = len(suffixes) == 2 and ("" in suffixes or suffixes[0] == suffixes[1])
         return (".src", ".tgt") if ambiguous else suffixes
+
+    @property
+    def header(self) -> bytes:
+        """The first line of a `.tsv`, if it has the names of the columns; otherwise nothing."""
+        if self.kind != "tsv" or not self.paths[0].is_file():
+            return b""
+        lines, raw = next(_line_blocks(self.paths[0]))
+        return BytesIO(raw).readline() if self._columns(lines[0])[1] else b""
+
+    def _columns(self, first: str) -> tuple[tuple[int, int] | None, bool]:
+        """Return the columns of source and target in a `.tsv`, and whether its first line names them.
+
+        None: it has these two alone.
+        """
+        names, keys = first.split("\t"), (self.src_key, self.tgt_key)
+        if set(keys) <= set(names):
+            return (names.index(self.src_key), names.index(self.tgt_key)), True
+        if all(key.isdecimal() and int(key) for key in keys):
+            return (int(self.src_key) - 1, int(self.tgt_key) - 1), False
+        return None, False
 
     def chunks(self, report: Report | None = None) -> Iterator[Chunk]:
         """Read all pairs in order, empty ones included, in lists of a few thousand.
@@ -407,10 +432,14 @@ class PairFiles:
                 yield 1, pairs, content.encode("utf-8", "surrogatepass")
                 return
             blocks = chain([first], blocks)
+        columns: tuple[int, int] | None = None
         for lines, raw in blocks:
-            numbered = enumerate(lines, start=number)
+            numbered: Iterator[tuple[int, str]] = enumerate(lines, start=number)
             if self.kind == "tsv":
-                pairs = [(i, *parse_tsv(name, i, line)) for i, line in numbered]
+                if number == 1:
+                    columns, has_names = self._columns(lines[0])
+                    numbered = islice(numbered, int(has_names), None)
+                pairs = [(i, *parse_tsv(name, i, line, columns)) for i, line in numbered]
             else:
                 pairs = [(i, *pair_in(name, i, line, keys)) for i, line in numbered if line.strip()]
             yield number, pairs, raw

@@ -1,5 +1,6 @@
 """`heedful inspect SRC TGT`: faulty pairs, coverage, and the text without the faulty pairs."""
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ Progress = Callable[[str, float], None]  # the current phase, and the progress, 
 REMOVED = "removed.tsv"
 _OF_SURVEY = 0.3  # share of the time
 _FREQUENT = 10  # occurrences of a word that is worth an entry in a vocabulary
+_SPECIAL_TOKENS = 10  # padding, unknown, begin, end, the space, and some tags
 _SMALLEST_VOCABULARY, _LARGEST_VOCABULARY = 500, 32_000
 _BYTES_OF_A_STRING = 64  # besides its characters, in Python
 _WIDTH = 60  # characters of each sentence of an example
@@ -120,7 +122,7 @@ def inspect_text(
     """Survey the text, check each pair, and write the text without the faulty pairs if requested."""
     train, others = PairFiles(tuple(paths), held_out.src_key, held_out.tgt_key), _held_out_files(held_out)
     removing, outputs = removed_filters(filtering), [f"train{suffix}" for suffix in train.suffixes]
-    with _writer(filtering.fix, outputs) as write:
+    with _writer(filtering.fix, outputs, train.header) as write:
         corpus = survey(
             train.rows(lambda done: on_progress("surveying", _OF_SURVEY * done)),
             held_out={name: files.rows() for name, files in others.items()},
@@ -164,7 +166,9 @@ def inspect_text(
 
 
 @contextmanager
-def _writer(fix: Path | None, names: Sequence[str]) -> Iterator[Callable[[Row, Sequence[str]], None]]:
+def _writer(
+    fix: Path | None, names: Sequence[str], header: bytes
+) -> Iterator[Callable[[Row, Sequence[str]], None]]:
     """Give a function that writes a clean pair unchanged, and a removed one with its line and the reasons."""
     if fix is None:
         yield lambda row, reasons: None
@@ -172,6 +176,8 @@ def _writer(fix: Path | None, names: Sequence[str]) -> Iterator[Callable[[Row, S
     with new_directory(fix, option="--fix") as directory, ExitStack() as stack:
         *clean, removed = (stack.enter_context((directory / name).open("wb")) for name in (*names, REMOVED))
         removed.write(b"line\tfilters\tsource\ttarget\n")
+        for file in clean:
+            file.write(header)
 
         def write(row: Row, reasons: Sequence[str]) -> None:
             if reasons:
@@ -235,9 +241,11 @@ def _summarise(text: TextCounts, language: str | None) -> TextSummary:
 
 
 def _vocabulary(corpus: Survey) -> int:
-    """Return the number of frequent words of source and target, rounded to hundreds."""
-    frequent = {word for text in (corpus.src, corpus.tgt) for word, n in text.words.items() if n >= _FREQUENT}
-    return min(max(round(len(frequent), -2), _SMALLEST_VOCABULARY), _LARGEST_VOCABULARY)
+    """Return the number of characters, which a vocabulary must have, and of frequent words, in hundreds."""
+    texts = corpus.src, corpus.tgt
+    frequent = {word for text in texts for word, count in text.words.items() if count >= _FREQUENT}
+    size = len(corpus.src.characters | corpus.tgt.characters) + len(frequent) + _SPECIAL_TOKENS
+    return min(max(math.ceil(size / 100) * 100, _SMALLEST_VOCABULARY), _LARGEST_VOCABULARY)
 
 
 def report_lines(result: TextInspection) -> Iterator[str]:
@@ -264,8 +272,8 @@ def report_lines(result: TextInspection) -> Iterator[str]:
     yield "training"
     yield f"  reading   takes about {result.reading_mib:,.0f} MiB of memory"
     yield (
-        f"  vocab     {result.vocabulary:,}: a first guess at tokenizer.vocab_size, about as many as words "
-        f"occur at least {_FREQUENT} times"
+        f"  vocab     {result.vocabulary:,} as a first guess at tokenizer.vocab_size: all characters, and "
+        f"words that occur at least {_FREQUENT} times"
     )
     if result.rewritten.num_changed:
         yield f"  rewritten {result.rewritten}, if tokenizer.normalization=nmt_nfkc; by default none"

@@ -1,7 +1,7 @@
 """The options of a search: its strategy, and what all strategies share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -97,14 +97,15 @@ class SearchOptions(SharedOptions):
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
 
 
-def check_names(settings: Mapping[str, object], known: set[str]) -> None:
-    """Check that a search has these options.
+def check_names(settings: Mapping[str, object], known: set[str], parameters: Iterable[str] = ()) -> None:
+    """Check that a search or a function has these options.
 
     Raises:
-        OptionError: an unknown option; the message names the first one and a close known one.
+        OptionError: an unknown option; the message names the first one, and a close one: a known one, or one
+            of the function's own `parameters`.
     """
     for name in sorted(settings.keys() - known):
-        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted(known))}")
+        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted(known.union(parameters)))}")
 
 
 def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:

@@ -112,8 +112,8 @@ Exported from heedful for transformers.
 ```python
 from transformers import $kind, $tokenizer
 
-tokenizer = $tokenizer.from_pretrained("path/to/this/directory")
-model = $kind.from_pretrained("path/to/this/directory"$options)
+tokenizer = $tokenizer.from_pretrained(".")  # where this file is
+model = $kind.from_pretrained("."$options)
 batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 ```

@@ -11,7 +11,7 @@ from heedful.runs.card import front_matter
 from heedful.runs.directory import CHECKPOINTS, CONFIG
 from heedful.runtime.durable import new_directory
 from heedful.storage.bundle import load_bundle, save_bundle
-from heedful.storage.description import bundle_file_names
+from heedful.storage.description import bundle_file_names, runs_inside
 from heedful.storage.torch_weights import load_weights
 from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints
@@ -28,7 +28,7 @@ def average(
     """
     if not (run / CONFIG).is_file():
         what = "no run directory" if run.exists() else "no such directory"
-        raise RunError(f"{run}: {what}; give a directory that `heedful train` made")
+        raise RunError(f"{run}: {what}; {runs_inside(run) or 'give a directory that `heedful train` made'}")
     with new_directory(output) as directory:
         checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
         if (number := len(checkpoints)) < last:

@@ -19,13 +19,14 @@ from heedful.runtime.durable import WRITING, named_in_errors, sync, write_atomic
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config, DataConfig
+from heedful.storage.description import RUN_CONFIG, runs_inside
 from heedful.text import TokenizerPair
 
 if TYPE_CHECKING:
     from heedful.data.store import ParallelStore
     from heedful.training.events import SkippedEvent
 
-CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
+CONFIG, LOG, LOCK = RUN_CONFIG, "log.jsonl", ".lock"
 SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
 CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
 BUNDLES = BEST, LAST = ("best", "last")
@@ -242,7 +243,10 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             return f"{self.path}: is a file; give a directory as --output"
         if resume and not self.config_file.exists():
-            return f"{self.path}: has no run to resume; leave --resume out to start one"
+            remedy = "leave --resume out to start one"
+            if runs_inside(self.path):
+                remedy = "give --seeds to continue the runs inside it"
+            return f"{self.path}: has no run to resume; {remedy}"
         links = [self.path / name for name in BUNDLES if resume and (self.path / name).is_symlink()]
         if links:  # the next bundle would replace the link, not its target
             return (

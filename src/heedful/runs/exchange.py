@@ -73,8 +73,9 @@ def import_model(
         InputError: an option that does not exist or has an invalid value.
         MissingExtraError: a library that the source needs is not installed.
     """
-    own = {"layout": layout, "settings": [*(settings or {}).items()], "src_lang": src_lang}
-    options = options_from(ImportingOptions, others, source=source, output=output, tgt_lang=tgt_lang, **own)
+    own: dict[str, Any] = {"layout": layout, "settings": [*(settings or {}).items()], "src_lang": src_lang}
+    own |= {"source": source, "output": output, "tgt_lang": tgt_lang}
+    options = options_from(ImportingOptions, others, import_model, **own)
     return import_bundle(options, notify=notify or _log.warning)
 
 

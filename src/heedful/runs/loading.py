@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -159,12 +160,18 @@ def load_translator(
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
 
 
-def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) -> _Options:  # noqa: ANN401
+def options_from(
+    kind: type[_Options],
+    keywords: Mapping[str, Any],
+    function: Callable[..., Any],
+    **own: Any,  # noqa: ANN401
+) -> _Options:
     """Return the options of a task from keywords, also the options of its languages, runtime and search.
 
     Args:
         kind: the dataclass of the options; it may have the fields languages, runtime and search.
         keywords: options by the names of the command; paths may be strings.
+        function: the public function that takes them; its parameters are suggested for a misspelt one.
         own: options that the function takes itself.
 
     Raises:
@@ -176,7 +183,8 @@ def options_from(kind: type[_Options], keywords: Mapping[str, Any], **own: Any) 
     groups: dict[str, type] = {name: group for name, group in own_groups if name in names}
     of_search = SEARCH_NAMES if "search" in names else ()
     names -= {"search", *groups}
-    check_names(keywords, (names - own.keys()).union(of_search, *map(options_of, groups.values())))
+    known = (names - own.keys()).union(of_search, *map(options_of, groups.values()))
+    check_names(keywords, known, signature(function).parameters)
     made: dict[str, Any] = {
         name: group(**{each: values.pop(each) for each in options_of(group).keys() & values.keys()})
         for name, group in groups.items()

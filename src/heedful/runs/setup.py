@@ -108,6 +108,7 @@ def set_up_training(
     if config.train.init is None and (config.lora.rank or config.schedule.peak == 0.0):
         what = f"lora.rank={rank} adapts" if (rank := config.lora.rank) else 'schedule.peak="auto" is for'
         raise ConfigError(f"{what} a trained model: give --init BUNDLE (train.init), or another value")
+    training_device(config.train.device)  # a missing GPU is noticed before a long text is read
     ratio = config.decode.max_length_ratio
     config, base, prepared, tokenizers = _given_parts(config, run, notices, resume=resume)
     with ExitStack() as files:  # they hold the text while it is prepared
@@ -307,7 +308,7 @@ def _cleaning(text: ParallelText, valid: ParallelText, data: DataConfig, *option
         return "remove them from the training text"
     names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
     held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
-    keys = ["--src-key", data.src_key, "--tgt-key", data.tgt_key] if "jsonl" in kinds else []
+    keys = ["--src-key", data.src_key, "--tgt-key", data.tgt_key] if {"jsonl", "tsv"} & {*kinds} else []
     command = shlex.join(["heedful", "inspect", *text.sources, *held_out, *keys, *options, "--fix", "DIR"])
     return f"{command} writes the training text without them"
 

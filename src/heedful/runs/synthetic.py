@@ -34,6 +34,7 @@ from heedful.runs.notices import Listener
 from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.runs.prepare import with_vocabulary
 from heedful.runs.train import TrainingExtras, TrainResult, train
+from heedful.runtime.durable import UNFINISHED
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
@@ -83,7 +84,7 @@ def distill(
         HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
     own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output}
-    return _from_python(DistillOptions, options, own, settings, callbacks)
+    return _from_python(distill, DistillOptions, options, own, settings, callbacks)
 
 
 @checked
@@ -118,10 +119,11 @@ def back_translate(
         HeedfulError: as for `distill`.
     """
     own = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    return _from_python(BackTranslationOptions, options, own, settings, callbacks)
+    return _from_python(back_translate, BackTranslationOptions, options, own, settings, callbacks)
 
 
 def _from_python(
+    function: Callable[..., TrainResult],
     kind: type[DistillOptions | BackTranslationOptions],
     keywords: Mapping[str, Any],
     own: Mapping[str, Any],
@@ -129,7 +131,7 @@ def _from_python(
     callbacks: Sequence[Listener],
 ) -> TrainResult:
     pairs = [(key, plain(value, key)) for key, value in (settings or {}).items()]
-    options = options_from(kind, keywords, settings=pairs, **own)
+    options = options_from(kind, keywords, function, settings=pairs, **own)
     config = make_pairs(options)
     return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
 
@@ -189,10 +191,11 @@ def make_pairs(
         )
     pairs.training("")  # mistakes first
     pairs.check()
-    pairs.folder.create()
+    precision = pairs.translation.translator.precision_in_use  # loads the models before anything is written
+    pairs.make_folder()
     with pairs.folder.claimed(SYNTHETIC):
         if options.runtime.precision == "auto":
-            notify(f"precision {pairs.translation.translator.precision_in_use}: the fastest here")
+            notify(f"precision {precision}: the fastest here")
         pairs.check_settings()
         pairs.translate(display)
         pairs.filter(bar)
@@ -230,13 +233,18 @@ class _Pairs:
         self.models, self.source, like, self.vocabulary = options.parts
         self.path = options.output / SYNTHETIC
         self.folder = folder_at(str(self.path))
-        self.name = f"translated{'' if like is None else plain_name(like).suffix}"
+        self.name = self._name("" if like is None else plain_name(like).suffix)
         self.translated, self.clean = self.path / self.name, self.path / CLEAN
         both = self.source, self.translated
         self.files = both[::-1] if options.makes_sources else both
         # corpora of pairs that people translated
         self.others = [] if options.tgt is None else [{"src": str(options.src), "tgt": str(options.tgt)}]
         self.filtering = Filtering(fix=self.clean, examples=0, keep=options.keep, remove=options.remove)
+
+    def _name(self, suffix: str) -> str:
+        """Return the name of the translations: an earlier start may have had another suffix."""
+        made = sorted(self.path.glob("translated*")) if self.options.resume else []
+        return made[0].name.removesuffix(".json").removesuffix(UNFINISHED) if made else f"translated{suffix}"
 
     @cached_property
     def translation(self) -> LineTranslation:
@@ -282,8 +290,15 @@ class _Pairs:
             parallel = [each[key] for each in self.others for key in ("src", "tgt")]
             inputs = (source, *self.models, *parallel, options.valid_src, options.valid_tgt)
             check_are_outside(run.path, inputs)
-            if (old := run.set_aside()) is not None:
+
+    def make_folder(self) -> None:
+        """Make the folder of the pairs; set an old run aside for it, if that is requested."""
+        options = self.options
+        if options.overwrite and not (options.resume and self.folder.exists()):
+            old = RunDirectory(options.output).set_aside()
+            if old is not None:
                 self.notify(f"the old run is in {old} now")
+        self.folder.create()
 
     def check_settings(self) -> None:
         """Check that an earlier start had the same settings; write them at the first one."""

@@ -77,7 +77,12 @@ def translate_file(
     if translator is not None:
         refuse_options_of_models(options)
     task = options_from(
-        TranslationOptions, options, run=Path() if translator else model, output=str(output), **where
+        TranslationOptions,
+        options,
+        translate_file,
+        run=Path() if translator else model,
+        output=str(output),
+        **where,
     )
     if (outcome := translate(task, translator, notify=notify)) is not None:
         outcome.raise_if_failed()
@@ -236,7 +241,11 @@ class _Task:
         is_parquet = any(name.endswith(".parquet") for name in sizes)
         is_of_text = options.json or options.n_best > 1
         refuse_if(
-            (is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column")
+            (is_parquet and is_of_text, "--json and --n-best are for text; Parquet shards get a column"),
+            (
+                is_parquet and options.output.endswith(".parquet"),
+                f"{options.output}: Parquet files are written into a directory; name one in --output",
+            ),
         )
         output = folder_at(options.output)
         load = partial(_load, options, self.translator, self.notify)

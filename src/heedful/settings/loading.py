@@ -139,6 +139,10 @@ def _read_toml(path: Path) -> Settings:
         return parse_toml(decode_text(read_limited(path)))
     except (ValueError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
+        if isinstance(error, FileNotFoundError):
+            reason = "no such file; check the path"
+        elif isinstance(error, IsADirectoryError):
+            reason = "is a directory; give a file of settings, or --resume --output RUN to continue a run"
         raise ConfigError(f"{path}: {reason}") from None
 
 

@@ -476,8 +476,8 @@ class Runtime:
     device: Annotated[Device, DEVICE] = "auto"
 
 
-SRC_KEY = "Key of the source in JSON, or its column in a table."
-TGT_KEY = "Key of the target in JSON, or its column in a table."
+SRC_KEY = "Key of the source in JSON, or its column in a table; in a .tsv also its number."
+TGT_KEY = "Key of the target in JSON, or its column in a table; in a .tsv also its number."
 ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT, is_common=True)]
 ValidTgt = Annotated[Path | None, Option("Target side of the validation text.", TEXT, is_common=True)]
 ValidPairs = Annotated[

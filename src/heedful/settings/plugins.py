@@ -65,7 +65,9 @@ def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
         return _LOADED.setdefault(plugin.__name__, _Plugin(plugin, version)).module
     file = Path(plugin).resolve()
     name = file.stem
-    if file.suffix != ".py" or not name.isidentifier() or not file.is_file():
+    if not file.is_file():
+        raise ConfigError(f"{plugin}: no such file; check the path")
+    if file.suffix != ".py" or not name.isidentifier():
         raise ConfigError(f"{plugin}: is no plugin; give a Python file with a plain name, such as mine.py")
     known = _LOADED[name].module if name in _LOADED else sys.modules.get(name)
     found = known.__spec__ if known else find_spec(name)

@@ -16,7 +16,7 @@ from heedful.settings.parsing import MAX_WHOLE, PLAIN_NAME, is_whole, mistake_of
 from heedful.storage.calibration import Calibration
 
 FORMAT_VERSION = 1
-CONFIG_FILE = "config.json"
+CONFIG_FILE, RUN_CONFIG = "config.json", "config.toml"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 _SETTINGS = "settings"  # among the checksums
@@ -109,10 +109,16 @@ def resolve_bundle(path: Path | str) -> Path:
         if (candidate / CONFIG_FILE).is_file():
             return candidate
     reason = "holds no bundle" if path.is_dir() else "no such directory"
-    remedy = f"give a run directory or a bundle (a directory with {CONFIG_FILE})"
-    if (path / "config.toml").is_file():
+    remedy = runs_inside(path) or f"give a run directory or a bundle (a directory with {CONFIG_FILE})"
+    if (path / RUN_CONFIG).is_file():
         reason, remedy = "this run has no bundle yet", "wait for its first validation"
     raise BundleError(f"{path}: {reason}; {remedy}")
+
+
+def runs_inside(path: Path) -> str:
+    """Return advice that names runs or bundles in a directory, such as those of several seeds; "" if none."""
+    inside = sorted({each.parent for name in (RUN_CONFIG, CONFIG_FILE) for each in path.glob(f"*/{name}")})
+    return f"give a model inside it, for example {inside[0]}" if inside else ""
 
 
 def bundle_file_names(path: Path) -> list[str]:

@@ -57,13 +57,13 @@ def command(task: Inspect) -> None:
         (task.machine == bool(paths), "give either a run or bundle, or --machine"),
         (len(paths) > 2, f"give a run, or the two files of a text; these are {len(paths)} paths"),
         (
-            not is_text and has_options_of_text,
-            "the options of parallel text, such as --fix, need a text to inspect",
-        ),
-        (
             paths and not is_text and paths[0].is_file(),
             f"{' '.join(map(str, paths))}: is one file: for parallel text give SRC and TGT, or one .tsv or "
             ".jsonl; for a model give its directory",
+        ),
+        (
+            not is_text and has_options_of_text,
+            "the options of parallel text, such as --fix, need a text to inspect",
         ),
         error=typer.BadParameter,
     )

@@ -157,6 +157,33 @@ def test_a_tsv_line_without_exactly_two_columns_is_named(tmp_path: Path, line: s
             read(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        ("id\tde\ten\n1\tA\ta\n2\tB\tb\n", ("en", "de")),  # a table with names
+        ("src\ttgt\r\na\tA\r\nb\tB\r\n", ("src", "tgt")),
+        ("a\tA\tCC-BY\nb\tB\tCC-BY\tmore\n", ("1", "2")),  # as Tatoeba's pairs by manythings.org
+        ("0.9\tA\ta\n0.8\tB\tb\n", ("3", "2")),
+        ("a\tA\nb\tB\n", ("en", "de")),  # keys of a .jsonl beside it
+    ],
+)
+def test_columns_of_a_tsv_are_chosen_by_number_or_name(
+    tmp_path: Path, content: str, keys: tuple[str, str]
+) -> None:
+    files = PairFiles((write(tmp_path / "pairs.tsv", content),), *keys)
+    text = load_text(files)
+    assert (text.src, text.tgt) == (["a", "b"], ["A", "B"])
+    rows = list(files.rows())
+    assert [row.src for row in rows] == text.src
+    assert files.header + b"".join(row.raw[0] for row in rows) == content.encode()
+
+
+def test_a_tsv_without_the_numbered_column_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.tsv", "a\tA\t1\nb\tB\n")
+    with pytest.raises(CorpusError, match=r"pairs\.tsv: line 2:"):
+        read_pairs(path, src_key="1", tgt_key="3")
+
+
 @pytest.mark.parametrize("packed", ["", ".gz", ".GZ"])
 def test_jsonl_takes_the_named_keys(tmp_path: Path, packed: str) -> None:
     content = "".join(json.dumps({"en": f"a{i}", "de": f"ü{i}", "id": i}) + "\n" for i in range(3)).encode()

@@ -3,10 +3,12 @@
 import shutil
 from pathlib import Path
 
+import pytest
 import torch
 from process_state import changes, process_state
 from ten_pairs import write_pairs
 
+from heedful.errors import ConfigError
 from heedful.runs.train import train
 from heedful.settings.loading import load_config, parse_override
 
@@ -43,3 +45,13 @@ def test_a_program_that_trains_finds_its_process_as_it_was(tmp_path: Path) -> No
     before = process_state()
     train(load_config(preset="tiny", overrides=overrides), tmp_path / "run")
     assert changes(before, process_state()) == []
+
+
+def test_a_missing_gpu_is_named_before_the_text_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    texts = {"data.src": tmp_path / "none.en", "data.tgt": tmp_path / "none.de"}
+    overrides = {key: str(path) for key, path in texts.items()} | {"train.device": "cuda"}
+    with pytest.raises(ConfigError, match=r"train\.device"):
+        train(load_config(preset="tiny", overrides=overrides), tmp_path / "run")

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_files_that_name_each_other_or_none_are_one_line(tmp_path: Path) -> None
     (tmp_path / "other.toml").write_text('preset = "config.toml"')
     with pytest.raises(ConfigError, match=r"other\.toml: preset 'config.toml'"):
         load_config(write(tmp_path, 'preset = "other.toml"'))
-    with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.toml"):
         load_config(write(tmp_path, 'preset = "none.toml"'))
 
 
@@ -110,9 +111,9 @@ def test_a_bad_file_is_one_line(tmp_path: Path, text: str, message: str) -> None
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.toml"):
         load_config(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match="Is a directory"):
+    with pytest.raises(ConfigError, match=re.escape(str(tmp_path))):
         load_config(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"# caf\xe9")
     with pytest.raises(ConfigError, match=r"latin\.toml: not UTF-8 at byte 5"):

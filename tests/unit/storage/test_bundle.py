@@ -387,6 +387,17 @@ def test_a_run_stands_for_its_best_bundle_else_its_last_else_itself(saved: Path)
     assert load_bundle(run).path == run / "last"
 
 
+@pytest.mark.parametrize("verb", ["inspect", "plot", "average -o averaged"])
+def test_a_directory_of_runs_is_refused_with_the_name_of_one(verb: str, tmp_path: Path) -> None:
+    """As `heedful train --seeds` leaves it."""
+    (tmp_path / "seeds/seed-1").mkdir(parents=True)
+    (tmp_path / "seeds/seed-1/config.toml").touch()
+    name, *options = verb.split()
+    outcome = heedful(name, str(tmp_path / "seeds"), *options)
+    assert outcome.code == 1
+    assert str(tmp_path / "seeds/seed-1") in outcome.err
+
+
 def test_what_is_no_bundle_says_what_to_give(tmp_path: Path) -> None:
     assert "holds no bundle; give a run directory or a bundle" in refusal(tmp_path)
     assert "no such directory" in refusal(tmp_path / "none")

@@ -170,7 +170,7 @@ def _languages(
     files: Sequence[Path],
 ) -> tuple[str | None, str | None]:
     if identifier is None:
-        return None, None
+        return languages
     for name in languages:
         if name is not None:
             check_language(name, identifier)

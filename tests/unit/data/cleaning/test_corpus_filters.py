@@ -85,6 +85,10 @@ def identifier() -> Identifier | None:
 
 
 @pytest.mark.slow
+def test_given_languages_need_no_identifier() -> None:
+    assert survey_of(TEN, languages=("en", "de")).languages == ("en", "de")
+
+
 def test_languages_are_those_of_most_lines(identifier: Identifier) -> None:
     assert survey_of(TEN, identifier=identifier).languages == ("en", "de")
     assert survey_of([("ab", "K AE T")] * 20, identifier=identifier).languages == (None, None)
