@@ -277,7 +277,9 @@ def _vocabulary(
         if tokenizers is None:
             sample = text.sample(MAX_LINES // 2, cache)
             notify(f"training a {config.tokenizer.kind} vocabulary on {len(sample):,} pairs")
-            tokenizers = train_tokenizers(sample.src, sample.tgt, config.tokenizer, seed=config.train.seed)
+            tokenizers = train_tokenizers(
+                sample.src, sample.tgt, config.tokenizer, seed=config.train.seed, notify=notify
+            )
         done, now = Manifest(output).read(), settings_of_text(config, tokenizers)
         before, remedy = done.settings, "or another --output"
         if done.parts:

@@ -324,6 +324,7 @@ def _trained_tokenizers(texts: Sequence[ParallelText], config: Config, notices: 
             config.tokenizer,
             seed=config.train.seed,
             tags=[tag for tag in tags if tag] if config.data.corpora else [],
+            notify=notices.add,
         )
 
 

@@ -62,7 +62,9 @@ class TokenizerConfig(Section):
         "bpe", description="Algorithm of the tokenizer; byte: the bytes of UTF-8, as in ByT5."
     )
     vocab_size: Annotated[VocabSize, Field(gt=0)] = Field(
-        8000, description="Size of the vocabulary, special tokens included; an upper limit for char and word."
+        8000,
+        description="Size of the vocabulary, special tokens included; an upper limit for char and word. "
+        "If it is left out, a small text gets the largest that it supports.",
     )
     joint: bool = Field(default=True, description="Share one vocabulary between source and target.")
     sampling: Probability = Field(

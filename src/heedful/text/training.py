@@ -4,7 +4,7 @@ import io
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain
@@ -162,14 +162,15 @@ def train_tokenizers(
     *,
     seed: int,
     tags: Sequence[str] = (),
+    notify: Callable[[str], None] = lambda _: None,
 ) -> TokenizerPair:
     """Train one tokenizer for source and target (`config.joint`) or one for each.
 
     Pass the training split only. The result is a pure function of the arguments; `seed` matters only if there
-    are more than MAX_LINES lines: then a random sample is used. The vocabulary has exactly
-    `config.vocab_size` tokens for the kinds bpe and unigram, at most that many for char and word. The kind
-    byte has 384 tokens and needs no training. `tags` are tokens of the source's vocabulary that no text
-    contains.
+    are more than MAX_LINES lines: then a random sample is used. The vocabulary has `config.vocab_size` tokens
+    for the kinds bpe and unigram, at most that many for char and word. If the size is not set, a small text
+    gets as many tokens as it supports, and `notify` receives a line about it. The kind byte has 384 tokens
+    and needs no training. `tags` are tokens of the source's vocabulary that no text contains.
 
     Raises:
         TokenizerError: the text is empty, or too small for the vocabulary size.
@@ -182,6 +183,24 @@ def train_tokenizers(
             f"tokenizer.vocab_size={config.vocab_size} has no space besides pad, unk, bos and eos; "
             f"the smallest possible is {_SMALLEST}"
         )
+    try:
+        return _trained(src_lines, tgt_lines, config, seed=seed, tags=tags)
+    except _VocabularyTooLargeError as error:
+        if "vocab_size" in config.model_fields_set:
+            raise
+        fitting = config.replace(vocab_size=error.largest)
+    notify(f"{fitting.vocab_size:,} tokens in the vocabulary: this text supports no more")
+    return _trained(src_lines, tgt_lines, fitting, seed=seed, tags=tags)
+
+
+def _trained(
+    src_lines: Sequence[str],
+    tgt_lines: Sequence[str],
+    config: TokenizerConfig,
+    *,
+    seed: int,
+    tags: Sequence[str],
+) -> TokenizerPair:
     if config.joint:
         both = _SampledLines((src_lines, tgt_lines), seed)
         joint = _train(both, config, text="source and target", tags=tags)

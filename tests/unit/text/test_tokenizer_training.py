@@ -60,6 +60,19 @@ def test_a_vocabulary_beyond_the_text_names_the_largest_and_that_one_trains(kind
         train_tokenizers(ENGLISH, GERMAN, config.replace(vocab_size=largest + 1), seed=1)
 
 
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_small_text_gets_the_largest_vocabulary_if_no_size_is_set(joint: bool) -> None:
+    lines: list[str] = []
+    config = TokenizerConfig(joint=joint)
+    tokenizers = train_tokenizers(ENGLISH, GERMAN, config, seed=1, notify=lines.append)
+    largest = tokenizers.src.vocab_size
+    assert [f"{largest:,}" in line for line in lines] == [True]
+    asked = train_tokenizers(ENGLISH, GERMAN, config.replace(vocab_size=largest), seed=1)
+    assert asked.src.to_files() == tokenizers.src.to_files()
+    with pytest.raises(TokenizerError):
+        train_tokenizers(ENGLISH, GERMAN, config.replace(vocab_size=largest + 1), seed=1)
+
+
 @pytest.mark.parametrize("kind", ["char", "word"])
 def test_for_characters_and_words_the_size_is_an_upper_limit(kind: str) -> None:
     config = TokenizerConfig.model_validate({"kind": kind, "vocab_size": 8000})
