@@ -88,7 +88,7 @@ def signature(thing: griffe.Object) -> str:
     for each in thing.parameters:
         if isinstance(each.annotation, griffe.ExprSubscript) and str(each.annotation.left) == "Annotated":
             each.annotation = each.annotation.slice.elements[0]  # type: ignore[union-attr]
-    text = thing.signature()
+    text = thing.signature().replace("AtLeastOne", "int")
     if len(text) > WIDTH:
         start, end = text.index("(") + 1, text.rindex(")")
         parameters = "".join(f"    {each},\n" for each in at_commas(text[start:end]))

@@ -208,8 +208,8 @@ def _key(name: str) -> str:
     if len(whole) != 1:
         known = [*whole_keys(Config), *signature(train).parameters]
         several = "; give " + " or ".join(f"settings={{'{each}': ...}}" for each in whole)
-        which = several if whole else suggestion(name, known, WORDS)
-        raise ConfigError(f"{name!r} is the name of {len(whole) or 'no'} settings{which}")
+        what = f"{name!r} is the name of {len(whole)} settings{several}"
+        raise ConfigError(what if whole else f"unknown setting {name!r}{suggestion(name, known, WORDS)}")
     return whole[0]
 
 

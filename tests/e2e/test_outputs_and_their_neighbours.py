@@ -112,11 +112,8 @@ def test_a_link_is_no_place_for_a_directory(run: Path, tmp_path: Path) -> None:
         (["--length-penalty", "1e300"], "--length-penalty"),
         (["--length-penalty", "inf"], "--length-penalty"),
         (["--beam-size", 100_000], "--beam-size"),
-        (["--n-best", 2000], "n_best=2,000"),
-        (
-            ["--engine", "torch", "--precision", "int8"],
-            "error: engine='torch', precision='int8': torch has float32, bf16 and fp16; int8 is",
-        ),
+        (["--n-best", 2000], "n_best=2000"),
+        (["--engine", "torch", "--precision", "int8"], "error: engine='torch', precision='int8'"),
         (["--n-best", 10**6, "--sample"], "n_best=1000000: must be at most 100,000"),
         (["--threads", 99999999999999999999], "threads=99999999999999999999: this machine has"),
         (["--threads", 3000], "threads=3000: this machine has"),

@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal, NamedTuple, TypeVar, cast
 
 from heedful.data.json_pairs import listed_objects, pair_in, pair_of
 from heedful.errors import CorpusError
+from heedful.settings.parsing import shown
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"  # the first bytes of its files
@@ -262,10 +263,10 @@ def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) 
 
 
 def parse_tsv(name: str, number: int, line: str, columns: tuple[int, int] | None) -> tuple[str, str]:
-    """Return source and target of a line of TSV, by their columns; None: it has these two alone."""
+    """Return source and target of a line of TSV; `columns` are their indices, None: it must have just two."""
     cells = line.split("\t")
     src, tgt = columns or (0, 1)
-    if len(cells) == 2 if columns is None else max(src, tgt) < len(cells):
+    if (len(cells) == 2) if columns is None else (max(src, tgt) < len(cells)):
         return cells[src], cells[tgt]
     remedy = "set data.src_key and data.tgt_key to the numbers of two columns, from 1, that all lines have"
     if len(cells) == 1:
@@ -352,13 +353,19 @@ class PairFiles:
     def _columns(self, first: str) -> tuple[tuple[int, int] | None, bool]:
         """Return the columns of source and target in a `.tsv`, and whether its first line names them.
 
-        None: it has these two alone.
+        None: it must have just two.
         """
         names, keys = first.split("\t"), (self.src_key, self.tgt_key)
         if set(keys) <= set(names):
             return (names.index(self.src_key), names.index(self.tgt_key)), True
         if all(key.isdecimal() and int(key) for key in keys):
             return (int(self.src_key) - 1, int(self.tgt_key) - 1), False
+        if len(names) > 2:
+            raise CorpusError(
+                f"{self.paths[0]}: no columns {self.src_key!r} and {self.tgt_key!r}; set data.src_key and "
+                f"data.tgt_key (--src-key, --tgt-key) to two numbers from 1, or to names of the first line: "
+                f"{shown(', '.join(names))}"
+            )
         return None, False
 
     def chunks(self, report: Report | None = None) -> Iterator[Chunk]:

@@ -294,6 +294,7 @@ def words_of(text: str) -> list[str]:
 @cache
 def _word() -> re.Pattern[str]:
     """Return the pattern of words with their marks; a character of a script without spaces is a word."""
+    # Combining marks, such as the vowel signs of Hindi; voicing marks of kana; joiners inside words.
     marks = "".join(char for char in map(chr, range(0x300, 0x1F000)) if unicodedata.category(char)[0] == "M")
     letter = rf"[^\W{UNSPACED}]"
     return re.compile(

@@ -65,7 +65,7 @@ class SearchOptions(SharedOptions):
 
         Raises:
             OptionError: an option that does not exist, or an invalid value.
-            InputError: a glossary, and a strategy that does not keep to it.
+            InputError: a glossary with a strategy that cannot force terms.
         """
         strategy = BeamSearch() if strategy is None else strategy
         own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
@@ -138,7 +138,7 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
     own = {"sample", *types_of_settings(type(strategy))} if chosen is None else set[str]()
     for name in overrides.keys() - of_search - own:
         why = f"{type(strategy).__name__} has no such setting; for samples, set sample or samples"
-        if chosen is not None:
+        if chosen is not None and name in types_of_settings(type(strategy)):
             why = "give it with the strategy, as in strategy='beam:beam_size=8'"
         raise OptionError(f"{name}: {why}")
     shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}

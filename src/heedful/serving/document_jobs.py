@@ -478,7 +478,7 @@ class _Run:
         texts = [each.characters for each in document.units]
         self._characters = sum(map(len, texts))
         beginning = " ".join(texts[:_DETECTED])[:_DETECTED]
-        guess, route = service.routed(request.source, request.target, [beginning])
+        guess, route = service.detected_route(request.source, request.target, [beginning])
         if route is None:
             shutil.copyfile(file, result)
             return

@@ -76,7 +76,7 @@ class _FileFields(BaseModel):
     target: NonEmptyText
     columns: _Columns
     api_key: str = ""
-    filename: ClassVar[str] = ""  # the uploaded file's
+    filename: ClassVar[str] = ""  # DeepL's field, for the name of the file
     output_format: ClassVar[str] = ""
 
     @property

@@ -163,7 +163,7 @@ class Explainer:
         source, target = service.catalogue.languages(
             None if request.source == AUTO else request.source, request.target
         )
-        guess, route = service.routed(source, target, [request.q])
+        guess, route = service.detected_route(source, target, [request.q])
         if route is None:
             return {"source": target, "target": target, "complete": True, "sentences": []}
         pair = Pair(guess.language, target)

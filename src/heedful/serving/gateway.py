@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from heedful.serving.glossaries import GlossaryStore
 
 _MAX_FIELDS = 1000
-_BODY_BYTES = 2**17  # that a body may have, or 16 for each character of the limit
+_BODY_BYTES = 2**17  # that a body may have at least; else 16 for each character of the limit
 _LARGE = 2**17  # a larger body is parsed in a thread, not in the event loop
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
@@ -147,7 +147,7 @@ class Gateway:
             request: the request; its body or query string has the parameters, which may contain the key.
             model: the model of the parameters.
             fields: what `read_fields` returned; None: it is called.
-            most: the most bytes of the body; None: as the limit of characters needs.
+            most: the most bytes of the body; None: 16 for each character of the limit, at least 128 KiB.
             is_counted: whether the request counts for the client's rate.
 
         Raises:

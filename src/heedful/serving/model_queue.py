@@ -53,7 +53,7 @@ class ServedPair:
 
     @cached_property
     def translator_here(self) -> Translator | None:
-        """The translator that explains translations here; None if there is no model.
+        """A translator in this process, for attention maps; None if the model is only remote.
 
         Raises:
             MissingExtraError: torch would be needed, and is not installed.

@@ -46,7 +46,9 @@ _REFUSED = {
     431: "The head of the request is too long",
 }
 _LENGTHS = {b"content-length", b"transfer-encoding"}
-_Awaited = Literal["head", "body", "reading", "sign of life", "end"]
+# What a connection waits for: the head or body of a request; the client to read an answer; a client that has
+# closed its side to take its answers; the end of the connection after a refusal.
+_Awaited = Literal["head", "body", "client reads", "half-closed", "after refusal"]
 _KeepOpen = Any  # a bool, as asyncio asks for; uvicorn's method says None
 _log = logging.getLogger("heedful.serving")
 
@@ -82,7 +84,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._ending = False  # the server is
         self._waiting_since = 0.0  # for the client
         self._is_cut = False  # the connection, because its client is gone or does nothing
-        self._is_broken: bool | None = None  # None: the connection is there
+        self._is_broken: bool | None = None  # None: the connection is open; False: closed; True: broken off
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock, and see that there are not too many connections."""
@@ -243,13 +245,13 @@ class HeaderTimeoutProtocol(H11Protocol):
         if self._is_broken is not None:
             pass
         elif self._lingering is not None:
-            awaited = "end"
+            awaited = "after refusal"
         elif self._socket.get_write_buffer_size() and (self.is_closing or self.flow.write_paused):
-            awaited, seconds = "reading", self.write_seconds
+            awaited, seconds = "client reads", self.write_seconds
         elif self.is_closing:
             pass
         elif self._half_closed:
-            awaited, seconds = "sign of life", _GONE_SECONDS
+            awaited, seconds = "half-closed", _GONE_SECONDS
         elif self.conn.their_state is h11.IDLE:
             awaited = "head" if self.cycle is None or self.conn.trailing_data[0] else None
         elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
@@ -263,19 +265,19 @@ class HeaderTimeoutProtocol(H11Protocol):
                 self._clock = self.loop.call_later(seconds, self._end_wait)
 
     def _end_wait(self) -> None:
-        """Close the connection, unless the client reads, or is still there and not all of its answers are."""
+        """Close if a head or body is late; wait again if the client reads or has answers to come; else cut."""
         awaited, self._awaited = self._awaited, None
         unsent = self._socket.get_write_buffer_size()
         error = self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if awaited in ("head", "body"):
             self._close_soon()
-        elif awaited == "sign of life" and not error:
+        elif awaited == "half-closed" and not error:
             is_late = self.loop.time() - self._waiting_since > self.write_seconds
             if self.waits_for_client and (is_late or not unsent + _unsent_by_system(self._socket)):
                 self._socket.close()
             else:
                 self._watch()
-        elif awaited == "reading" and unsent < self._unsent:
+        elif awaited == "client reads" and unsent < self._unsent:
             self._watch()
         else:
             self._cut()

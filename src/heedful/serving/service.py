@@ -201,10 +201,10 @@ class TranslationService:
             finally:
                 turn.is_over = True
 
-    def routed(
+    def detected_route(
         self, source: str | None, target: str, texts: Iterable[str]
     ) -> tuple[LanguageGuess, Route | None]:
-        """Return the language of texts, and the way to the target; None if they are in it already.
+        """Return the language of texts, and the route to the target; the route is None if both are equal.
 
         Raises:
             LanguageError: there is no way.
@@ -259,7 +259,7 @@ class TranslationService:
 
         template, pieces = await asyncio.to_thread(read) if len(text) > _SHORT else read()
         sentences = [each for of_unit in pieces for each in of_unit[1::2]]
-        guess, route = self.routed(source, target, (each.text for each in sentences))
+        guess, route = self.detected_route(source, target, (each.text for each in sentences))
         self.metrics.characters.labels(f"{guess.language}-{target}").inc(len(text))
         if route is None:
             return Answer(text=text, source=guess.language, probability=guess.probability)

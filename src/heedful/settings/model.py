@@ -20,7 +20,7 @@ Cap = Annotated[float, Field(gt=0.0, le=1e6)]
 RotaryBase = Annotated[float, Field(ge=1.0, le=1e9)]
 
 
-def id_mistake(key: str, value: int | None, text: str, vocab_size: int) -> tuple[bool, str]:
+def id_rule(key: str, value: int | None, text: str, vocab_size: int) -> tuple[bool, str]:
     """Return whether an id is outside of a vocabulary with a known size, and what to say then."""
     is_outside = value is not None and 0 < vocab_size <= value
     return is_outside, f"{key}={value} must be below model.{text}_vocab_size={vocab_size}"
@@ -215,7 +215,7 @@ class ModelConfig(Section):
         return {key: value for key, value in values.items() if value and ":" in value}
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         shared = self.tied in SHARED_EMBEDDINGS
         yield from (
             (
@@ -263,7 +263,7 @@ class ModelConfig(Section):
                 f'model.tied="{self.tied}" needs one padding id, but model.src_pad_id={self.src_pad_id} '
                 f"and model.tgt_pad_id={self.tgt_pad_id}",
             ),
-            id_mistake("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size),
-            id_mistake("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size),
-            id_mistake("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size),
+            id_rule("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size),
+            id_rule("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size),
+            id_rule("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size),
         )

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 from typing_extensions import override
 
-from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, id_mistake
+from heedful.settings.model import SHARED_EMBEDDINGS, ModelConfig, id_rule
 from heedful.settings.options import (
     TOKENIZE,
     BeamOptions,
@@ -106,7 +106,7 @@ class CorpusConfig(Section):
     provenance: str | None = Field(None, description="How the text was made, for the model card.")
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         has_one = (self.src is None) == (self.tgt is None) != (self.pairs is None)
         is_tag = self.tag is None or (self.tag.split() == [self.tag] and self.tag not in _CONTROL)
         yield from (
@@ -153,7 +153,7 @@ class DataConfig(Section):
     )
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         both = "give both --{0}src and --{0}tgt (data.{1}src and data.{1}tgt must both be set)"
         yield from (
             ((self.src is None) != (self.tgt is None), both.format("", "")),
@@ -215,7 +215,7 @@ class BatchConfig(Section):
     )
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         yield (
             self.tokens and self.ramp_from is not None and self.ramp_from > self.tokens,
             f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}",
@@ -273,7 +273,7 @@ class ScheduleConfig(Section):
     )
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         is_paper, fraction, steps = self.name == "paper", self.warmup_fraction, self.warmup_steps
         yield from (
             (
@@ -367,7 +367,7 @@ class TrainConfig(Section):
     )
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         yield from (
             ("" in self.freeze, "train.freeze: an empty prefix would freeze all weights"),
             (
@@ -419,7 +419,7 @@ class ValidConfig(Section):
     )
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         yield (
             self.metric not in ("nll", *self.validators) and not self.decode_sentences,
             f'valid.metric="{self.metric}" needs valid.decode_sentences above 0',
@@ -502,7 +502,7 @@ class Config(Section):
         return self.replace(train=self.train.replace(plugin_versions=versions)) if versions else self
 
     @override
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
+    def _rules(self) -> Iterator[tuple[object, str]]:
         yield from (
             (
                 self.model.tied in SHARED_EMBEDDINGS and not self.tokenizer.joint,
@@ -518,4 +518,4 @@ class Config(Section):
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)
             for each in value if isinstance(value, tuple) else (value,):
-                yield id_mistake(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)
+                yield id_rule(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)

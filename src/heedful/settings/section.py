@@ -56,13 +56,13 @@ class Section(BaseModel):
     # A section inside another is validated with it, so that the message has the whole key.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
-    def _mistakes(self) -> Iterator[tuple[object, str]]:
-        """Yield the rules between settings: whether one is broken, and what to say then."""
+    def _rules(self) -> Iterator[tuple[object, str]]:
+        """Yield (is_broken, message) for each rule between settings."""
         return iter(())
 
     @model_validator(mode="after")
-    def _check_mistakes(self) -> Self:
-        for is_broken, message in self._mistakes():
+    def _check_rules(self) -> Self:
+        for is_broken, message in self._rules():
             if is_broken:
                 raise ValueError(message)
         return self

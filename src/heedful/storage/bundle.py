@@ -50,7 +50,7 @@ from heedful.storage.description import (
 from heedful.storage.weights_file import SafetensorsArrays, Shape, check_fits, embedding_names, weight_shapes
 from heedful.text import TokenizerPair
 from heedful.text.languages import Pair
-from heedful.text.pair import Tags, is_file_of_a_pair, pairs_of
+from heedful.text.pair import is_file_of_a_pair, pairs_of
 
 if TYPE_CHECKING:
     import torch
@@ -120,15 +120,18 @@ class Bundle:
         versions = [] if self.network.built is None else _versions_of(self.network.built)
         return [] if versions == self.network.versions else versions
 
-    def pairs(self, named: Collection[Pair] = ()) -> dict[Pair, Tags]:
+    def pairs(self, named: Collection[Pair] = ()) -> dict[Pair, tuple[str | None, str | None]]:
         """Return the pairs of languages that the model translates, with the arguments of `for_languages`.
 
         >>> heedful.load_bundle("runs/demo").pairs([heedful.Pair("en", "de")])
         {Pair(src='en', tgt='de'): (None, None)}
 
         Args:
-            named: pairs to choose from, if the model has no tags of source languages; without them, it has
-                the pair that its configuration or the training files name.
+            named: candidates, for a model whose vocabulary does not name the source language; by default the
+                pair in its configuration, or in the names of its training files.
+
+        Returns:
+            By each pair, `src_lang` and `tgt_lang` for `for_languages`.
 
         Raises:
             MissingExtraError: langcodes is not installed.

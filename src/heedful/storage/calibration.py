@@ -11,14 +11,13 @@ sentence is what carries over to other text: there each single probability is to
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 import numpy as np
-from annotated_types import Predicate
 from numpy.typing import NDArray
-from pydantic import Field, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, Strict, TypeAdapter, ValidationError
 
 from heedful.settings.parsing import MAX_WHOLE
 
@@ -60,8 +59,18 @@ class LogisticCurve:
         return probabilities
 
 
-def _has_features(kind: str) -> Predicate:
-    return Predicate(lambda curve: len(curve.coefficients) == NUM_FEATURES[kind])
+def _check(is_right: Callable[[Any], bool], what: str) -> AfterValidator:
+    def check(value: object) -> object:
+        if not is_right(value):
+            raise ValueError(f"must have {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _has_features(kind: str) -> AfterValidator:
+    count = NUM_FEATURES[kind]
+    return _check(lambda curve: len(curve.coefficients) == count, f"{count} coefficients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +97,9 @@ class Calibration:
     sentence: Annotated[LogisticCurve, _has_features("sentence")]
     word: Annotated[LogisticCurve, _has_features("word")]
     token: Annotated[LogisticCurve, _has_features("token")]
-    ece: Annotated[Mapping[str, _Number], Predicate(lambda numbers: numbers.keys() == {*KINDS})]
+    ece: Annotated[
+        Mapping[str, _Number], _check(lambda numbers: numbers.keys() == {*KINDS}, ", ".join(KINDS))
+    ]
 
     @classmethod
     def read(cls, saved: Mapping[str, Any]) -> Self:
@@ -98,7 +109,7 @@ class Calibration:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, ("calibration", *first["loc"])))
-            raise ValueError(f"{place}: {first['msg']}") from None
+            raise ValueError(f"{place}: {first['msg']}; calibrate it again") from None
 
     def as_json(self) -> dict[str, Any]:
         """Return what `read` reads."""

@@ -1,4 +1,4 @@
-"""The source and target tokenizer of a model, in memory and on disk."""
+"""The source and target tokenizer of a model, in memory and on disk, and the languages that it names."""
 
 import hashlib
 from collections.abc import Collection, Iterable

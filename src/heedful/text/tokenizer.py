@@ -42,7 +42,7 @@ class SpecialIds:
 
 @contextmanager
 def reading(content: bytes, kind: type[_Saved], name: str) -> Iterator[_Saved]:
-    """Give what a file of a tokenizer has, in JSON, as a dataclass; keys that it does not have are ignored.
+    """Parse the JSON of a tokenizer's file as a dataclass; keys that it does not have are ignored.
 
     A ValueError of the block becomes a TokenizerError, too.
     """

@@ -238,8 +238,8 @@ class SingleProcess:
 def _graphs_of(rank: Rank) -> GraphedPasses | None:
     """Return the CUDA graphs of a rank; None if the model or loss is a user's, which may wait for the GPU."""
     on_gpu = rank.execution.device.type == "cuda" and on_or_off(GRAPHS_VARIABLE) == "on"
-    is_own = getattr(rank.loss, "func", None) is not batch_loss
-    if not on_gpu or is_own or not fuses_loss(rank.model):
+    has_own_loss = getattr(rank.loss, "func", None) is not batch_loss  # ours is a partial of it
+    if not on_gpu or has_own_loss or not fuses_loss(rank.model):
         return None
     precision = rank.execution.precision
     return GraphedPasses(rank.model, lambda batch: add_gradients(batch, rank.forward, precision))
