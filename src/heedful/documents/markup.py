@@ -74,7 +74,7 @@ class TagRules:
 
 
 def html_rules(
-    splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
+    *, splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> TagRules:
     """Return the rules of HTML; the arguments name further elements, as for `xml_rules`."""
     inline, separate = _INLINE | _UNTRANSLATED_ELEMENTS | set(not_splitting), frozenset(splitting)
@@ -86,10 +86,10 @@ def html_rules(
 
 
 def xml_rules(
+    *,
     splitting: Sequence[str] = (),
     not_splitting: Sequence[str] = (),
     ignored: Sequence[str] = (),
-    *,
     outline: bool = False,
 ) -> TagRules:
     """Return the rules of XML: tags are inside sentences, except the ones that separate them by name.

@@ -228,7 +228,11 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
 
 
 def _rules(parameters: _Fields) -> TagRules:
-    names = parameters.splitting_tags, parameters.non_splitting_tags, parameters.ignore_tags
+    names = {
+        "splitting": parameters.splitting_tags,
+        "not_splitting": parameters.non_splitting_tags,
+        "ignored": parameters.ignore_tags,
+    }
     if parameters.tag_handling == "html":
-        return html_rules(*names)
-    return xml_rules(*names, outline=parameters.outline_detection)
+        return html_rules(**names)
+    return xml_rules(**names, outline=parameters.outline_detection)

@@ -265,7 +265,7 @@ class HeaderTimeoutProtocol(H11Protocol):
                 self._clock = self.loop.call_later(seconds, self._end_wait)
 
     def _end_wait(self) -> None:
-        """Close if a head or body is late; wait again if the client reads or has answers to come; else cut."""
+        """Close if a head or body is late; wait again if the client reads or gets answers; else cut."""
         awaited, self._awaited = self._awaited, None
         unsent = self._socket.get_write_buffer_size()
         error = self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
