@@ -63,7 +63,7 @@ def command(task: Inspect) -> None:
         ),
         (
             not is_text and has_options_of_text,
-            "the options of parallel text need a text: two files, or one file of pairs",
+            "the options of parallel text need a text to inspect: two files, or one file of pairs",
         ),
         error=typer.BadParameter,
     )

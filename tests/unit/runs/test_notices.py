@@ -60,7 +60,7 @@ def test_shared_sources_are_named_with_the_command_that_leaves_them_out(tmp_path
         "valid_tgt": files["v.de"],
     }
     shown: list[Event] = []
-    config = Config.model_validate({"data": data})
+    config = Config.model_validate({"data": data, "tokenizer": {"vocab_size": 8000}})
     with pytest.raises(TokenizerError):  # three pairs are too few
         set_up_training(config, RunDirectory(tmp_path / "run"), Notices([shown.append]), resume=False)
     [warning] = [event.message for event in shown if isinstance(event, WarningEvent)]
