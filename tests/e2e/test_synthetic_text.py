@@ -1,6 +1,7 @@
 """Students and back-translation: one command each, killed at any stage they end in the same bundle."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -270,16 +271,17 @@ def test_processes_of_torchrun_are_told_how_to_go_on(files: Path, monkeypatch: p
     assert_one_clear_line(heedful("distill", *DISTILL, "-o", "run"), 1, "heedful train --resume --output RUN")
 
 
-def test_a_start_that_is_continued_without_validation_text_keeps_its_pairs(files: Path) -> None:
-    options, first = [*DISTILL, "-o", "run"], ["--set", "data.max_length=1"]
-    assert (
-        heedful("distill", *options, *first).code == 1
-    )  # no pair is that short, noticed after the translation
-    translated = Path("run/synthetic/translated.de").stat().st_mtime_ns
+@pytest.mark.parametrize("ending", ["de", "json"])
+def test_a_start_that_is_continued_without_validation_text_keeps_its_pairs(files: Path, ending: str) -> None:
+    shutil.copy("valid.de", "valid.json")
+    options = [f"valid.{ending}" if each == "valid.de" else each for each in (*DISTILL, "-o", "run")]
+    # No pair is that short, which is noticed after the translation.
+    assert heedful("distill", *options, "--set", "data.max_length=1").code == 1
+    translated = Path(f"run/synthetic/translated.{ending}").stat().st_mtime_ns
     at = options.index("--valid-src")
     outcome = heedful("distill", *options[:at], *options[at + 4 :], "--resume")
     assert outcome.code == 0, outcome.err
-    assert Path("run/synthetic/translated.de").stat().st_mtime_ns == translated
+    assert Path(f"run/synthetic/translated.{ending}").stat().st_mtime_ns == translated
     assert len(list(files.glob("run/synthetic/translated*"))) == 1
 
 

@@ -356,11 +356,12 @@ class PairFiles:
         None: it must have just two.
         """
         names, keys = first.split("\t"), (self.src_key, self.tgt_key)
-        if set(keys) <= set(names):
-            return (names.index(self.src_key), names.index(self.tgt_key)), True
-        if all(key.isdecimal() and int(key) for key in keys):
+        are_numbers = all(key.isdecimal() for key in keys)
+        if are_numbers and "0" not in keys and keys[0] != keys[1]:
             return (int(self.src_key) - 1, int(self.tgt_key) - 1), False
-        if len(names) > 2:
+        if {*keys} <= {*names}:
+            return (names.index(self.src_key), names.index(self.tgt_key)), True
+        if are_numbers or len(names) > 2 or {*keys} & {*names}:
             raise CorpusError(
                 f"{self.paths[0]}: no columns {self.src_key!r} and {self.tgt_key!r}; set data.src_key and "
                 f"data.tgt_key (--src-key, --tgt-key) to two numbers from 1, or to names of the first line: "

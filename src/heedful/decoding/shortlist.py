@@ -152,7 +152,7 @@ class Shortlist:
                 description = read if isinstance(read, dict) else {}
                 version = description.get("format_version")
                 if is_whole(version, least=FORMAT_VERSION + 1):
-                    problem = f"format_version {version} is newer than the {FORMAT_VERSION} read here"
+                    problem = f"format_version {version} is newer than {FORMAT_VERSION}: upgrade heedful"
                 elif version == FORMAT_VERSION:
                     arrays = [file.get_tensor(name) for name in ("always", "candidates", "starts")]
                     if _is_possible(description, *arrays):

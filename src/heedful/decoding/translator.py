@@ -505,12 +505,12 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
     for number, other in enumerate(others, start=2):
         pairs = [(each.config, each.tokenizers) for each in (first, other)]
         parts: dict[str, list[object]] = {
-            "tokenizer": [(each.src.digest(), each.tgt.digest()) for _, each in pairs],
-            "number of target tokens": [config.model.tgt_vocab_size for config, _ in pairs],
+            "tokenizers": [(each.src.digest(), each.tgt.digest()) for _, each in pairs],
+            "numbers of target tokens": [config.model.tgt_vocab_size for config, _ in pairs],
             "special tokens": [SpecialTokens.of(*pair) for pair in pairs],
         }
         if names := [name for name, (ours, theirs) in parts.items() if ours != theirs]:
             raise InputError(
-                f"ensemble: {other.path or f'model {number}'}: its {' and '.join(names)} differ from the "
-                "first model's; only models that were trained with one tokenizer can translate together"
+                f"ensemble: {other.path or f'model {number}'}: {' and '.join(names)} differ from the first "
+                "model's; give models that were trained with one tokenizer"
             )

@@ -19,7 +19,7 @@ from heedful.runtime.durable import WRITING, named_in_errors, sync, write_atomic
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config, DataConfig
-from heedful.storage.description import RUN_CONFIG, runs_inside
+from heedful.storage.description import RUN_CONFIG
 from heedful.text import TokenizerPair
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class RunDirectory:
             return f"{self.path}: is a file; give a directory as --output"
         if resume and not self.config_file.exists():
             remedy = "leave --resume out to start one"
-            if runs_inside(self.path):
+            if any(self.path.glob("seed-*")):
                 remedy = "give --seeds to continue the runs inside it"
             return f"{self.path}: has no run to resume; {remedy}"
         links = [self.path / name for name in BUNDLES if resume and (self.path / name).is_symlink()]

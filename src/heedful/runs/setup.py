@@ -14,7 +14,7 @@ from heedful.data.batches import BatchSource, Mixture, plan_epoch, sampler_of
 from heedful.data.corpora import hold_out, joined, open_text
 from heedful.data.files import PairFiles, ParallelText, Report, load_text, overlap, shared_pairs
 from heedful.data.store import ParallelStore, build_store, cache_directory
-from heedful.errors import ConfigError, CorpusError, RunError
+from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
 from heedful.model.transformer import Transformer
 from heedful.runs.directory import TOKENIZER, RunDirectory
 from heedful.runs.loading import local_bundle
@@ -163,11 +163,19 @@ def _given_parts(
         tokenizers = tokenizers or prepared.tokenizers
         notices.add(f"{prepared.path} has {len(prepared.store):,} pairs as ids, and their vocabulary")
     elif resume:
-        tokenizers = tokenizers or TokenizerPair.load(run.path / TOKENIZER)
+        tokenizers = tokenizers or _saved_tokenizers(run)
     elif base is None and config.tokenizer.bundle is not None:
         config, tokenizers = with_vocabulary(config, config.tokenizer.bundle)
         notices.add(f"the vocabulary is that of {config.tokenizer.bundle}")
     return config, base, prepared, tokenizers
+
+
+def _saved_tokenizers(run: RunDirectory) -> TokenizerPair:
+    """Load the tokenizers of a run."""
+    try:
+        return TokenizerPair.load(run.path / TOKENIZER)
+    except TokenizerError as error:
+        raise RunError(f"{run.path}: the tokenizer is damaged ({error}); start a new run") from None
 
 
 def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:

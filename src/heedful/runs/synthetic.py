@@ -244,7 +244,9 @@ class _Pairs:
     def _name(self, suffix: str) -> str:
         """Return the name of the translations: an earlier start may have had another suffix."""
         made = sorted(self.path.glob("translated*")) if self.options.resume else []
-        return made[0].name.removesuffix(".json").removesuffix(UNFINISHED) if made else f"translated{suffix}"
+        if not made:
+            return f"translated{suffix}"
+        return made[0].name.removesuffix(f"{UNFINISHED}.json").removesuffix(UNFINISHED)
 
     @cached_property
     def translation(self) -> LineTranslation:

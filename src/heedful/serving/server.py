@@ -251,7 +251,11 @@ class HeaderTimeoutProtocol(H11Protocol):
         elif self.is_closing:
             pass
         elif self._half_closed:
-            awaited, seconds = "half-closed", _GONE_SECONDS
+            is_unsent = self._socket.get_write_buffer_size() + _unsent_by_system(self._socket)
+            awaited, seconds = (
+                "half-closed",
+                0.0 if self.waits_for_client and not is_unsent else _GONE_SECONDS,
+            )
         elif self.conn.their_state is h11.IDLE:
             awaited = "head" if self.cycle is None or self.conn.trailing_data[0] else None
         elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:

@@ -164,6 +164,7 @@ def test_a_tsv_line_without_exactly_two_columns_is_named(tmp_path: Path, line: s
         ("src\ttgt\r\na\tA\r\nb\tB\r\n", ("src", "tgt")),
         ("a\tA\tCC-BY\nb\tB\tCC-BY\tmore\n", ("1", "2")),  # as Tatoeba's pairs by manythings.org
         ("0.9\tA\ta\n0.8\tB\tb\n", ("3", "2")),
+        ("a\tA\t1\t2\nb\tB\t3\t4\n", ("1", "2")),  # numbers are no names
         ("a\tA\nb\tB\n", ("en", "de")),  # keys of a .jsonl beside it
     ],
 )
@@ -176,6 +177,22 @@ def test_columns_of_a_tsv_are_chosen_by_number_or_name(
     rows = list(files.rows())
     assert [row.src for row in rows] == text.src
     assert files.header + b"".join(row.raw[0] for row in rows) == content.encode()
+
+
+@pytest.mark.parametrize(
+    ("first", "keys"),
+    [
+        ("de\ten", ("en", "ger")),
+        ("id\tde\ten", ("source", "target")),
+        ("a\tA", ("1", "0")),
+        ("a\tA", ("2", "2")),
+    ],
+)
+def test_columns_that_a_tsv_does_not_have_are_refused(
+    tmp_path: Path, first: str, keys: tuple[str, str]
+) -> None:
+    with pytest.raises(CorpusError, match=r"pairs\.tsv: .*data\.src_key"):
+        read_pairs(write(tmp_path / "pairs.tsv", f"{first}\nb\tB\tc\n"), src_key=keys[0], tgt_key=keys[1])
 
 
 def test_a_tsv_without_the_numbered_column_is_refused(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def choose_backend(
     """
     models = [each.built or each if isinstance(each, StoredModel) else each for each in models]
     on_or_off(BF16_VARIABLE)  # a mistake in it is reported even if nothing depends on it
-    reason = "int8 is for engine='auto', on a CPU" if precision == "int8" else "engine='torch' is asked for"
+    reason = "engine='torch' is asked for"
     if engine != "torch":
         fastest = FASTEST.get(native().level or "", "float32") if precision == "auto" else precision
         why_not = NativeBackend.why_not(models, fastest)
@@ -84,10 +84,9 @@ def choose_backend(
             _log.warning("%s: not heedful's own; torch computes the model as it is", change)
     if engine != "native" and precision != "int8":
         return _torch_backend(models, precision, because=f"{reason}; ")
-    raise InputError(
-        f"engine={engine!r}, precision={precision!r}: not possible here: {reason}; "
-        "engine='torch' computes every model, in float32, bf16 and fp16"
-    )
+    only = "torch has float32, bf16 and fp16; int8 is for engine='auto', on a CPU"
+    other = f"not possible here: {reason}; engine='torch' computes every model, in float32, bf16 and fp16"
+    raise InputError(f"engine={engine!r}, precision={precision!r}: {only if engine == 'torch' else other}")
 
 
 def has_torch() -> bool:

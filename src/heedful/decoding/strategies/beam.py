@@ -44,7 +44,9 @@ class BeamSearch(BeamOptions, Strategy):
     @override
     def check(self, options: SharedOptions) -> None:
         if options.n_best > self.beam_size:
-            raise OptionError(f"n_best={options.n_best}: must be at most beam_size={self.beam_size}")
+            raise OptionError(
+                f"n_best={options.n_best}: must be at most beam_size={self.beam_size}; more can be sampled"
+            )
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search the best outputs of each sentence: see `Strategy`.
