@@ -260,7 +260,7 @@ class HeaderTimeoutProtocol(H11Protocol):
             awaited = "head" if self.cycle is None or self.conn.trailing_data[0] else None
         elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
             awaited = "body"
-        if awaited != self._awaited:
+        if awaited != self._awaited or not seconds:
             self._awaited = awaited
             if self._clock is not None:
                 self._clock.cancel()
