@@ -64,13 +64,16 @@ _OPAQUE = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 # The first lines of containers (Docusaurus, VitePress, Pandoc), of notes and tabs (MkDocs) and of callouts
-# (Obsidian), with their titles.
+# (Obsidian), with their titles. A block of slashes has a kind alone or before a "|"; else it is prose.
 _HEAD_LINE = re.compile(
     r"""
     ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ ) (?:
         (?P<admonition> (?: !!! | \?\?\?\+? | ===[!+]? (?= [ \t]*" ) ) [ \t]* )
             (?P<kind> [^"\n]*+ ) (?: " (?P<quoted> [^"\n]*+ ) " )? [ \t]*
-        | (?P<container> (?: :::++ | ///++ ) [ \t]* ) (?= \S )
+        | (?P<slashes> ///++ [ \t]* ) (?:
+            (?! html \b ) [\w-]++ [ \t]*+ \| [ \t]*+ (?P<argument> [^\W\d_] [^={}\n]*+ )
+            | [\w-]++ [ \t]*+ (?: \| .* )? )
+        | (?P<container> :::++ [ \t]* ) (?= \S )
             (?: [\w-]++ \[ (?P<bracketed> [^\[\]\n]*+ ) \]
             | (?: [\w-]++ | \{[\w-]++\} ) [ \t]++ (?: \| [ \t]++ )?+ (?P<titled> [^\W\d_] [^={}\n]*+ ) | ) .*
         | \[![\w-]++\] [-+]? [ \t]++ (?P<callout> \S.* )
@@ -78,6 +81,11 @@ _HEAD_LINE = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 _SLASHES = re.compile(r"(?m)^[ \t>]*///+[ \t]*$")  # what ends a block of MkDocs, which begins as "/// note"
+# Rows of a table that begin with "|": if it has one column, they need no other, and are no lines of verse.
+_TABLE = re.compile(
+    r"(?m)^(?:[ \t>]|(?:[-+*]|\d+[.)])[ \t])*+\|.*\n[ \t>]*\|[ \t:|]*-[ \t:|-]*$(?:\n[ \t>]*\|.*$)*"
+)
+_FIRST_CELL = re.compile(r"(?m)^([^|\n]*\|) ")
 _CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
 # They are masked by characters that no text has; the second are beside line ends that must not move.
 # The third and the fourth are around words of a link to a page: [[page|words]]. The fifth follow a span.
@@ -125,9 +133,9 @@ def read_markdown(text: str) -> Template:
     offsets = [0, *accumulate(map(len, lines))]
     units = Template()
     titles = _titles(shown_text)
-    masked = _OPAQUE.sub(
-        _mask, _SLASHES.sub(lambda end: end[0].replace("/", ":"), _HEAD_LINE.sub(_mask_head, shown_text))
-    )
+    masked = _SLASHES.sub(lambda end: end[0].replace("/", ":"), _HEAD_LINE.sub(_mask_head, shown_text))
+    masked = _TABLE.sub(lambda table: _FIRST_CELL.sub("\\1\t", table[0]), masked)
+    masked = _OPAQUE.sub(_mask, masked)
     masked_lines = masked.split("\n")
     replaced: list[tuple[int, int, str]] = []  # where a text begins and ends, and the reference to it
     cursor: dict[int, int] = {}
@@ -178,7 +186,7 @@ def _titles(text: str) -> dict[int, Range]:
     titles: dict[int, Range] = {}
     number = at = 0
     for head in _HEAD_LINE.finditer(text):
-        title = next((each for each in ("quoted", "bracketed", "titled") if head[each]), None)
+        title = next((each for each in ("quoted", "bracketed", "titled", "argument") if head[each]), None)
         if title is not None:
             number, at = number + text.count("\n", at, head.start()), head.start()
             titles[number] = head.start(title) - head.start(), head.end(title) - head.start()
@@ -188,8 +196,8 @@ def _titles(text: str) -> dict[int, Range]:
 def _mask_head(head: re.Match[str]) -> str:
     """Return the first line of a container, a note or a callout as the parser's plugins know it."""
     marks = head["marks"]
-    if head["container"]:
-        marks += head["container"].replace("/", ":")
+    if colons := head["container"] or head["slashes"]:
+        marks += colons.replace("/", ":")
     elif head["admonition"]:
         marks += "???" if head["admonition"].startswith("?") else "!!!"
         marks += " " if head["admonition"][3:4].isspace() else ""
@@ -366,7 +374,7 @@ class _Inline:
             return
         at = 0
         for mask in _MASKED.finditer(text):
-            self._add_chars(text[at : mask.start()])
+            self._add_chars(raw[at : mask.start()])  # not what slashes are for the parser
             at = mask.end()
             own = raw[mask.start() : at]
             if own and mask.group().startswith(_OPENING):
@@ -379,7 +387,7 @@ class _Inline:
                 if callout := _CALLOUT.fullmatch(own):
                     own = callout[1] + self._units.plain(callout[2], callout[2], str)
                 self._builder.point(own, "object")
-        self._add_chars(text[at:])
+        self._add_chars(raw[at:])
 
     def _add_chars(self, text: str) -> None:
         for char in text:

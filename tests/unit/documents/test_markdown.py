@@ -216,6 +216,33 @@ def test_a_title_of_a_container_is_a_text_of_its_own() -> None:
     assert sorted(map(str.strip, seen("> [!note] The house\n> The dog.\n"))) == ["The dog.", "The house"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a cat\n///\nsleeps here\n",
+        "- item\n///\n",
+        "//////\nThe house\n====\n",
+        "/// Adds one\nto the number\n",
+        "| Name\n|---\n| cat\n",
+        "- | Name\n  |---\n  | cat\n",
+        "> | Name | Age\n> | --- | ---\n> | a cat\n> | dog\n\n| verse one\n| verse two\n",
+    ],
+)
+def test_slashes_and_tables_without_closing_marks_stay(text: str, tmp_path: Path) -> None:
+    assert translated(text, identity, tmp_path) == text
+    assert translated(text, upper, tmp_path) == text.upper()
+
+
+def test_rows_of_a_table_without_closing_marks_are_cells() -> None:
+    texts = seen("| Name\n|---\n| cat\n| dog\n\n| verse one\n")
+    assert list(map(str.strip, texts)) == ["Name", "cat", "dog", "verse one"]
+
+
+def test_a_block_of_html_has_a_selector_and_no_title(tmp_path: Path) -> None:
+    text = "/// html | div.my-class\nThe dog.\n///\n"
+    assert translated(text, upper, tmp_path) == text.replace("The dog", "THE DOG")
+
+
 def outputs(text: str, links: Sequence[tuple[int, int]]) -> Callable[..., list[Output]]:
     return lambda texts, _: [Output(text, links) for _ in texts]
 
