@@ -17,7 +17,17 @@ from itertools import chain, pairwise
 from heedful.documents.alignment import Output
 from heedful.documents.placeholders import Range, find, placeholders
 from heedful.documents.projection import project
-from heedful.documents.spans import Builder, Edge, SpannedText, edges, has_letters, moved, parts
+from heedful.documents.spans import (
+    DIRECTIONS,
+    Builder,
+    Edge,
+    SpannedText,
+    are_opposite,
+    edges,
+    has_letters,
+    moved,
+    parts,
+)
 from heedful.text.scripts import UNSPACED
 from heedful.text.sentences import Sentence, joint, split_sentences
 
@@ -25,11 +35,12 @@ _MAX_JOINED = 2000  # characters of sentences joined so that no placeholder is c
 _MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
 _BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
 _IS_WORD = re.compile(r"[0-9A-Za-z_\u00c0-\u024f]")
+_DIRECTION = re.compile(f"[{DIRECTIONS}]")
+_ISOLATES = ("\u2066", "\u2067", "\u2068")  # begin a part with a direction of its own, which U+2069 ends
+_ENDS_LINE = re.compile(r"[^\S\n\r\v]*+(?:[\n\r\v]|\Z)")
 # Soft hyphens, joiners of words, marks of the direction, and places for line ends: not where they are between
 # words (Khmer).
-_INVISIBLE = re.compile(
-    rf"[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])"
-)
+_INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff{DIRECTIONS}]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])")
 
 
 def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
@@ -48,22 +59,25 @@ def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
     pieces: list[SpannedText] = []
     at = edge = 0
     for start, end in _without_splits(split_sentences(text.text, within_lines=within_lines), text):
-        ranges = text.placeholders[bisect_left(starts, start) : bisect_left(starts, end)]
+        own_ranges = text.placeholders[bisect_left(starts, start) : bisect_left(starts, end)]
+        ranges = tuple(_with_isolates(text.text, each, positions) for each in own_ranges)
         bounds = [start, *chain.from_iterable(ranges), end]
         if not any(
             has_letters(text.text[low:high]) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
         ):
             continue
+        outer_start, outer_end = start, end
+        start, end = _without_directions(text.text, at, start, end, ranges)
         first = behind = bisect_right(positions, start)
         for i in range(edge, first):
             _, what, span = left[i]
-            if what == "open" and span.start == start < span.end < end:  # around the first words
-                first = i
+            if what == "open" and outer_start <= span.start <= start < span.end < end:
+                first = i  # around the first words
                 break
         pieces.append(_cut(text, left[edge:first], at, start, unfolds=True))
         last = behind = bisect_left(positions, end, lo=first)
         opened = {id(span) for _, what, span in left[first:last] if what == "open"}
-        for i in range(last, bisect_right(positions, end, lo=last)):
+        for i in range(last, bisect_right(positions, outer_end, lo=last)):
             if left[i][1] == "close" and id(left[i][2]) in opened:
                 behind = i + 1
         own = _cut(text, left[first:behind], start, end)
@@ -72,6 +86,40 @@ def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
         pieces.append(_without_invisible(sentence) if _INVISIBLE.search(own.text) else sentence)
         at, edge = end, behind
     return [*pieces, _cut(text, left[edge:], at, len(text.text), unfolds=True)]
+
+
+def _with_isolates(text: str, placeholder: Range, positions: Sequence[int]) -> Range:
+    """Return where a placeholder begins and ends, with the marks that isolate it from the text around it.
+
+    Args:
+        text: the text with the placeholder.
+        placeholder: where it is.
+        positions: the positions of the edges of spans: none may be between it and the marks.
+    """
+    start, end = placeholder
+    is_isolated = text[start - 1 : start] in _ISOLATES and text[end : end + 1] == "\u2069"
+    if not is_isolated or bisect_left(positions, start) < bisect_right(positions, end):
+        return placeholder
+    return start - 1, end + 1
+
+
+def _without_directions(text: str, at: int, start: int, end: int, ranges: Sequence[Range]) -> Range:
+    """Return where a sentence begins and ends without marks of the direction at the start and end of a line.
+
+    Args:
+        text: the text of the sentence.
+        at: where the sentence before it ends.
+        start: index of its first character.
+        end: index after its last.
+        ranges: its placeholders, which stay in it.
+    """
+    first, last = (ranges[0][0], ranges[-1][1]) if ranges else (end, start)
+    own = text[start:end]
+    if (text[at:start].rstrip(" \t") or text[at - 1 : at])[-1:] in ("", "\n", "\r", "\v"):
+        start = min(first, end - len(own.lstrip(f"{DIRECTIONS} ")))
+    if _ENDS_LINE.match(text, end):
+        end = max(last, end - len(own) + len(own.rstrip(f"{DIRECTIONS} ")))
+    return start, end
 
 
 def _cut(
@@ -92,6 +140,10 @@ def joined_pieces(pieces: Sequence[SpannedText], translations: Iterable[SpannedT
         if not pieces[i].spans:
             before, space = pieces[i - 1].text, pieces[i].text
             new[i] = SpannedText(joint(space, before, new[i - 1].text, new[i + 1].text))
+    if any(_DIRECTION.search(each.text) for each in new[::2]):
+        before, after = ("".join(each.text for each in own[1::2]) for own in (pieces, new))
+        if are_opposite(before, after):  # a mark for the start of the one is wrong for the other
+            new[::2] = [_without_invisible(each) for each in new[::2]]
     return new
 
 
@@ -167,7 +219,9 @@ def routed_text(routed: SpannedText) -> str:
     """Return the text that a model reads, without the gaps that points leave in it."""
     if all(span.kind in ("element", "low", "blank", "mark") for _, _, span in edges(routed.spans)):
         return routed.text
-    return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(routed.text.split()))
+    # Wide and no-break spaces alone are no gap.
+    text = re.sub(r"\s+", lambda run: " " if min(run[0]) <= " " else run[0], routed.text.strip())
+    return re.sub(r" (?=[.,;:!?)]( |$))", "", text)
 
 
 def restored(

@@ -17,6 +17,8 @@ from heedful.text.scripts import CJK
 BREAK = "\v"  # the character of a break: a line end of the format, or a tab, which sentences do not cross
 _MAX_DEPTH = 50  # nesting of elements; deeper ones are tags without content
 WITHIN_CJK = re.compile(f"[{CJK}]{{2}}")  # where no space separates words
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # marks of them
+_FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")  # letters of Hebrew, Arabic and others
 _MAX_MARK = 12  # characters of a mark
 _APART = ("tag", "object")
 # What goes with the word before it, and which letters and signs are before and after.
@@ -150,6 +152,11 @@ def spellings(forms: Mapping[str, Sequence[str]], translation: str) -> dict[str,
 def has_letters(text: str) -> bool:
     """Whether there is something to translate; numbers, signs and pictures stay as they are."""
     return any(map(str.isalpha, text))
+
+
+def are_opposite(source: str, translation: str) -> bool:
+    """Return whether exactly one of the two texts is written from right to left."""
+    return (_FROM_RIGHT.search(source) is None) != (_FROM_RIGHT.search(translation) is None)
 
 
 class Builder:

@@ -13,9 +13,11 @@ from heedful.documents.placeholders import find
 from heedful.documents.reading import WATCH
 from heedful.documents.spans import (
     BLANK,
+    DIRECTIONS,
     WITHIN_CJK,
     Builder,
     SpannedText,
+    are_opposite,
     has_letters,
     markup,
     with_line_ends,
@@ -148,4 +150,11 @@ def lined_unit(
     source = spanned(run, add_text)
     if not line_ends:
         return Unit(source, written)
-    return Unit(source, lambda new: written(with_line_ends(new, line_ends, length, places=places)))
+
+    def written_in_lines(new: SpannedText) -> str:
+        ends = line_ends
+        if are_opposite(source.text, new.text):
+            ends = [(at, re.sub(f"[{DIRECTIONS}]", "", end)) for at, end in line_ends]
+        return written(with_line_ends(new, ends, length, places=places))
+
+    return Unit(source, written_in_lines)

@@ -79,7 +79,8 @@ def _wrapped(lines: Sequence[str], units: Template) -> str:
 _CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][^\s<>./]*+|(?=\d++:))[^<>]*+>|\{\\[^{}]*+\}")
 # What begins the line of a speaker, after tags.
 _DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
-_END_OF_LINE = re.compile(r"(?P<line_end>(?<!\s)[^\S\r\n]*+[\r\n]\s*+)")
+_MARK = r"[\u061c\u200e\u200f\u202a-\u202e]"  # of the direction of a line
+_END_OF_LINE = re.compile(rf"(?P<line_end>(?<!\s)(?<!{_MARK}){_MARK}*+[^\S\r\n]*+[\r\n]\s*+{_MARK}*+)")
 _LINE_MAY_END = re.compile(rf" |(?<=[{CJK}、。，！？…])(?=[{CJK}])")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
 

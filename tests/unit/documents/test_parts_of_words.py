@@ -170,6 +170,46 @@ def test_no_model_reads_invisible_characters_in_words(char: str, name: str, tmp_
         assert b"THE GRANDFATHER" in written
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "user \u2068{name}\u2069 said\n\u202bשלום.\u202c\n"),
+        ("a.json", '["\u2068{name}\u2069 said it. He went.\u200e"]'),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\n\u202bשלום, דני.\u202c\n\u202bשלום.\u202c\n"),
+        ("a.html", "<p>\u200f<b>שלום</b> (abc)\u200f</p>"),
+        ("a.html", "<p>he <b>\u2068{name}\u2069</b> said</p>"),
+        ("a.md", "user \u2068%s\u2069 said\n"),
+    ],
+)
+def test_marks_of_the_direction_of_lines_and_placeholders_come_back(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
+        seen.extend(texts)
+        return identity(texts, aligned)
+
+    (tmp_path / name).write_bytes(text.encode())
+    assert translated_bytes(tmp_path / name, noted).decode() == text
+    assert not re.search(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069]", "".join(seen))
+
+
+def test_a_translation_in_the_other_direction_has_no_marks_of_the_source(tmp_path: Path) -> None:
+    times = "1\n00:00:01,000 --> 00:00:02,000\n"
+    (tmp_path / "a.srt").write_bytes(f"{times}\u202bשלום דני,\u202c\n\u202bשלום.\u202c\n".encode())
+    written = translated_bytes(tmp_path / "a.srt", by_order("Hello, Dan", [])).decode()
+    assert written.split() == f"{times}Hello, Dan".split()
+
+
+@pytest.mark.parametrize("blanks", ["&nbsp;&nbsp;&nbsp;", "\u3000\u3000", "&emsp;&emsp;"])
+@pytest.mark.parametrize("tag", ["<img src=a>", "<input>", "<wbr>"])
+def test_a_tag_between_ideographs_changes_no_blanks(blanks: str, tag: str, tmp_path: Path) -> None:
+    text = f"<p>東京都{blanks}渋谷区{tag}道玄坂</p>"
+    (tmp_path / "a.html").write_bytes(text.encode())
+    assert translated_bytes(tmp_path / "a.html", identity).decode() == text
+
+
 def test_khmer_keeps_the_marks_between_its_words() -> None:
     text = "\u1781\u17d2\u1789\u17bb\u17c6\u200b\u179f\u17d2\u179a\u17a1\u17b6\u1789\u17cb"
     assert [each.text for each in split(SpannedText(text))[1::2]] == [text]
