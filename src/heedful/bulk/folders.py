@@ -43,7 +43,7 @@ class Folder:
 
     @property
     def place(self) -> tuple[Any, Path]:
-        """Where it is, whatever links lead there."""
+        """The file system and the path without links, to compare folders."""
         return self.system, Path(self.path).resolve()
 
     def of_file(self, name: str) -> str:

@@ -18,7 +18,7 @@ import filelock
 from pydantic import BaseModel, Field
 
 from heedful import InputError
-from heedful.errors import MissingExtraError, install_hint
+from heedful.errors import needing
 from heedful.runtime.durable import atomic_output
 from heedful.settings.parsing import parse_json, read_limited
 
@@ -244,11 +244,9 @@ def _redis(url: str) -> Iterator[Any]:
         InputError: it does not answer, or the URL is none of Redis.
         MissingExtraError: redis is not installed.
     """
-    try:
+    with needing("--shared needs redis", extra="redis"):
         from redis import Redis
         from redis.exceptions import RedisError
-    except ImportError:
-        raise MissingExtraError(f"--shared needs redis: {install_hint('redis')}") from None
     seconds = {"socket_timeout": REDIS_SECONDS, "socket_connect_timeout": REDIS_SECONDS}
     try:
         with Redis.from_url(url, decode_responses=True, **seconds) as redis:

@@ -154,7 +154,7 @@ async def _received(
         client, parameters = await gateway.parameters(request, model, fields)
         name = _name(parameters.filename or file.filename or "")
         if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
-            raise InvalidError("'output_format' must be that of the document.")
+            raise InvalidError("'output_format' must be the format of the document.")
         source, target = service.catalogue.languages(*parameters.languages)
         columns = parameters.columns
         try:

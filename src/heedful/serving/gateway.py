@@ -280,7 +280,7 @@ def validated(model: type[M], fields: Fields) -> M:
         errors = error.errors(include_url=False, include_input=False)
     first, path = errors[0], _path(errors[0])
     name = str(first["loc"][0]) if first["loc"] else "request"
-    # A text or a list of them has an error for each of the two.
+    # A field that takes a text or a list has two errors if both are wrong.
     if any(each["type"] in _EMPTY and each["loc"][:1] == first["loc"][:1] for each in errors):
         problem = f"missing {name} parameter"
     elif first["type"] == "extra_forbidden":

@@ -127,8 +127,8 @@ class Bundle:
         {Pair(src='en', tgt='de'): (None, None)}
 
         Args:
-            named: candidates, for a model whose vocabulary does not name the source language; by default the
-                pair in its configuration, or in the names of its training files.
+            named: pairs to choose from if the vocabulary does not name source languages; by default the pair
+                in the configuration, or in the names of the training files.
 
         Returns:
             By each pair, `src_lang` and `tgt_lang` for `for_languages`.

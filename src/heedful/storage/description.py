@@ -116,7 +116,7 @@ def resolve_bundle(path: Path | str) -> Path:
 
 
 def runs_inside(path: Path) -> str:
-    """Return advice that names runs or bundles in a directory, such as those of several seeds; "" if none."""
+    """Return advice that names a run or bundle in a directory, for example of one seed; "" if none."""
     inside = sorted({each.parent for name in (RUN_CONFIG, CONFIG_FILE) for each in path.glob(f"*/{name}")})
     return f"give a run or bundle inside it, for example {inside[0]}" if inside else ""
 
