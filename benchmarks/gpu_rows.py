@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from heedful import SearchOptions, Translator
-    from heedful.runs.setup import PreparedRun
+    from heedful.tasks.setup import PreparedRun
     from heedful.training.parallel.process_group import ProcessGroup, StepPlan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,8 +184,8 @@ def training_run(run: Run, preset: str, tokens: int, variant: str) -> Iterator["
     import torch
 
     from heedful.ops.graphs import GRAPHS_VARIABLE
-    from heedful.runs.training_speed import prepared_for_steps
     from heedful.settings.loading import load_config, parse_override
+    from heedful.tasks.training_speed import prepared_for_steps
 
     os.environ[GRAPHS_VARIABLE] = "on" if "graphs" in variant else "off"
     compiled = "true" if "compiled" in variant else "false"
@@ -201,8 +201,8 @@ def training_run(run: Run, preset: str, tokens: int, variant: str) -> Iterator["
 
 
 def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, profiled: bool) -> None:
-    from heedful.runs.training_speed import step_plans
     from heedful.runtime.memory import peak_memory
+    from heedful.tasks.training_speed import step_plans
     from heedful.training.optimizer import build_optimizer
     from heedful.training.parallel.choice import start_process_group
     from heedful.training.profiling import finish

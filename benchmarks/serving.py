@@ -24,8 +24,8 @@ import httpx
 import psutil
 from measuring import HEEDFUL, Row, parser_of
 
-from heedful.documents.placeholders import find
-from heedful.documents.spans import has_letters
+from heedful.spans.placeholders import find
+from heedful.spans.spanned_text import has_letters
 from heedful.text.sentences import split_sentences
 
 _MOST_SECONDS = 90.0  # for an answer

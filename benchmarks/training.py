@@ -148,8 +148,8 @@ def _train_here(task: Row) -> int:
 
 
 def _batches(task: Row, folder: Path) -> "tuple[ModelConfig, Iterator[Batch]]":
-    from heedful.runs.training_speed import prepared_for_steps
     from heedful.settings.loading import load_config, parse_override
+    from heedful.tasks.training_speed import prepared_for_steps
 
     overrides = [parse_override(f"{key}={value}") for key, value in task["settings"].items()]
     run, _ = prepared_for_steps(load_config(preset=task["preset"], overrides=overrides), folder)

@@ -62,7 +62,7 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (the_command_line_is_light, "cli/a.py", "import torch"),
     (the_command_line_is_light, "cli/a.py", "from heedful.verbs.train import train"),
     (the_command_line_is_light, "verbs/a.py", "from heedful.settings.run import Config"),
-    (only_the_command_line_prints, "runs/loading.py", "def f():\n    print('x')"),
+    (only_the_command_line_prints, "tasks/loading.py", "def f():\n    print('x')"),
     (strategies_and_backends_are_not_told_apart, "cli/a.py", "x = isinstance(s, BeamSearch | Greedy)"),
     (strategies_and_backends_are_not_told_apart, "verbs/a.py", "isinstance(b, NativeBackend)"),
     (backends_know_no_strategy, "decoding/strategies/a.py", "from heedful.decoding.backends import native"),

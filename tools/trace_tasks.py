@@ -1,8 +1,9 @@
-"""Count the functions, files and modules that three tasks use: python tools/trace_tasks.py BUNDLE [-v].
+"""Count the functions, files and modules that four tasks use: python tools/trace_tasks.py BUNDLE [-v].
 
-The tasks: a line through `heedful translate`, a training step from batch to update, and a POST to /translate.
-Printed are the numbers of distinct functions of heedful that are called (what runs at import is not counted),
-of the files that they are in, and of the modules that the line imports; with -v, their names too.
+The tasks: a line through `heedful translate`, a training step from batch to update, a POST to /translate,
+and a paragraph of a .docx through `heedful translate --document`. Printed are the numbers of distinct
+functions of heedful that are called (what runs at import is not counted), of the files that they are in,
+and of the modules that the line imports; with -v, their names too.
 """
 
 import asyncio
@@ -94,6 +95,20 @@ def trace_line(bundle: Path) -> Names:
     return names_of(functions) | {"modules": modules}
 
 
+def trace_document(bundle: Path) -> Names:
+    """Return the names of functions and files that the translation of a .docx with one paragraph needs."""
+    import docx
+
+    with tempfile.TemporaryDirectory() as folder:
+        document = docx.Document()
+        document.add_paragraph(LINE)
+        document.save(f"{folder}/a.docx")
+        options = ("--document", f"{folder}/a.docx", "--output", f"{folder}/b.docx", "--device", "cpu")
+        with traced() as functions:
+            run("translate", str(bundle), *options)
+    return names_of(functions)
+
+
 def trace_request(bundle: Path) -> Names:
     """Return the names of functions and files that answer the first request of a service."""
     applications: list[Any] = []
@@ -168,7 +183,8 @@ def trace_step() -> Names:
 
 if __name__ == "__main__":
     bundle = Path(sys.argv[1])
-    tasks = {"a line": trace_line(bundle), "a step": trace_step(), "a request": trace_request(bundle)}
+    tasks = {"a line": trace_line(bundle), "a step": trace_step()}
+    tasks |= {"a request": trace_request(bundle), "a .docx": trace_document(bundle)}
     for task, found in tasks.items():
         if "-v" in sys.argv:
             print("\n".join(each for names in found.values() for each in names))

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from heedful.model.attention import causal_mask, padding_mask
     from heedful.model.transformer import Transformer
     from heedful.ops.attention import record_attention
-    from heedful.runs.exchange import export_model, import_model
-    from heedful.runs.seeds import SeedsResult
-    from heedful.runs.synthetic import back_translate, distill
-    from heedful.runs.train import TrainResult
-    from heedful.runs.translate import translate_file
     from heedful.settings.loading import load_config
     from heedful.settings.model import ModelConfig
     from heedful.settings.plugins import load_plugin
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+    from heedful.tasks.exchange import export_model, import_model
+    from heedful.tasks.seeds import SeedsResult
+    from heedful.tasks.synthetic import back_translate, distill
+    from heedful.tasks.train import TrainResult
+    from heedful.tasks.translate import translate_file
     from heedful.text.languages import Pair
 
     __version__: str
@@ -101,11 +101,11 @@ _NAMES = {
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "text.languages": ("Pair",),
-    "runs.exchange": ("export_model", "import_model"),
-    "runs.seeds": ("SeedsResult",),
-    "runs.synthetic": ("back_translate", "distill"),
-    "runs.train": ("TrainResult",),
-    "runs.translate": ("translate_file",),
+    "tasks.exchange": ("export_model", "import_model"),
+    "tasks.seeds": ("SeedsResult",),
+    "tasks.synthetic": ("back_translate", "distill"),
+    "tasks.train": ("TrainResult",),
+    "tasks.translate": ("translate_file",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -13,14 +13,6 @@ from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, InputError, suggestion
 from heedful.evaluation.metrics import EvaluationReport, Metric
 from heedful.evaluation.systems import System
-from heedful.runs.card import shell_command, without_directories
-from heedful.runs.evaluate import score, translator_for
-from heedful.runs.loading import options_from, refuse_options_of_models
-from heedful.runs.notices import Listener
-from heedful.runs.options import EvaluationOptions
-from heedful.runs.request import RunRequest
-from heedful.runs.seeds import SeedsResult
-from heedful.runs.train import TrainingExtras, TrainResult
 from heedful.settings.arguments import checked
 from heedful.settings.loading import plain
 from heedful.settings.options import TrainingRequest
@@ -28,6 +20,14 @@ from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
+from heedful.tasks.card import shell_command, without_directories
+from heedful.tasks.evaluate import score, translator_for
+from heedful.tasks.loading import options_from, refuse_options_of_models
+from heedful.tasks.notices import Listener
+from heedful.tasks.options import EvaluationOptions
+from heedful.tasks.request import RunRequest
+from heedful.tasks.seeds import SeedsResult
+from heedful.tasks.train import TrainingExtras, TrainResult
 from heedful.training.schedule import LearningRate
 from heedful.training.step import LossFunction
 

@@ -13,9 +13,9 @@ from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
 from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.translator import Translator
-from heedful.runs.options import ShortlistOptions
-from heedful.runs.shortlist import learn_shortlist
 from heedful.storage.bundle import load_bundle
+from heedful.tasks.options import ShortlistOptions
+from heedful.tasks.shortlist import learn_shortlist
 
 pytestmark = pytest.mark.by_class
 

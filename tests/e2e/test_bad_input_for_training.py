@@ -12,8 +12,8 @@ from full_disk import files_limited_to
 from ten_pairs import as_options, write_pairs
 from tiny_bundle import save_memorised
 
-from heedful.runs.card import shell_command
 from heedful.storage.bundle import load_bundle
+from heedful.tasks.card import shell_command
 
 QUICK = {"train.max_steps": 2, "valid.every_steps": 2}
 

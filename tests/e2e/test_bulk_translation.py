@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill 
 STRUCK = """
 import json, os, signal, sys
 from heedful.cli.main import main
-from heedful.runs import loading
+from heedful.tasks import loading
 from heedful.bulk import resumable
 from heedful.bulk import lines
 lines.CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
@@ -250,7 +250,7 @@ def test_only_a_file_can_be_resumed(run: Path, options: list[str]) -> None:
 KILLED = """
 import json, os, pathlib, random, signal, sys, time
 from heedful.cli.main import main
-from heedful.runs import loading
+from heedful.tasks import loading
 from heedful.bulk import resumable
 from heedful.bulk import lines
 def start(*arguments):

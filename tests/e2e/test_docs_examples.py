@@ -24,7 +24,7 @@ from translate.storage.tmx import tmxfile
 from translation_server import translation_server
 
 from heedful.data.phrasebook import phrase_book
-from heedful.runs import demo
+from heedful.tasks import demo
 
 OF_OTHER_TESTS = {
     "docs/annotated-paper.md",

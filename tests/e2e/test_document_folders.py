@@ -15,7 +15,7 @@ from random_documents import MAKERS, Words
 from tiny_bundle import SOURCES, TARGETS
 
 from heedful.documents.formats import TEXT, format_of, suffixes
-from heedful.runs import loading
+from heedful.tasks import loading
 
 HTML = b'<p class="x">the cat <b>sleeps</b> .</p>\n'
 GERMAN = b'<p class="x">die Katze <b>schl\xc3\xa4ft</b> .</p>\n'
@@ -89,7 +89,7 @@ def test_each_document_is_translated_and_other_files_are_copied(
 ) -> None:
     load, loads = loading.load_translator, list[object]()
     monkeypatch.setattr(
-        "heedful.runs.translate.load_translator", lambda *a, **k: loads.append(a) or load(*a, **k)
+        "heedful.tasks.translate.load_translator", lambda *a, **k: loads.append(a) or load(*a, **k)
     )
     before = contents(site)
     outcome = translate(run, site, "--json")

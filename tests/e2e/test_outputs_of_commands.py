@@ -15,7 +15,7 @@ from command_line import Outcome, assert_one_clear_line, heedful, text
 from tiny_bundle import SOURCES, TARGETS
 
 from heedful.decoding.translator import Translator
-from heedful.runs import evaluate
+from heedful.tasks import evaluate
 
 
 @pytest.fixture

@@ -45,9 +45,9 @@ STRUCK = """
 import json, os, signal, sys
 from heedful.cli.main import main
 from heedful.bulk import resumable
-from heedful.runs import setup as training_setup
+from heedful.tasks import setup as training_setup
 from heedful.bulk import lines
-from heedful.runs import synthetic, train
+from heedful.tasks import synthetic, train
 lines.CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
 def run(name, left, arguments):
     original = getattr(os, name)

@@ -15,9 +15,9 @@ from ten_pairs import as_options, write_pairs
 from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError, StopTraining
-from heedful.runs.train import TrainingExtras, train
 from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.run import Config
+from heedful.tasks.train import TrainingExtras, train
 from heedful.training.events import Event, StepEvent
 
 SETTINGS: dict[str, object] = {
@@ -30,7 +30,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from heedful.settings.loading import load_config
-from heedful.runs.train import TrainingExtras, train
+from heedful.tasks.train import TrainingExtras, train
 from own_losses import doubled
 
 config = load_config(Path({config!r}))

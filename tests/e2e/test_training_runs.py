@@ -20,7 +20,7 @@ from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tolerances import FLOAT32, assert_close, close
 
-from heedful.runs.directory import RunDirectory
+from heedful.tasks.directory import RunDirectory
 from heedful.training.parallel.process_group import SingleProcess, StepPlan
 from heedful.training.step import StepMetrics
 

@@ -37,12 +37,12 @@ from heedful.ops.attention import FusedAttention, has_plain_self_attention, reco
 from heedful.ops.changes import changed_parts
 from heedful.ops.kernels import FusedResidual
 from heedful.ops.lora import add_adapters
-from heedful.runs.train import TrainResult, train
 from heedful.runtime.threads import using_threads
 from heedful.settings.loading import load_config, parse_override
 from heedful.settings.run import Config, LoraConfig, TrainConfig
 from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
 from heedful.storage.torch_weights import assign_weights
+from heedful.tasks.train import TrainResult, train
 from heedful.training.events import Event, ValidationEvent, WarningEvent
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size

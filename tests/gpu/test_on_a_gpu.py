@@ -28,10 +28,10 @@ from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.ops.fused import FastDropout
 from heedful.ops.graphs import Compute, GraphPool
-from heedful.runs.loading import load_translator
 from heedful.runtime.memory import peak_memory
 from heedful.settings.options import Languages, Runtime, TrainingPrecision
 from heedful.settings.run import Config
+from heedful.tasks.loading import load_translator
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
 from heedful.training.cuda_graphs import GraphedPasses
 from heedful.training.execution import compile_layers, compiles

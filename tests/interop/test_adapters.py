@@ -13,7 +13,7 @@ from tolerances import FLOAT32, assert_close, largest
 
 from heedful import load_bundle
 from heedful.errors import InteropError
-from heedful.runs.exchange import import_model
+from heedful.tasks.exchange import import_model
 
 # As PEFT 0.21 writes it, without the keys that are null.
 CONFIG: dict[str, Any] = {

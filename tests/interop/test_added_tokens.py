@@ -24,7 +24,7 @@ from heedful.interop.huggingface.fairseq_families import M2M100_LANGUAGES
 from heedful.interop.huggingface.other_families import moses_tokenizer
 from heedful.interop.huggingface.pretrained import read_pretrained
 from heedful.interop.layouts import FAMILIES as DECLARED
-from heedful.runs.exchange import export_model, import_model
+from heedful.tasks.exchange import export_model, import_model
 from heedful.text import Tokenizer, TokenizerPair
 
 pytestmark = [

@@ -24,12 +24,12 @@ from translation_server import translation_server
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.interop.ctranslate2.argos import is_package
-from heedful.runs.exchange import import_model
-from heedful.runs.loading import local_bundle
 from heedful.serving.languages import Catalogue
 from heedful.serving.models import load_models
 from heedful.serving.options import ServiceOptions
 from heedful.storage.bundle import load_bundle
+from heedful.tasks.exchange import import_model
+from heedful.tasks.loading import local_bundle
 from heedful.text.languages import Pair
 
 

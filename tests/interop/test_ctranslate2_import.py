@@ -35,9 +35,9 @@ from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.ctranslate2.reading import read_ctranslate2
 from heedful.interop.huggingface.pretrained import ImportOptions
-from heedful.runs.exchange import import_model
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model
+from heedful.tasks.exchange import import_model
 
 AREN = Path(__file__).parent.parent / "golden" / "aren-transliteration"
 ATZMON, AZZA = ["آ", "ت", "ز", "م", "و", "ن"], ["آ", "ز", "ا"]

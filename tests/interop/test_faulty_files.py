@@ -22,7 +22,7 @@ from heedful.interop.fairseq_dictionaries import read_dictionary
 from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import read_directory, read_layout, recognise
 from heedful.interop.vocabulary import read_tokenizers, read_words
-from heedful.runs.exchange import import_model
+from heedful.tasks.exchange import import_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 LAYOUTS = {"marian": "marian", "nllb": "m2m100", "mbart": "bart"}

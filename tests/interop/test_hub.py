@@ -16,7 +16,7 @@ from tiny_bundle import SOURCES, TARGETS, save_memorised
 
 import heedful as package
 from heedful.errors import HubError, MissingExtraError, install_hint
-from heedful.runs.loading import local_bundle, local_source
+from heedful.tasks.loading import local_bundle, local_source
 
 # How huggingface_hub itself calls its HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

@@ -15,14 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from heedful.interop.conversion import DeferredTensor
-from heedful.runs.exchange import import_model
+from heedful.tasks.exchange import import_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 IMPORT = """
 import sys
 import weakref
 from pathlib import Path
-from heedful.runs.exchange import import_model
+from heedful.tasks.exchange import import_model
 
 import_model(Path(sys.argv[1]), layout="marian", output=Path(sys.argv[2]))
 print(*sorted({name.split(".")[0] for name in sys.modules}))

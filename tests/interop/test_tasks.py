@@ -14,7 +14,7 @@ from small_tokenizers import phrases
 
 from heedful import Translator, load_bundle
 from heedful.errors import InteropError, TokenizerError
-from heedful.runs.exchange import import_model
+from heedful.tasks.exchange import import_model
 from heedful.text.special_tokens import SpecialTokens
 
 pytestmark = [

@@ -13,7 +13,7 @@ from ctranslate2_files import translator
 from pretrained_models import imported
 
 from heedful import Translator, load_bundle
-from heedful.runs.exchange import import_model
+from heedful.tasks.exchange import import_model
 from heedful.text import Tokenizer
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -46,10 +46,10 @@ from heedful.interop.fairseq_dictionaries import read_dictionaries
 from heedful.interop.layouts import read_layout, recognise
 from heedful.interop.marian_files import MODEL_OPTIONS, parse_options
 from heedful.interop.vocabulary import read_tokenizers
-from heedful.runs.exchange import import_model
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import Bundle, load_tokenizers, read_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, read_pickled
+from heedful.tasks.exchange import import_model
 from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")

@@ -31,9 +31,9 @@ from heedful.decoding.translator import Translator
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import attention_implementation
 from heedful.ops.graphs import GRAPHS_VARIABLE, Compute
-from heedful.runs.loading import load_translator
 from heedful.settings.options import Languages, Precision, Runtime
 from heedful.storage.bundle import Bundle
+from heedful.tasks.loading import load_translator
 from heedful.training.parallel import process_group
 
 # --- decoding ----------------------------------------------------------------------------------------------

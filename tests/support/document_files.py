@@ -26,8 +26,8 @@ from openpyxl.worksheet.table import Table
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
-from heedful.documents.alignment import Output, words
 from heedful.documents.document_file import read_document, translate_units
+from heedful.spans.words import Output, words
 
 
 def upper(texts: Sequence[str], aligned: Container[str]) -> list[Output]:

@@ -22,11 +22,11 @@ from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 from heedful.cli.main import main
-from heedful.runs import train
-from heedful.runs.directory import RunDirectory
 from heedful.runtime import workers
 from heedful.runtime.durable import replace_directory
 from heedful.storage.bundle import save_bundle
+from heedful.tasks import train
+from heedful.tasks.directory import RunDirectory
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.events import EventLog
 from heedful.training.loop import Trainer, step_plans

@@ -21,8 +21,8 @@ from command_line import heedful
 from ten_pairs import as_options
 
 from heedful import Config, load_config
-from heedful.runs import request
 from heedful.settings.loading import parse_override
+from heedful.tasks import request
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -23,15 +23,16 @@ LAYERS: dict[str, int] = {
     **dict.fromkeys(("ops", "data"), 2),
     "storage": 3,
     **dict.fromkeys(("training", "decoding"), 4),
-    **dict.fromkeys(("evaluation", "analysis", "interop", "documents"), 5),
-    "bulk": 6,
-    "runs": 7,
-    "serving": 8,
-    "cli": 9,
-    "verbs": 10,
-    "api": 11,
-    "__init__": 12,
-    "__main__": 12,
+    **dict.fromkeys(("evaluation", "analysis", "interop", "spans"), 5),
+    "documents": 6,
+    "bulk": 7,
+    "tasks": 8,
+    "serving": 9,
+    "cli": 10,
+    "verbs": 11,
+    "api": 12,
+    "__init__": 13,
+    "__main__": 13,
 }
 # It is built on the library as a user's service would be: public names come from heedful itself.
 BUILT_ON_THE_LIBRARY = {"serving"}
@@ -54,7 +55,7 @@ LAZY_PARTS = {"cli/progress.py"}
 # The one import upwards: a method of the model, for its users, calls the searches when it is called.
 UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
 LIGHT = re.compile(
-    r"heedful\.(cli|data\.streams|decoding\.strategies\.options|errors|settings\.options|runs\.options"
+    r"heedful\.(cli|data\.streams|decoding\.strategies\.options|errors|settings\.options|tasks\.options"
     r"|serving\.(limits|options))\b.*"
 )
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")

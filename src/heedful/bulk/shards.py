@@ -4,7 +4,7 @@
       manifest.json     the shards that are done (manifest.py)
       NAME              what was made of the shard NAME, written under a temporary name and renamed
 
-What is made of a shard, a job knows: `text_shards.py`, `documents.py`, `runs/prepare.py`.
+What is made of a shard, a job knows: `text_shards.py`, `documents.py`, `tasks/prepare.py`.
 """
 
 import itertools

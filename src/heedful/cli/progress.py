@@ -10,10 +10,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from typing_extensions import override
 
 from heedful.cli.streams import clock, print_table
-from heedful.runs.card import shell_command, without_directories
-from heedful.runs.learning_rate import FoundRate
-from heedful.runs.seeds import SeedsResult
-from heedful.runs.train import TrainResult
+from heedful.tasks.card import shell_command, without_directories
+from heedful.tasks.learning_rate import FoundRate
+from heedful.tasks.seeds import SeedsResult
+from heedful.tasks.train import TrainResult
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,

@@ -14,14 +14,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
 from heedful.documents import office
-from heedful.documents.alignment import Output, PairTranslator, aligned_outputs
 from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, not_decoded
 from heedful.documents.formats import MARKDOWN, SUPPORTED, TABLE, TEXT, format_of
 from heedful.documents.markdown import read_markdown
 from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
-from heedful.documents.reading import WATCH, Watch
-from heedful.documents.sentences import join, restored, route, routed_text, split, without_placeholders
-from heedful.documents.spans import SpannedText, has_letters
 from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
     COLUMN_OPTION,
@@ -35,6 +31,10 @@ from heedful.documents.text_files import (
 from heedful.documents.web_pages import book_parts, read_html
 from heedful.documents.xml_text import XmlReader, XmlRules, tags_of
 from heedful.errors import InputError
+from heedful.spans.reading import WATCH, Watch
+from heedful.spans.sentences import join, restored, route, routed_text, split, without_placeholders
+from heedful.spans.spanned_text import SpannedText, has_letters
+from heedful.spans.words import Output, PairTranslator, aligned_outputs
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions

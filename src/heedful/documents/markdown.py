@@ -7,8 +7,13 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from heedful.documents.markup import html_rules, read_markup
-from heedful.documents.placeholders import Range
-from heedful.documents.spans import (
+from heedful.documents.template import Template, Unit
+from heedful.documents.tokens import Kind
+from heedful.documents.tokens import Token as HtmlToken
+from heedful.documents.web_pages import PageTags
+from heedful.errors import needing
+from heedful.spans.placeholders import Range
+from heedful.spans.spanned_text import (
     WITHIN_CJK,
     Builder,
     Span,
@@ -19,11 +24,6 @@ from heedful.documents.spans import (
     spellings,
     with_line_ends,
 )
-from heedful.documents.template import Template, Unit
-from heedful.documents.tokens import Kind
-from heedful.documents.tokens import Token as HtmlToken
-from heedful.documents.web_pages import PageTags
-from heedful.errors import needing
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

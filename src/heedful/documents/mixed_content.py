@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from heedful.documents.formats import primary_language, tag_of_language
-from heedful.documents.spans import Builder, has_letters
 from heedful.documents.template import WHITE_SPACE, Template, Unit
 from heedful.documents.tokens import attributes
 from heedful.documents.xml_text import (
@@ -23,6 +22,7 @@ from heedful.documents.xml_text import (
     written,
 )
 from heedful.errors import InputError
+from heedful.spans.spanned_text import Builder, has_letters
 
 _MAX_PAIRS = 20  # nesting of elements that begin and end something; deeper ones are points
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*+[\r\n]\s*+")

@@ -14,7 +14,6 @@ from itertools import chain
 
 from heedful.documents.formats import primary_language
 from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
-from heedful.documents.spans import Builder, Kind, SpannedText, edges, has_letters, moved, parts
 from heedful.documents.template import WHITE_SPACE, Unit
 from heedful.documents.xml_text import (
     Chars,
@@ -29,6 +28,7 @@ from heedful.documents.xml_text import (
     verbatim,
     with_value,
 )
+from heedful.spans.spanned_text import Builder, Kind, SpannedText, edges, has_letters, moved, parts
 
 _WORD, _DRAWING, _SHEET = "w", "a", "x"
 _OOXML, _STRICT = "http://schemas.openxmlformats.org", "http://purl.oclc.org/ooxml"

@@ -4,7 +4,6 @@ import html
 import re
 from functools import partial
 
-from heedful.documents.spans import Builder, Kind, SpannedText, has_letters, markup
 from heedful.documents.template import Unit
 from heedful.documents.xml_text import (
     Chars,
@@ -18,6 +17,7 @@ from heedful.documents.xml_text import (
     verbatim,
     with_value,
 )
+from heedful.spans.spanned_text import Builder, Kind, SpannedText, has_letters, markup
 
 # What Excel repairs a file for, if it is longer, in UTF-16: headers and footers, messages of validation.
 _MAX_HEADER = 255

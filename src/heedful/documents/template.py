@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from heedful.documents.placeholders import find
-from heedful.documents.reading import WATCH
-from heedful.documents.spans import (
+from heedful.documents.tokens import Token, plain_text, spanned
+from heedful.spans.placeholders import find
+from heedful.spans.reading import WATCH
+from heedful.spans.spanned_text import (
     BLANK,
     DIRECTIONS,
     WITHIN_CJK,
@@ -22,7 +23,6 @@ from heedful.documents.spans import (
     markup,
     with_line_ends,
 )
-from heedful.documents.tokens import Token, plain_text, spanned
 
 _REFERENCE = re.compile("\0(\\d+)\0")
 WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # one blank, in formats where line ends mean nothing

@@ -13,13 +13,13 @@ from itertools import groupby, islice, pairwise
 
 from heedful.documents.formats import primary_language
 from heedful.documents.markup import without_ruby
-from heedful.documents.placeholders import find
-from heedful.documents.reading import counted
-from heedful.documents.spans import has_letters, markup
 from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
+from heedful.spans.placeholders import find
+from heedful.spans.reading import counted
+from heedful.spans.spanned_text import has_letters, markup
 from heedful.text.scripts import CJK
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")

@@ -8,10 +8,10 @@ from enum import Enum
 from functools import cached_property, partial
 from html.entities import html5
 
-from heedful.documents.placeholders import blocks, find, is_block
-from heedful.documents.reading import counted
-from heedful.documents.spans import Builder, SpannedText, markup, spellings
-from heedful.documents.spans import Kind as SpanKind
+from heedful.spans.placeholders import blocks, find, is_block
+from heedful.spans.reading import counted
+from heedful.spans.spanned_text import Builder, SpannedText, markup, spellings
+from heedful.spans.spanned_text import Kind as SpanKind
 
 
 class Kind(Enum):

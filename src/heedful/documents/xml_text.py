@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from xml.parsers import expat
 
-from heedful.documents.reading import MANY, WATCH, counted
-from heedful.documents.spans import SpannedText, markup
 from heedful.documents.template import Template
 from heedful.errors import InputError
+from heedful.spans.reading import MANY, WATCH, counted
+from heedful.spans.spanned_text import SpannedText, markup
 
 _BLOCK = 2**20  # bytes
 _MAX_DEPTH = 200  # nesting of elements

@@ -28,7 +28,6 @@ import psutil
 from pydantic import TypeAdapter
 
 from heedful import Glossary, HeedfulError, InputError, Pair
-from heedful.documents.alignment import Output, Outputs
 from heedful.documents.document_file import read_document, translate_units
 from heedful.documents.formats import MARKDOWN, format_of
 from heedful.runtime.durable import atomic_output, why_not_written
@@ -44,6 +43,7 @@ from heedful.serving.refusals import (
 )
 from heedful.serving.service import Job, TranslationService
 from heedful.settings.parsing import parse_json
+from heedful.spans.words import Output, Outputs
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"

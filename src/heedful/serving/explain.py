@@ -17,11 +17,11 @@ from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps
 from heedful.decoding.alignment import cut, texts_of_tokens
 from heedful.documents.markup import read_text
-from heedful.documents.sentences import split
 from heedful.errors import MissingExtraError
 from heedful.serving.gateway import AUTO, NonEmptyText
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import InvalidError, NoSuchLayerError, NotImplementedHereError, TextTooLongError
+from heedful.spans.sentences import split
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,6 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from heedful import HeedfulError, InputError, Pair
-from heedful.runs.loading import load_translator
 from heedful.serving import on_ray
 from heedful.serving.access import ApiKey, KeyRing, check_origin, check_proxy, share_keys
 from heedful.serving.app import application
@@ -37,6 +36,7 @@ from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
 from heedful.settings.options import Languages
 from heedful.settings.plugins import load_again, loaded_plugins
+from heedful.tasks.loading import load_translator
 
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from cachetools import LRUCache
 
 from heedful import HeedfulError, Pair, Translator
-from heedful.documents.alignment import Output, Outputs, PairTranslator, aligned_outputs
 from heedful.errors import SearchCancelledError
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
+from heedful.spans.words import Output, Outputs, PairTranslator, aligned_outputs
 
 if TYPE_CHECKING:
     from heedful import Bundle, Glossary, SearchOptions, Translation

@@ -8,11 +8,11 @@ from pathlib import Path
 from heedful import InputError, Pair, SearchOptions, Translator
 from heedful.decoding.texts import TextCodec
 from heedful.documents.memory import TranslationMemory
-from heedful.runs.loading import load_translator
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
 from heedful.settings.options import Languages
+from heedful.tasks.loading import load_translator
 from heedful.text.languages import language_code
 
 _MOST_NAMED = 3  # pairs of a list

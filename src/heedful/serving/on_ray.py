@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from heedful import Bundle, HeedfulError, InputError, load_bundle
 from heedful.errors import MissingExtraError, SearchCancelledError, install_hint
-from heedful.runs.loading import local_bundle
 from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
+from heedful.tasks.loading import local_bundle
 from heedful.text.pair import Tags, choose_languages
 
 if TYPE_CHECKING:

@@ -14,9 +14,14 @@ from typing import TypeVar
 from heedful import Glossary, Pair
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm, placed_terms
-from heedful.documents.alignment import Output, Outputs, words
 from heedful.documents.markup import TagRules, read_text
-from heedful.documents.sentences import (
+from heedful.documents.template import Template
+from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
+from heedful.serving.limits import Limits
+from heedful.serving.metrics import Metrics
+from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
+from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
+from heedful.spans.sentences import (
     join,
     joined_pieces,
     restored,
@@ -24,14 +29,9 @@ from heedful.documents.sentences import (
     split,
     without_placeholders,
 )
-from heedful.documents.sentences import route as to_route
-from heedful.documents.spans import SpannedText, has_letters, markup
-from heedful.documents.template import Template
-from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
-from heedful.serving.limits import Limits
-from heedful.serving.metrics import Metrics
-from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
-from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
+from heedful.spans.sentences import route as to_route
+from heedful.spans.spanned_text import SpannedText, has_letters, markup
+from heedful.spans.words import Output, Outputs, words
 from heedful.text.languages import closest_code
 from heedful.text.sentences import Sentence, joint, split_text
 

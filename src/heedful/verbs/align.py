@@ -73,8 +73,8 @@ class Align:
 def command(task: Align) -> None:
     """Align files; the pairs before a bad line are written."""
     from heedful.bulk.alignments import align_pairs
-    from heedful.runs.loading import load_translator
-    from heedful.runs.output_checks import check_output
+    from heedful.tasks.loading import load_translator
+    from heedful.tasks.output_checks import check_output
 
     check_stdin_once(src=task.src, tgt=task.tgt)
     if task.learn:

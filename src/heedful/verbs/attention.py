@@ -52,8 +52,8 @@ def command(task: Attention) -> None:
     from heedful.analysis.attention_maps import MapChoice, attention_of
     from heedful.analysis.attention_pictures import check_attention_file, write_attention
     from heedful.decoding.options import search_options
-    from heedful.runs.loading import load_translator
-    from heedful.runs.output_checks import check_output
+    from heedful.tasks.loading import load_translator
+    from heedful.tasks.output_checks import check_output
 
     check_output(task.output, models=[task.run], makes_folder=True)
     choice = MapChoice.parse(task.kind, layers=task.layer, heads=task.head)

@@ -24,7 +24,7 @@ class Average:
 
 def command(task: Average) -> None:
     """Average, and print the checkpoints."""
-    from heedful.runs.average import average
+    from heedful.tasks.average import average
 
     notify = partial(print, "note:", file=sys.stderr)
     for checkpoint in average(task.run, task.output, last=task.last, notify=notify):

@@ -58,8 +58,8 @@ class BenchDecode:
 
 def command_train(task: BenchTrain) -> None:
     """Measure training, and print the figures."""
-    from heedful.runs.training_speed import bench_training
     from heedful.settings.loading import load_config
+    from heedful.tasks.training_speed import bench_training
 
     overrides = [*task.text.overrides(), *task.settings]
     config = load_config(preset=task.preset, overrides=overrides)
@@ -86,7 +86,7 @@ def command_train(task: BenchTrain) -> None:
 
 def command_decode(task: BenchDecode) -> None:
     """Measure translation, and print the figures."""
-    from heedful.runs.decoding_speed import bench_decoding
+    from heedful.tasks.decoding_speed import bench_decoding
 
     with open_input(task.src) as (stream, name):
         lines = Lines(stream, name)

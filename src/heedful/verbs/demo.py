@@ -30,7 +30,7 @@ class Demo:
 def command(task: Demo) -> None:
     """Run the demonstration, and print examples and scores."""
     from heedful.cli.progress import training_display
-    from heedful.runs.demo import demo
+    from heedful.tasks.demo import demo
 
     with training_display() as display:
         report = demo(

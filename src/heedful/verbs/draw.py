@@ -108,7 +108,7 @@ def draw_lengths(task: Lengths) -> None:
 
 def draw_heads(task: Heads) -> None:
     """Measure the importance of each head on parallel text, draw and print it."""
-    from heedful.runs import pictures
+    from heedful.tasks import pictures
 
     path, text = task.output or Path("heads.png"), (task.src, task.tgt)
     with bar() as show:
@@ -132,7 +132,7 @@ def _draw(
     name: str, task: _Picture, *, preset: str = "base", settings: Settings = (), text: Sequence[Path] = ()
 ) -> None:
     """Draw a picture, and print its path."""
-    from heedful.runs import pictures
+    from heedful.tasks import pictures
 
     path = task.output or Path(f"{name}.png")
     pictures.draw(name, path, preset=preset, settings=settings, text=text)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import check_stdin_once, print_table, suggest_auto_precision, warnings_on_stderr
-from heedful.runs.options import EvaluationOptions
 from heedful.settings.options import AsJson
+from heedful.tasks.options import EvaluationOptions
 
 if TYPE_CHECKING:
     from heedful.evaluation.metrics import EvaluationReport
@@ -51,7 +51,7 @@ class Evaluate(EvaluationOptions):
 
 def command(task: Evaluate) -> None:
     """Evaluate, and print the scores."""
-    from heedful.runs.evaluate import evaluate
+    from heedful.tasks.evaluate import evaluate
 
     started = time.monotonic()
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)

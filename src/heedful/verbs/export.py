@@ -37,7 +37,7 @@ class Export:
 
 def command(task: Export) -> None:
     """Export, and print the directory."""
-    from heedful.runs.exchange import export_model
+    from heedful.tasks.exchange import export_model
 
     made = export_model(
         task.bundle,

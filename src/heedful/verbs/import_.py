@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from heedful.runs.options import ImportingOptions
+from heedful.tasks.options import ImportingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,6 @@ class Import(ImportingOptions):
 
 def command(task: Import) -> None:
     """Import, and print the path of the bundle."""
-    from heedful.runs.exchange import import_bundle
+    from heedful.tasks.exchange import import_bundle
 
     print(import_bundle(task, notify=partial(print, "note:", file=sys.stderr)))

@@ -13,7 +13,7 @@ from heedful.errors import refuse_if
 from heedful.settings.options import AsJson, Filtering, HeldOutText, Option
 
 if TYPE_CHECKING:
-    from heedful.runs.inspection import BundleSummary, Inspection, MachineSummary, RunSummary
+    from heedful.tasks.inspection import BundleSummary, Inspection, MachineSummary, RunSummary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def command(task: Inspect) -> None:
     """Inspect what the paths name, or the machine, and print it."""
     from heedful.data.files import holds_pairs
     from heedful.data.inspection import inspect_text, report_lines
-    from heedful.runs.inspection import MachineSummary, inspect_machine, inspect_run
+    from heedful.tasks.inspection import MachineSummary, inspect_machine, inspect_run
 
     paths = task.paths or []
     is_text = bool(paths) and (len(paths) == 2 or holds_pairs(paths[0]))

@@ -31,6 +31,6 @@ class Plot:
 
 def command(task: Plot) -> None:
     """Draw, and print the path."""
-    from heedful.runs.inspection import plot
+    from heedful.tasks.inspection import plot
 
     print(plot(task.runs, task.output))

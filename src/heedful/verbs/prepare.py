@@ -73,8 +73,8 @@ def command(task: Prepare) -> None:
     if task.on not in ("here", "ray"):
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
     from heedful.cli.streams import translation_display, warnings_on_stderr
-    from heedful.runs.prepare import prepare_shards
     from heedful.settings.loading import load_config
+    from heedful.tasks.prepare import prepare_shards
 
     keys = ("pairs", "src", "tgt", "src_key", "tgt_key")
     values = {f"data.{key}": getattr(task, key) for key in keys}

@@ -80,8 +80,8 @@ def command(task: Score) -> None:
     """Score files, and print their perplexity; the pairs before a bad line are printed."""
     from heedful.decoding.options import search_options
     from heedful.evaluation.scoring import Flagged, Perplexity, score_pairs
-    from heedful.runs.loading import load_translator
-    from heedful.runs.output_checks import check_output
+    from heedful.tasks.loading import load_translator
+    from heedful.tasks.output_checks import check_output
 
     check_stdin_once(src=task.src, tgt=task.tgt, prefix=task.prefix)
     check_output(None, inputs=[task.src, task.tgt, task.prefix])

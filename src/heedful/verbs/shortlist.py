@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 
 from heedful.cli.options import BeamOverrides
 from heedful.cli.streams import bar
-from heedful.runs.options import ShortlistOptions
 from heedful.settings.options import AsJson
+from heedful.tasks.options import ShortlistOptions
 
 _ENOUGH_PAIRS = 10_000
 
@@ -34,7 +34,7 @@ class LearnShortlist(ShortlistOptions):
 
 def command(task: LearnShortlist) -> None:
     """Learn a shortlist, and print what it was learned from and its effect."""
-    from heedful.runs.shortlist import learn_shortlist
+    from heedful.tasks.shortlist import learn_shortlist
 
     with bar() as show:
         result = learn_shortlist(task, on_progress=show)

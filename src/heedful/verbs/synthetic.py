@@ -10,8 +10,8 @@ from typing import Annotated
 
 from heedful.cli.options import SamplingOverrides, SearchOverrides, sampling_overrides
 from heedful.cli.streams import bar, suggest_auto_precision, translation_display, warnings_on_stderr
-from heedful.runs.options import BackTranslationOptions, DistillOptions
 from heedful.settings.options import SAMPLING, AsJson, Option
+from heedful.tasks.options import BackTranslationOptions, DistillOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ COMMANDS = {"distill": distill, "back-translate": back_translate}
 def _train(task: Distill | BackTranslate) -> None:
     """Make the pairs, train on them, and print the best bundle."""
     from heedful.cli.progress import command_line, print_result, training_display
-    from heedful.runs.synthetic import make_pairs, train_on_pairs
+    from heedful.tasks.synthetic import make_pairs, train_on_pairs
 
     config = make_pairs(
         task,

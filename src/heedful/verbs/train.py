@@ -77,10 +77,10 @@ def command(task: Train) -> None:
         print_seeds,
         training_display,
     )
-    from heedful.runs.learning_rate import find_learning_rate
-    from heedful.runs.request import RunRequest
-    from heedful.runs.seeds import SeedsResult
-    from heedful.runs.train import TrainingExtras
+    from heedful.tasks.learning_rate import find_learning_rate
+    from heedful.tasks.request import RunRequest
+    from heedful.tasks.seeds import SeedsResult
+    from heedful.tasks.train import TrainingExtras
     from heedful.training.parallel.distributed import run_as_worker
 
     if task.find_lr and (task.seeds or task.resume or task.overwrite or task.track):

@@ -15,8 +15,8 @@ from heedful.cli.streams import (
     translation_display,
     warnings_on_stderr,
 )
-from heedful.runs.options import TranslationOptions
 from heedful.settings.options import SAMPLING, SEARCH, Option
+from heedful.tasks.options import TranslationOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Translate(TranslationOptions):
 
 def command(task: Translate) -> None:
     """Translate a file or stdin, a document, or shards, and print what was done of a directory."""
-    from heedful.runs.translate import translate
+    from heedful.tasks.translate import translate
 
     chosen = sampling_overrides(task.search, task.sampling, sample=task.sample, strategy=task.strategy)
     task = replace(task, search={**task.search, **chosen})

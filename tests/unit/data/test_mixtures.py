@@ -15,12 +15,12 @@ from heedful.data.batches import BatchSource, Mixture
 from heedful.data.files import ParallelText
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import ConfigError, TokenizerError
-from heedful.runs.card import shared_config
-from heedful.runs.directory import RunDirectory
-from heedful.runs.notices import Notices
-from heedful.runs.setup import PreparedRun, set_up_training
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.run import Config, TokenizerConfig
+from heedful.tasks.card import shared_config
+from heedful.tasks.directory import RunDirectory
+from heedful.tasks.notices import Notices
+from heedful.tasks.setup import PreparedRun, set_up_training
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)

@@ -9,9 +9,9 @@ import markdown_it
 import pytest
 from document_files import identity, translated_bytes, upper
 
-from heedful.documents.alignment import Output, words
 from heedful.documents.markdown import read_markdown
-from heedful.documents.spans import Builder, SpannedText, markup, with_line_ends
+from heedful.spans.spanned_text import Builder, SpannedText, markup, with_line_ends
+from heedful.spans.words import Output, words
 
 HTML_IN_BLOCKS = """\
 > <div>

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.documents.alignment import Aligned, Links, words
 from heedful.documents.markup import TagRules, html_rules, read_text, xml_rules
-from heedful.documents.placeholders import find, placeholders
-from heedful.documents.projection import project
-from heedful.documents.sentences import join, routed_text, split, without_placeholders
-from heedful.documents.spans import SpannedText
 from heedful.documents.template import Template
 from heedful.documents.tokens import Kind, tokenize
+from heedful.spans.placeholders import find, placeholders
+from heedful.spans.projection import project
+from heedful.spans.sentences import join, routed_text, split, without_placeholders
+from heedful.spans.spanned_text import SpannedText
+from heedful.spans.words import Aligned, Links, words
 
 SCRAPS = st.lists(
     st.sampled_from(

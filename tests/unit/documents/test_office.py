@@ -15,7 +15,7 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
-from heedful.documents.alignment import Output
+from heedful.spans.words import Output
 
 
 def repeated(text: str) -> Callable[..., Sequence[Output]]:

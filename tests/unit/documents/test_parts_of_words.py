@@ -16,9 +16,9 @@ from odf.text import P, Span
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
 
-from heedful.documents.alignment import Output
-from heedful.documents.sentences import split
-from heedful.documents.spans import SpannedText
+from heedful.spans.sentences import split
+from heedful.spans.spanned_text import SpannedText
+from heedful.spans.words import Output
 
 RUNS = [("The house has CO", ""), ("2", "subscript"), (" and 48 m", ""), ("2", "superscript"), (" here.", "")]
 EXPECTED = [(text.upper(), kind) for text, kind in RUNS]

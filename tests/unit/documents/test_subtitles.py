@@ -7,9 +7,9 @@ import pytest
 from document_files import identity, translated_bytes, upper
 
 from heedful.documents.document_file import read_document
-from heedful.documents.spans import SpannedText
 from heedful.documents.text_files import read_subtitles
 from heedful.errors import InputError
+from heedful.spans.spanned_text import SpannedText
 
 TIMES = "1\n00:00:01,000 --> 00:00:02,000\n"
 

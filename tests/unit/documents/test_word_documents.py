@@ -12,9 +12,9 @@ from document_files import identity, members, translated_bytes, upper
 from docx.oxml import parse_xml
 from docx.oxml.ns import qn
 
-from heedful.documents.alignment import Output
 from heedful.documents.document_file import read_document, translate_units
 from heedful.errors import InputError
+from heedful.spans.words import Output
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 Change = Callable[[str, bytes], tuple[str, bytes]]

@@ -12,10 +12,10 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.protocol import Greedy
-from heedful.documents.alignment import Output
 from heedful.serving.limits import Limits
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, ServedPair, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError
+from heedful.spans.words import Output
 from heedful.text.languages import Pair
 
 PAIR = Pair("en", "de")

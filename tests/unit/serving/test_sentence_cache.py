@@ -1,6 +1,6 @@
 from heedful.decoding.glossary import Glossary
-from heedful.documents.alignment import Output
 from heedful.serving.model_queue import SentenceCache, SentenceKey
+from heedful.spans.words import Output
 from heedful.text.languages import Pair
 
 

@@ -16,13 +16,13 @@ from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translator import Translator
-from heedful.documents.alignment import Output, words
 from heedful.errors import InputError
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.models import load_models, load_served
 from heedful.serving.options import ServiceOptions
 from heedful.serving.service import TranslationRequest, TranslationService
+from heedful.spans.words import Output, words
 from heedful.storage.bundle import Bundle, load_bundle, save_bundle
 from heedful.text.languages import Pair
 

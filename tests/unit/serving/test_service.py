@@ -12,7 +12,6 @@ from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import Entry, Glossary
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
-from heedful.documents.alignment import Output, words
 from heedful.documents.markup import TagRules, html_rules
 from heedful.serving.libretranslate import _confidence_of
 from heedful.serving.limits import Limits
@@ -25,6 +24,7 @@ from heedful.serving.refusals import (
     UnavailableError,
 )
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
+from heedful.spans.words import Output, words
 
 
 def ask(service: TranslationService, *texts: str, **request: object) -> list[Answer]:

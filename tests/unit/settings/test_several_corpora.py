@@ -6,8 +6,8 @@ import pytest
 from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError
-from heedful.runs.setup import _mixture
 from heedful.settings.run import Config, CorpusConfig, DataConfig
+from heedful.tasks.setup import _mixture
 from heedful.text import SpecialTokens
 
 CORPUS = {"pairs": "a.tsv"}

@@ -13,9 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from heedful.data.batches import Batch, BatchSource
 from heedful.model.transformer import Transformer
-from heedful.runs.training_speed import write_synthetic_text
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config
+from heedful.tasks.training_speed import write_synthetic_text
 from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPlan
 from heedful.training.profiling import MatmulRate, count_flops
 

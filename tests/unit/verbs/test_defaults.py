@@ -8,10 +8,10 @@ import pytest
 from heedful import api
 from heedful.analysis.head_importance import importance_on_text
 from heedful.interop.huggingface.hub import push
-from heedful.runs.average import average
-from heedful.runs.demo import demo
-from heedful.runs.exchange import export_model, import_model
-from heedful.runs.training_speed import bench_training
+from heedful.tasks.average import average
+from heedful.tasks.demo import demo
+from heedful.tasks.exchange import export_model, import_model
+from heedful.tasks.training_speed import bench_training
 from heedful.verbs.average import Average
 from heedful.verbs.bench import BenchTrain
 from heedful.verbs.demo import Demo

@@ -1,1 +1,0 @@
-"""A run of training on disk and what it needs: set-up, directory, model card, prepared text."""

@@ -1,0 +1,1 @@
+"""Text with marks: segments, placeholders, projection, and the pipeline that translates them."""

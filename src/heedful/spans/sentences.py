@@ -1,0 +1,294 @@
+"""The way of a text through a model: split into sentences, routed, translated, and joined again.
+
+pieces = split(text)                         sentences, and what is between them
+routed = [route(each) for each in sentences] as the model reads them: it may keep a few placeholders itself
+outputs = ...                                of the model, for `routed_text` of each
+restored(sentence, routed, outputs)          with the spans of the sentence; nothing if a placeholder is lost:
+                                             the sentence is translated again `without_placeholders`
+join(pieces, translations)                   the translation of the text, in the same form
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+
+from heedful.spans.placeholders import Range, find, placeholders
+from heedful.spans.projection import project
+from heedful.spans.spanned_text import (
+    DIRECTIONS,
+    Builder,
+    Edge,
+    SpannedText,
+    are_opposite,
+    edges,
+    has_letters,
+    moved,
+    parts,
+)
+from heedful.spans.words import Output
+from heedful.text.scripts import UNSPACED
+from heedful.text.sentences import Sentence, joint, split_sentences
+
+_MAX_JOINED = 2000  # characters of sentences joined so that no placeholder is cut
+_MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
+_BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
+_IS_WORD = re.compile(r"[0-9A-Za-z_\u00c0-\u024f]")
+_DIRECTION = re.compile(f"[{DIRECTIONS}]")
+_ISOLATES = ("\u2066", "\u2067", "\u2068")  # begin a part with a direction of its own, which U+2069 ends
+_ENDS_LINE = re.compile(r"[^\S\n\r\v]*+(?:[\n\r\v]|\Z)")
+# Soft hyphens, joiners of words, marks of the direction, and places for line ends: not where they are between
+# words (Khmer).
+_INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff{DIRECTIONS}]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])")
+
+
+def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
+    """Return the pieces of a text: every second one is a sentence, and those before and after it stay.
+
+    Each edge of a span is in exactly one piece. An element at an edge of a sentence belongs to the sentence
+    if it covers only a part of it, otherwise to the text around it.
+
+    Args:
+        text: any.
+        within_lines: whether lines are split into sentences.
+    """
+    left = list(edges(text.spans))
+    positions = [position for position, _, _ in left]
+    starts = [start for start, _ in text.placeholders]
+    pieces: list[SpannedText] = []
+    at = edge = 0
+    for start, end in _without_splits(split_sentences(text.text, within_lines=within_lines), text):
+        own_ranges = text.placeholders[bisect_left(starts, start) : bisect_left(starts, end)]
+        ranges = tuple(_with_isolates(text.text, each, positions) for each in own_ranges)
+        bounds = [start, *chain.from_iterable(ranges), end]
+        if not any(
+            has_letters(text.text[low:high]) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
+        ):
+            continue
+        outer_start, outer_end = start, end
+        start, end = _without_directions(text.text, at, start, end, ranges)
+        first = behind = bisect_right(positions, start)
+        for i in range(edge, first):
+            _, what, span = left[i]
+            if what == "open" and outer_start <= span.start <= start < span.end < end:
+                first = i  # around the first words
+                break
+        pieces.append(_cut(text, left[edge:first], at, start, unfolds=True))
+        last = behind = bisect_left(positions, end, lo=first)
+        opened = {id(span) for _, what, span in left[first:last] if what == "open"}
+        for i in range(last, bisect_right(positions, outer_end, lo=last)):
+            if left[i][1] == "close" and id(left[i][2]) in opened:
+                behind = i + 1
+        own = _cut(text, left[first:behind], start, end)
+        placeholders = tuple((low - start, high - start) for low, high in ranges)
+        sentence = SpannedText(own.text, own.spans, placeholders)
+        pieces.append(_without_invisible(sentence) if _INVISIBLE.search(own.text) else sentence)
+        at, edge = end, behind
+    return [*pieces, _cut(text, left[edge:], at, len(text.text), unfolds=True)]
+
+
+def _with_isolates(text: str, placeholder: Range, positions: Sequence[int]) -> Range:
+    """Return where a placeholder begins and ends, with the marks that isolate it from the text around it.
+
+    Args:
+        text: the text with the placeholder.
+        placeholder: where it is.
+        positions: the positions of the edges of spans: none may be between it and the marks.
+    """
+    start, end = placeholder
+    is_isolated = text[start - 1 : start] in _ISOLATES and text[end : end + 1] == "\u2069"
+    if not is_isolated or bisect_left(positions, start) < bisect_right(positions, end):
+        return placeholder
+    return start - 1, end + 1
+
+
+def _without_directions(text: str, at: int, start: int, end: int, ranges: Sequence[Range]) -> Range:
+    """Return where a sentence begins and ends without marks of the direction at the start and end of a line.
+
+    Args:
+        text: the text of the sentence.
+        at: where the sentence before it ends.
+        start: index of its first character.
+        end: index after its last.
+        ranges: its placeholders, which stay in it.
+    """
+    first, last = (ranges[0][0], ranges[-1][1]) if ranges else (end, start)
+    own = text[start:end]
+    if (text[at:start].rstrip(" \t") or text[at - 1 : at])[-1:] in ("", "\n", "\r", "\v"):
+        start = min(first, end - len(own.lstrip(f"{DIRECTIONS} ")))
+    if _ENDS_LINE.match(text, end):
+        end = max(last, end - len(own) + len(own.rstrip(f"{DIRECTIONS} ")))
+    return start, end
+
+
+def _cut(
+    text: SpannedText, between: Sequence[Edge], start: int, end: int, *, unfolds: bool = False
+) -> SpannedText:
+    if not between:
+        return SpannedText(text.text[start:end])
+    builder = Builder()
+    builder.add(parts(text, between, start=start, end=end), unfolds=unfolds)
+    return builder.built()
+
+
+def joined_pieces(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> list[SpannedText]:
+    """Return the pieces of a translation, as many as the source has; `joint` says what is between two."""
+    left = iter(translations)
+    new = [next(left) if number % 2 else each for number, each in enumerate(pieces)]
+    for i in range(2, len(new) - 2, 2):  # between two sentences
+        if not pieces[i].spans:
+            before, space = pieces[i - 1].text, pieces[i].text
+            new[i] = SpannedText(joint(space, before, new[i - 1].text, new[i + 1].text))
+    if any(_DIRECTION.search(each.text) for each in new[::2]):
+        before, after = ("".join(each.text for each in own[1::2]) for own in (pieces, new))
+        if are_opposite(before, after):  # a mark for the start of the one is wrong for the other
+            new[::2] = [_without_invisible(each) for each in new[::2]]
+    return new
+
+
+def join(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> SpannedText:
+    """Return the text with its sentences translated."""
+    new = joined_pieces(pieces, translations)
+    if not any(each.spans for each in new):
+        return SpannedText("".join(each.text for each in new))
+    builder = Builder()
+    for each in new:
+        builder.add(parts(each))
+    return builder.built()
+
+
+def _without_splits(sentences: Iterable[Sentence], text: SpannedText) -> Iterator[Range]:
+    """Yield where sentences begin and end: two are one if a placeholder would be cut between them.
+
+    If that would be too long, the first of them goes to the end of the placeholder.
+    """
+    left = iter(text.placeholders)
+    placeholder = next(left, None)
+    sentence: Range | None = None
+    at = 0
+    for each in sentences:
+        start = at + len(each.space)
+        at = start + len(each.text)
+        if sentence is not None:
+            while placeholder is not None and placeholder[1] <= sentence[1]:
+                placeholder = next(left, None)
+            if placeholder is not None and placeholder[0] < sentence[1]:
+                if at - sentence[0] <= _MAX_JOINED or placeholder[1] >= at:
+                    sentence = (sentence[0], at)
+                    continue
+                sentence, start = (sentence[0], placeholder[1]), placeholder[1]
+                while text.text[start].isspace():
+                    start += 1
+            yield sentence
+        sentence = (start, at)
+    if sentence is not None:
+        yield sentence
+
+
+def _without_invisible(sentence: SpannedText) -> SpannedText:
+    """Return a sentence without invisible characters: a model knows the word without them."""
+    text = sentence.text
+    starts = [start for start, _ in sentence.placeholders]
+
+    def is_free(at: int) -> bool:
+        number = bisect_right(starts, at) - 1
+        return number < 0 or at >= sentence.placeholders[number][1]
+
+    removed = [each.start() for each in _INVISIBLE.finditer(text) if is_free(each.start())]
+
+    def move(position: int) -> int:
+        return position - bisect_left(removed, position)
+
+    left = [text[start + 1 : end] for start, end in pairwise((-1, *removed, len(text)))]
+    placeholders = tuple((move(start), move(end)) for start, end in sentence.placeholders)
+    return SpannedText("".join(left), moved(sentence.spans, move), placeholders)
+
+
+def route(sentence: SpannedText) -> SpannedText:
+    """Return a sentence as a model reads it: without placeholders unless they are short and stand alone."""
+    ranges = sentence.placeholders
+    is_short = sum(end - start for start, end in ranges) <= _MAX_SHOWN
+    is_cut = any(span.kind == "break" for _, _, span in edges(sentence.spans))
+    if not ranges or (is_short and not is_cut and tuple(find(sentence.text)) == ranges):
+        return sentence
+    return without_placeholders(sentence)
+
+
+def routed_text(routed: SpannedText) -> str:
+    """Return the text that a model reads, without the gaps that points leave in it."""
+    if all(span.kind in ("element", "low", "blank", "mark") for _, _, span in edges(routed.spans)):
+        return routed.text
+    # Wide and no-break spaces alone are no gap.
+    text = re.sub(r"\s+", lambda run: " " if min(run[0]) <= " " else run[0], routed.text.strip())
+    return re.sub(r" (?=[.,;:!?)]( |$))", "", text)
+
+
+def restored(
+    sentence: SpannedText, routed: SpannedText, outputs: Iterable[Output]
+) -> tuple[SpannedText, ...]:
+    """Return the translations of a sentence with its spans and placeholders.
+
+    Args:
+        sentence: the source.
+        routed: the result of `route`: the sentence itself if nothing was taken out of it.
+        outputs: its translations, best first.
+
+    Returns:
+        Nothing if the best one has not kept the placeholders that the model has seen.
+    """
+    own = Counter(sentence.text[start:end] for start, end in sentence.placeholders)
+    if routed is sentence:
+        best, *others = outputs
+        if own and placeholders(best.text) != own:
+            return ()
+        kept = [best, *(each for each in others if not own or placeholders(each.text) == own)]
+        return tuple(project(sentence, each.text, each.links) for each in kept)
+    texts = ((each, _without(own, each.text)) for each in outputs)
+    return tuple(project(routed, text, each.links if text == each.text else None) for each, text in texts)
+
+
+def _without(own: Counter[str], translation: str) -> str:
+    """Return a translation without placeholders that the model has not seen."""
+    left: list[str] = []
+    at = 0
+    for start, end in find(translation):
+        if translation[start:end] in own:
+            left.append(translation[at:start])
+            at = end
+    return "".join([*left, translation[at:]])
+
+
+def without_placeholders(sentence: SpannedText) -> SpannedText:
+    """Return a sentence with points in place of its placeholders."""
+    text, builder = sentence.text, Builder()
+    left = list(edges(sentence.spans))
+    positions = [position for position, _, _ in left]
+    at = done = 0
+    for start, end in _units(sentence, positions):
+        behind = bisect_right(positions, start)
+        builder.add(parts(sentence, left[done:behind], start=at, end=start))
+        done, at = bisect_left(positions, end), end
+        inside = [each for each in left[behind:done] if each[2].kind == "break"]
+        beside = text[start - 1 : start], text[end : end + 1]
+        builder.point("", "placeholder", kept=_cut(sentence, inside, start, end), beside=beside)
+        if all(map(_IS_WORD.match, beside)):
+            builder.text(" ")
+        builder.add(("point", "", span) for _, _, span in left[behind:done] if span.kind != "break")
+    builder.add(parts(sentence, left[done:], start=at))
+    return builder.built()
+
+
+def _units(sentence: SpannedText, positions: Sequence[int]) -> Iterator[Range]:
+    """Yield the placeholders of a sentence; those with only punctuation between them count as one."""
+    unit: Range | None = None
+    for start, end in sentence.placeholders:
+        if unit is not None:
+            has_edge = bisect_left(positions, unit[1]) < bisect_right(positions, start)
+            if not has_edge and _BETWEEN.fullmatch(sentence.text, unit[1], start):
+                unit = (unit[0], end)
+                continue
+            yield unit
+        unit = (start, end)
+    if unit is not None:
+        yield unit

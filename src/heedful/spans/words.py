@@ -1,0 +1,185 @@
+"""Words of a text, what a translation of a sentence is, and which words of both are linked."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Protocol
+from unicodedata import category
+
+from heedful.errors import InputError
+from heedful.spans.placeholders import Range, find
+from heedful.text.scripts import UNSPACED
+
+if TYPE_CHECKING:
+    from heedful.decoding.alignment import Alignment
+    from heedful.decoding.confidence import Confidence
+    from heedful.decoding.options import SearchOptions
+    from heedful.decoding.translation import Translation
+
+Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
+_OWN = 4  # links with other words that one with the element's own outweighs, by measurement
+_FAR = 40  # words from a gap; links of those beyond count for nothing
+_INNER = "'’-"  # between two letters, part of the word
+_LETTER = rf"(?![{UNSPACED}])\w"
+_WORD = re.compile(rf"(?P<letters>[{_INNER}]?(?:{_LETTER})+(?:[{_INNER}](?:{_LETTER})+)*)|\S")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_JOINERS = "\u200c\u200d"  # within a word, as marks are
+
+
+def words(text: str) -> list[Range]:
+    """Return where each word, sign and placeholder of a text begins and ends.
+
+    Marks are part of what they follow. In scripts without spaces between words, each character is a word.
+    """
+    ranges: list[Range] = []
+    at = 0
+    for start, end in [*find(text), (len(text), len(text))]:
+        is_open = False  # whether a letter goes on with the last word
+        for match in _WORD.finditer(text, at, start):
+            low, high = match.span()
+            is_next = bool(ranges) and ranges[-1][1] == low
+            if is_next and (is_mark(text[low]) or (is_open and match["letters"])):
+                ranges[-1] = (ranges[-1][0], high)
+                continue
+            if match["letters"] and text[low] in _INNER:  # no part of a word before
+                ranges.append((low, low + 1))
+                low += 1
+            ranges.append((low, high))
+            is_open = match["letters"] is not None
+        ranges += [(start, end)] if end > start else []
+        at = end
+    return ranges
+
+
+class Aligned:
+    """Finds what stands for parts of the source, by links of words.
+
+    The time for one part grows with the number of its links, not with the length of the sentence.
+    """
+
+    def __init__(self, links: Links, num_source: int, num_targets: int) -> None:
+        """Take the links, and the numbers of source and target words."""
+        self._targets: list[list[int]] = [[] for _ in range(num_source)]
+        self._num_links = [0] * num_targets  # of each target word
+        for src, tgt in links:
+            self._targets[src].append(tgt)
+            self._num_links[tgt] += 1
+        self._links_before = [0, *accumulate(self._num_links)]
+
+    def span(self, first: int, behind: int) -> Range | None:
+        """Return the span of target words that stands for the source words from `first` to before `behind`.
+
+        Each link inside with these words counts `_OWN` for it, each link with others 1 against it: it is the
+        span of the largest sum, and of these the shortest.
+
+        Returns:
+            None if no target word is linked with them, or if too few links of a word are.
+        """
+        inside = Counter(tgt for targets in self._targets[first:behind] for tgt in targets)
+        best, best_sum = None, 0
+        start, end, total = 0, 0, 0
+        for tgt in sorted(inside):
+            total -= self._links_before[tgt] - self._links_before[end]  # of the words between
+            if total <= 0:
+                start, total = tgt, 0
+            end = tgt + 1
+            total += (_OWN + 1) * inside[tgt] - self._num_links[tgt]
+            if total > best_sum:
+                best, best_sum = (start, end), total
+        return best
+
+    def gap(self, before: int, *, near: int) -> int:
+        """Return the gap between target words that stands for the one before a source word.
+
+        It is the gap that the fewest links cross, and among equal ones the nearest to `near`. Links of words
+        beside the gap count most.
+
+        Args:
+            before: number of the source word after the gap.
+            near: where the gap is expected.
+        """
+        changes = {0: 0.0}  # of the cost, from a gap on
+        for src in range(max(0, before - _FAR), min(len(self._targets), before + _FAR)):
+            distance = before - 1 - src if src < before else src - before
+            cost = 0.5**distance
+            for tgt in self._targets[src]:
+                if src < before:  # it should be before the gap
+                    changes[0] += cost
+                    changes[tgt + 1] = changes.get(tgt + 1, 0.0) - cost
+                else:
+                    changes[tgt + 1] = changes.get(tgt + 1, 0.0) + cost
+        starts = sorted(changes)
+        costs = accumulate(changes[start] for start in starts)
+        lasts = [*(start - 1 for start in starts[1:]), len(self._num_links)]
+        nearest = (max(start, min(near, last)) for start, last in zip(starts, lasts, strict=True))
+        best = min((round(cost, 9), abs(gap - near), gap) for cost, gap in zip(costs, nearest, strict=True))
+        return best[2]
+
+
+def is_unspaced(char: str) -> bool:
+    """Return whether a character is of a script without spaces between words."""
+    return _UNSPACED.match(char) is not None
+
+
+def is_mark(char: str) -> bool:
+    """Return whether a character is part of the one before it."""
+    return char in _JOINERS or category(char).startswith("M")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        links: between the `words` of the sentence and of the translation; None if they are not known.
+        confidence: the confidence in the translation; None if the model has no calibration, and for all
+            translations but the best.
+        finished: whether the model has ended it; False if the length limit has cut it.
+    """
+
+    text: str
+    links: Links | None = None
+    confidence: "Confidence | None" = None
+    finished: bool = True
+
+
+Outputs = tuple[Output, ...]  # the translations of a sentence, best first
+
+
+class PairTranslator(Protocol):
+    """Translates sentences of one pair: a `Translator` is one."""
+
+    def translations(
+        self, texts: Sequence[str], *, options: "SearchOptions | None" = None
+    ) -> list["Translation"]:
+        """Return the translation of each text."""
+        ...
+
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Range]]
+    ) -> list["Alignment"]:
+        """Return the alignment of each pair of texts; `split` returns the words of a text."""
+        ...
+
+
+def aligned_outputs(
+    translator: PairTranslator, texts: Sequence[str], outputs: Sequence[Sequence[str]]
+) -> list[Outputs]:
+    """Return the translations of texts with the links of their words, if the translator can align."""
+    sources = [text for text, of_text in zip(texts, outputs, strict=True) for _ in of_text]
+    targets = [target for of_text in outputs for target in of_text]
+    links: Iterator[Links | None]
+    try:
+        links = (each.links for each in translator.align(sources, targets, split=words))
+    except InputError:  # an engine without attention
+        if len(texts) > 1:
+            return [
+                of_text
+                for text, each in zip(texts, outputs, strict=True)
+                for of_text in aligned_outputs(translator, [text], [each])
+            ]
+        links = repeat(None)
+    return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]

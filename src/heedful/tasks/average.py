@@ -1,0 +1,56 @@
+"""Average the newest checkpoints of a run into a bundle (6.1)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from heedful.decoding.aligner import ALIGNER_FILE
+from heedful.errors import CheckpointError, RunError
+from heedful.ops.lora import add_adapters, without_adapters
+from heedful.runtime.durable import new_directory
+from heedful.storage.bundle import load_bundle, save_bundle
+from heedful.storage.description import bundle_file_names, runs_inside
+from heedful.storage.torch_weights import load_weights
+from heedful.tasks.card import front_matter
+from heedful.tasks.directory import CHECKPOINTS, CONFIG
+from heedful.training.averaging import average_weights
+from heedful.training.checkpoint import is_complete, list_checkpoints
+
+
+def average(
+    run: Path, output: Path, *, last: int = 5, notify: Callable[[str], None] = lambda _: None
+) -> list[Path]:
+    """Write the bundle, with all but the weights from a bundle of the run; return the checkpoints.
+
+    The paper averages 5 checkpoints for base, and 20 for big. An aligner belongs to the embeddings that it
+    was learned over, so the average has none. `notify` receives a sentence for the user if the bundle of the
+    run has an aligner.
+    """
+    if not (run / CONFIG).is_file():
+        what = "no run directory" if run.exists() else "no such directory"
+        raise RunError(f"{run}: {what}; {runs_inside(run) or 'give a directory that `heedful train` made'}")
+    with new_directory(output) as directory:
+        checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
+        if (number := len(checkpoints)) < last:
+            remedy = f"give --last {number}" if number else "wait for the first, or give another run"
+            raise CheckpointError(f"{run}: has {number or 'no'} checkpoints; {remedy}")
+        if damaged := next((path for path in checkpoints if not is_complete(path)), None):
+            raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
+        bundle = load_bundle(run)
+        if bundle.config.lora.rank:
+            add_adapters(bundle.model, bundle.config.lora)
+        load_weights(bundle.model, average_weights(checkpoints), output)
+        bundle = replace(bundle, network=without_adapters(bundle.model), scores={}, calibration=None)
+        steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
+        title = f"The mean of {last} checkpoints"
+        card = (
+            front_matter(bundle.config, title=title)
+            + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
+        )
+        save_bundle(bundle, directory, card=card)
+    if bundle.path is not None and ALIGNER_FILE in bundle_file_names(bundle.path):
+        notify(
+            f"the aligner of {bundle.path} was not averaged, because the embeddings differ; "
+            "learn one with heedful align --learn"
+        )
+    return checkpoints

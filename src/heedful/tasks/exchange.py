@@ -1,0 +1,210 @@
+"""Models of other systems: import one as a bundle, export a bundle as one."""
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import ConfigError, InteropError, suggestion
+from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.interop.huggingface.adapters import ADAPTER_FILE, base_of
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
+from heedful.interop.huggingface.t5gemma import export_t5gemma
+from heedful.interop.layouts import check_import_options, check_layout, is_directory, read_model
+from heedful.interop.marian import export_marian
+from heedful.interop.onnx.export import export_onnx
+from heedful.runtime.durable import new_directory
+from heedful.settings.arguments import checked
+from heedful.settings.options import Settings
+from heedful.settings.words import WORDS
+from heedful.storage.bundle import load_bundle, save_weights
+from heedful.storage.weights_file import weight_shapes
+from heedful.tasks.card import front_matter, model_title
+from heedful.tasks.loading import hub_repo, local_bundle, local_source, options_from
+from heedful.tasks.options import SHORTLIST, ImportingOptions
+from heedful.text.pair import choose_languages
+
+_EXPORTS: Mapping[str, Callable[..., object]] = {
+    "ctranslate2": export_ctranslate2,
+    "marian": export_marian,
+    "onnx": export_onnx,
+    "t5gemma": export_t5gemma,
+}
+_log = logging.getLogger("heedful")
+
+
+@checked
+def import_model(
+    source: str | Path,
+    *,
+    output: str | Path,
+    layout: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    notify: Callable[[str], object] | None = None,
+    **others: Any,  # noqa: ANN401
+) -> Path:
+    """Import a model of another implementation as a bundle: `heedful import`; return the bundle's path.
+
+    >>> heedful.import_model("opus-ct2", output="opus")
+    PosixPath('opus')
+
+    Args:
+        source: a file, a directory, or the id of a model on the hub.
+        output: the bundle to write.
+        layout: the system that wrote the weights; None: recognised.
+        settings: settings that are not in the weights, such as {"model.num_heads": 8}.
+        src_lang: for a multilingual model: the source language.
+        tgt_lang: the language to translate into.
+        notify: receives sentences about what was not in the files; None: the logger "heedful" does.
+        others: other options of the command by the same names: src_vocab, tgt_vocab, task, base, lang_dict
+            and ignore.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: the source cannot be read or is not of the layout, or a vocabulary has a wrong size.
+        TokenizerError: the tokenizer files are not usable.
+        ConfigError: the settings are invalid or incompatible.
+        HubError: the hub has no such model, or cannot be reached.
+        InputError: an option that does not exist or has an invalid value.
+        MissingExtraError: a library that the source needs is not installed.
+    """
+    own: dict[str, Any] = {"layout": layout, "settings": [*(settings or {}).items()], "src_lang": src_lang}
+    own |= {"source": source, "output": output, "tgt_lang": tgt_lang}
+    options = options_from(ImportingOptions, others, import_model, **own)
+    return import_bundle(options, notify=notify or _log.warning)
+
+
+def import_bundle(options: ImportingOptions, *, notify: Callable[[str], object]) -> Path:
+    """Import a model as a bundle: see `import_model`."""
+    layout, output, ignored = options.layout, options.output, options.ignore or ()
+    sections = _sections(options.settings)
+    wanted = ImportOptions(
+        settings=sections.pop("model", {}),
+        src_lang=options.src_lang,
+        tgt_lang=options.tgt_lang,
+        ignored=ignored,
+        task=options.task,
+        vocabularies=_vocabularies(options.src_vocab, options.tgt_vocab),
+    )
+    if layout is not None:
+        check_layout(layout)
+    with new_directory(output) as directory:
+        if layout is not None:
+            check_import_options(layout, wanted, options.lang_dict)
+        path, adapter = _model_and_adapter(options.source, options.base)
+        wanted = replace(wanted, adapter=adapter)
+        imported, layout = read_model(
+            path, wanted, layout=layout, settings=sections, lang_dict=options.lang_dict
+        )
+        card = _card(options.source, imported, layout, ignored)
+        save_weights(imported.weights, imported.config, imported.tokenizers, directory, card=card)
+        if imported.shortlist is not None:
+            imported.shortlist.save(directory / SHORTLIST)
+    for note in imported.notes:
+        notify(note)
+    return output
+
+
+def _sections(settings: Settings) -> dict[str, dict[str, Any]]:
+    sections = defaultdict[str, dict[str, Any]](dict)
+    for key, value in settings:
+        section, _, name = key.partition(".")
+        sections[section][name] = value
+    return sections
+
+
+def _vocabularies(src: Path | None, tgt: Path | None) -> tuple[Path, Path] | None:
+    if src is not None and tgt is not None:
+        return src, tgt
+    if src is None and tgt is None:
+        return None
+    raise ConfigError("--src-vocab and --tgt-vocab must both be set")
+
+
+def _model_and_adapter(name: Path, base: Path | None) -> tuple[Path, Path | None]:
+    """Return where the model is; of an adapter of PEFT, where its base model is, and the adapter."""
+    source = local_source(name)
+    if not (source / ADAPTER_FILE).is_file():
+        if base is not None:
+            raise ConfigError(f"--base: {source} is not an adapter of PEFT; leave it out")
+        return source, None
+    model = local_source(base or Path(base_of(source)))
+    if not model.is_dir():
+        raise InteropError(f"{source / ADAPTER_FILE}: its base {model} is not here; give --base DIR")
+    return model, source
+
+
+def _card(name: Path, imported: ImportedBundle, layout: str, ignored: Collection[str]) -> str:
+    config = imported.config
+    title = model_title(config)
+    use = "`heedful translate` takes it."
+    if is_directory(layout) and config.decode.max_length is not None:
+        use += (
+            f" Its outputs have at most {config.decode.max_length:,} tokens; "
+            "`heedful import --set decode.max_length=N` makes a bundle with another limit."
+        )
+    if imported.tokenizers is None:
+        use = "It has no tokenizer: `heedful.load_model(...)` gives the model, which takes and gives ids."
+    elif imported.tokenizers.src.kind == "word":
+        use = f"Its tokenizers split at spaces; {use}"
+    if ignored:
+        keys = ", ".join(f"`{key}`" for key in ignored)
+        use += f" Keys of its configuration that were ignored on request: {keys}."
+    if imported.shortlist is not None:
+        use += f" Its shortlist is `{SHORTLIST}`, for `heedful translate --shortlist`."
+    base = hub_repo(name)
+    num_parameters = sum(map(math.prod, weight_shapes(config.model).values()))
+    return front_matter(config, title=title, base_model=base) + (
+        f"# {title}\n\n{num_parameters:,} parameters, imported from `{base or name.name}` as "
+        f"layout `{layout}`. Not scored.\n\n{use}\n" + "".join(f"\n{note}\n" for note in imported.notes)
+    )
+
+
+@checked
+def export_model(
+    bundle: str | Path,
+    *,
+    to: str,
+    output: str | Path,
+    quantization: str | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+) -> Path:
+    """Export a model for another system: `heedful export`; return the path of its directory.
+
+    >>> heedful.export_model("runs/demo", to="ctranslate2", output="en-de-ct2")
+    PosixPath('en-de-ct2')
+
+    The directory is written whole, or not at all.
+
+    Args:
+        bundle: a run or a bundle.
+        to: "ctranslate2", "marian", "onnx" or "t5gemma".
+        output: the directory to create.
+        quantization: type of the weights, for ctranslate2, such as "int8"; None: float32.
+        src_lang: the source language of a model that has many.
+        tgt_lang: the language to translate into.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: there is no such target, or it does not support the model.
+        BundleError: there is no bundle, it is damaged, or it has no tokenizer.
+        InputError: the model does not have that language.
+        MissingExtraError: a library that the target needs is not installed.
+    """
+    output = Path(output)
+    if to not in _EXPORTS:
+        raise InteropError(f"--to {to!r} does not exist{suggestion(to, _EXPORTS, WORDS)}")
+    if quantization is not None and to != "ctranslate2":
+        raise InteropError(f"--quantization is for --to ctranslate2, not for {to}; leave it out")
+    loaded = load_bundle(local_bundle(Path(bundle)))
+    config = choose_languages(loaded.config, loaded.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
+    loaded = replace(loaded, config=config)
+    options = {"quantization": quantization} if to == "ctranslate2" else {}
+    _EXPORTS[to](loaded, output, **options)
+    return output

@@ -1,0 +1,57 @@
+"""Training as a function of a program."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from process_state import changes, process_state
+from ten_pairs import write_pairs
+
+from heedful.errors import ConfigError
+from heedful.settings.loading import load_config, parse_override
+from heedful.tasks.train import train
+
+
+def test_a_run_that_is_killed_before_its_last_bundle_writes_the_same_one_later(tmp_path: Path) -> None:
+    """The card too, with the signatures of scores that were computed before."""
+    write_pairs(tmp_path)
+    settings = {
+        "data.src": f"\"{tmp_path}/ten.en\"", "data.tgt": f"\"{tmp_path}/ten.de\"",
+        "data.cache_dir": f"\"{tmp_path}/cache\"", "model.d_model": 8, "model.num_heads": 2, "model.d_ff": 8,
+        "tokenizer.vocab_size": 200, "batch.tokens": 200, "train.max_steps": 1, "train.processes": 1,
+        "valid.decode_sentences": 3,
+    }  # fmt: skip
+    config = load_config(
+        preset="tiny", overrides=[parse_override(f"{key}={value}") for key, value in settings.items()]
+    )
+    last = train(config, tmp_path / "run").last
+    files = {each.name: each.read_bytes() for each in last.iterdir()}
+    shutil.rmtree(last)
+    train(load_config(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
+    assert {each.name: each.read_bytes() for each in last.iterdir()} == files
+    assert b"nrefs:1" in files["README.md"]
+
+
+def test_a_program_that_trains_finds_its_process_as_it_was(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    settings = {
+        "data.src": f"\"{tmp_path}/ten.en\"", "data.tgt": f"\"{tmp_path}/ten.de\"",
+        "data.cache_dir": f"\"{tmp_path}/cache\"",
+        "tokenizer.vocab_size": 200, "batch.tokens": 200, "train.max_steps": 1, "train.processes": 1,
+        "train.threads": torch.get_num_threads() + 1, "valid.decode_sentences": 0,
+    }  # fmt: skip
+    overrides = [parse_override(f"{name}={value}") for name, value in settings.items()]
+    before = process_state()
+    train(load_config(preset="tiny", overrides=overrides), tmp_path / "run")
+    assert changes(before, process_state()) == []
+
+
+def test_a_missing_gpu_is_named_before_the_text_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    texts = {"data.src": tmp_path / "none.en", "data.tgt": tmp_path / "none.de"}
+    overrides = {key: str(path) for key, path in texts.items()} | {"train.device": "cuda"}
+    with pytest.raises(ConfigError, match=r"train\.device"):
+        train(load_config(preset="tiny", overrides=overrides), tmp_path / "run")
