@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from heedful.text.tokenizer import Tokenizer
 
 Span = tuple[int, int]  # the first character of a word, and the one after its last
+SplitWords = Callable[[str], list[Span]]  # returns where each word of a text is
 _WORD = re.compile(r"\S+", re.ASCII)
 
 
@@ -43,6 +44,11 @@ class Alignment:
     def moved(self, src: int, tgt: int) -> "Alignment":
         """Return the links with these numbers of words added, for a segment with words before it."""
         return Alignment(tuple((src + one, tgt + other) for one, other in self.links))
+
+    def then(self, other: "Alignment") -> "Alignment":
+        """Return the links through the words of a text between: its `other` alignment goes on from them."""
+        links = {(src, tgt) for src, middle in self.links for again, tgt in other.links if middle == again}
+        return Alignment(tuple(sorted(links)))
 
     def __str__(self) -> str:
         """Return the links in Pharaoh form.
@@ -82,9 +88,9 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def words_before(text: str, positions: Iterable[int]) -> list[int]:
+def words_before(text: str, positions: Iterable[int], split: SplitWords = words_between_spaces) -> list[int]:
     """Return, for each position in a text, the number of words that end there or before."""
-    ends = [end for _, end in words_between_spaces(text)]
+    ends = [end for _, end in split(text)]
     return [bisect_right(ends, position) for position in positions]
 
 
@@ -144,7 +150,7 @@ def attended_words(
 
 
 def words_of_tokens(
-    tokenizer: Tokenizer, text: str, *, split: Callable[[str], list[Span]] = words_between_spaces
+    tokenizer: Tokenizer, text: str, *, split: SplitWords = words_between_spaces
 ) -> list[list[int]]:
     """Return, for each token of a text, the words that it is a part of; a space alone is part of the next."""
     words, spans = split(text), tokenizer.spans(text)
@@ -191,12 +197,12 @@ def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def words_of_ends(text: str, ends: Sequence[int]) -> list[list[int]]:
+def words_of_ends(
+    text: str, ends: Sequence[int], *, split: SplitWords = words_between_spaces
+) -> list[list[int]]:
     """Return, for each token of an output, the words that it is a part of, given the tokens' ends."""
     starts = accumulate(ends, max, initial=0)
-    return [
-        [*parts] for parts in _words_of_spans(words_between_spaces(text), zip(starts, ends, strict=False))
-    ]
+    return [[*parts] for parts in _words_of_spans(split(text), zip(starts, ends, strict=False))]
 
 
 def _common(a: str, b: str) -> int:

@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Self, TypeVar
 
 import numpy as np
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
+    SplitWords,
     align_words,
     attended_words,
     relative_weights,
     token_ends,
+    words_between_spaces,
     words_of_ends,
     words_of_tokens,
 )
@@ -183,8 +185,9 @@ class TextCodec:
         options: SearchOptions,
         *,
         attention_of: AttentionOf,
-        aligned: bool = False,
+        aligned: Sequence[bool] = (),
         aligner: Aligner | None = None,
+        split: SplitWords = words_between_spaces,
     ) -> list[Translation]:
         """Return the translations of lines: the hypotheses of their segments as text, chosen and joined.
 
@@ -199,8 +202,9 @@ class TextCodec:
             n_best_lists: the hypotheses of each segment.
             options: the options of the search.
             attention_of: returns the attention of the model.
-            aligned: whether to align the words of hypotheses and lines.
+            aligned: for each line, whether to align the words of its hypotheses; (): none.
             aligner: the aligner; None: align by the attention.
+            split: returns the words of a text.
         """
         tgt = self.tokenizers.tgt
         texts = [[tgt.decode(each.ids) for each in one] for one in n_best_lists]
@@ -216,12 +220,14 @@ class TextCodec:
             segments = [
                 replace(each, hypotheses=tuple(map(self.confident, each.hypotheses))) for each in segments
             ]
-        if aligned:
-            segments = self._aligned(segments, lines, unknown, attention_of, aligner)
+        if any(aligned):
+            number_of_segments = map(len, lines.gaps)
+            of_segments = chain.from_iterable(map(repeat, aligned, number_of_segments))
+            segments = self._aligned(segments, [*of_segments], lines, unknown, attention_of, aligner, split)
         chosen, translations = iter(segments), list[Translation]()
         for text, gaps, entries in zip(lines.texts, lines.gaps, lines.entries, strict=True):
             own = list(islice(chosen, len(gaps)))
-            translation = own[0] if gaps == [""] else Translation.joined(text, own, gaps)
+            translation = own[0] if gaps == [""] else Translation.joined(text, own, gaps, split=split)
             if entries:
                 translation = replace(translation, terms=_placed(entries, translation.text, own, tgt.decode))
             translations.append(translation)
@@ -324,33 +330,44 @@ class TextCodec:
             replaced[i, each.ids] = words
         return replaced
 
-    def _aligned(
+    def _aligned(  # noqa: PLR0913
         self,
         segments: Sequence[Translation],
+        chosen: Sequence[bool],
         lines: EncodedLines,
         unknown: Mapping[tuple[int, Sequence[int]], Sequence[str]],
         attention_of: AttentionOf,
         aligner: Aligner | None,
+        split: SplitWords,
     ) -> list[Translation]:
-        """Return the translations of segments with aligned words, as `Translator.align` has them."""
-        outputs = [(i, each) for i, one in enumerate(segments) for each in one.hypotheses]
-        read, written = [lines.sources[i].ids for i, _ in outputs], [each.written_ids for _, each in outputs]
-        attention = attention_of(read, written) if aligner is None else [np.zeros((0, 0))] * len(outputs)
+        """Return the translations of segments, the chosen ones with aligned words; see `Translator.align`."""
+        aligned: dict[int, list[TextHypothesis]] = {
+            number: [] for number, is_chosen in enumerate(chosen) if is_chosen
+        }
+        outputs = [(number, output) for number in aligned for output in segments[number].hypotheses]
+        attention = [np.zeros((0, 0))] * len(outputs)
+        if aligner is None:
+            read = [lines.sources[number].ids for number, _ in outputs]
+            attention = attention_of(read, [output.written_ids for _, output in outputs])
         tag = self.special_tokens.tgt_prefix
-        aligned: list[list[TextHypothesis]] = [[] for _ in segments]
-        for (i, each), weights_TS in zip(outputs, attention, strict=True):
-            src_words = words_of_tokens(self.tokenizers.src, segments[i].source)
-            tgt_words = _words_of_output(self.tokenizers.tgt, each, unknown.get((i, each.ids), ()))
+        src, tgt = self.tokenizers.src, self.tokenizers.tgt
+        for (number, output), weights_TS in zip(outputs, attention, strict=True):
+            source = segments[number].source
+            src_words = words_of_tokens(src, source, split=split)
+            tgt_words = _words_of_output(tgt, output, unknown.get((number, output.ids), ()), split)
             if aligner is None:
                 column = len(self.special_tokens.src_prefix)
                 own_TS = relative_weights(weights_TS)[: len(tgt_words), column : column + len(src_words)]
                 alignment = align_words(own_TS, src_words, tgt_words)
             else:
-                start = len(tag) if each.ids[: len(tag)] == tuple(tag) else 0
-                src_ids = self.tokenizers.src.encode(segments[i].source)
-                alignment = aligner.align_words(src_ids, each.ids[start:], src_words, tgt_words[start:])
-            aligned[i].append(replace(each, alignment=alignment))
-        return [replace(each, hypotheses=tuple(own)) for each, own in zip(segments, aligned, strict=True)]
+                start = len(tag) if output.ids[: len(tag)] == tuple(tag) else 0
+                src_ids = src.encode(source)
+                alignment = aligner.align_words(src_ids, output.ids[start:], src_words, tgt_words[start:])
+            aligned[number].append(replace(output, alignment=alignment))
+        return [
+            replace(segment, hypotheses=tuple(aligned.get(number, segment.hypotheses)))
+            for number, segment in enumerate(segments)
+        ]
 
 
 def _prefix_ids(tgt: Tokenizer, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
@@ -394,24 +411,27 @@ def _placed(
     )
 
 
-def _words_of_output(tgt: Tokenizer, output: TextHypothesis, replaced: Sequence[str]) -> list[list[int]]:
+def _words_of_output(
+    tgt: Tokenizer, output: TextHypothesis, replaced: Sequence[str], split: SplitWords
+) -> list[list[int]]:
     """Return, for each token of an output, the words that it is a part of.
 
     Args:
         tgt: the target tokenizer.
         output: the output; the tokenizer may split its text into other ids.
         replaced: the replacements of its unknown tokens.
+        split: returns the words of a text.
     """
     encoded = tgt.encode(output.text)
     before = len(output.ids) - len(encoded)  # a language tag
     if before >= 0 and [*output.ids[before:]] == encoded:
-        return [*[[] for _ in range(before)], *words_of_tokens(tgt, output.text)]
+        return [*[[] for _ in range(before)], *words_of_tokens(tgt, output.text, split=split)]
 
     def decode(ids: Sequence[int]) -> str:
         num_unknown = sum(token == tgt.unk_id for token in ids) if replaced else 0
         return tgt.decode(ids, unknown=list(replaced[:num_unknown])) if num_unknown else tgt.decode(ids)
 
-    return words_of_ends(output.text, token_ends(output.text, output.ids, decode))
+    return words_of_ends(output.text, token_ends(output.text, output.ids, decode), split=split)
 
 
 def checked_ids(

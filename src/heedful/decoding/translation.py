@@ -2,13 +2,13 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
 from typing import Self
 
-from heedful.decoding.alignment import Alignment, words_before
+from heedful.decoding.alignment import Alignment, SplitWords, words_before, words_between_spaces
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import PlacedTerm
 from heedful.decoding.task import Hypothesis
@@ -45,50 +45,83 @@ class TextHypothesis:
         return cls(text=_one_line(text), written_ids=written_ids, **vars(hypothesis))
 
     @classmethod
-    def joined(
-        cls,
-        segments: Sequence["TextHypothesis"],
-        src_words: Sequence[int],
-        sources: Sequence[str],
-        gaps: Sequence[str],
-        *,
-        score: float,
-    ) -> Self:
-        """Return the outputs of the segments of a line as one.
+    def given(cls, text: str, alignment: Alignment | None = None) -> Self:
+        """Return an output that no search has written: it has no tokens, and its log-probability is 0."""
+        return cls(text, 0.0, 0.0, (), (), finished=True, written_ids=(), alignment=alignment)
 
-        Args:
-            segments: the outputs of the segments.
-            src_words: for each segment, the number of words of the line before it.
-            sources: the segments.
-            gaps: the space before each segment.
-            score: the score of the joined output.
-        """
-        texts: list[str] = []
-        starts: list[int] = []
-        text, source, space = "", "", ""
-        for segment, own, gap in zip(segments, sources, gaps, strict=True):
-            space = space or gap
-            if text and segment.text:
-                texts.append(joint(space, source, text, segment.text) + segment.text)
-            else:
-                texts.append(segment.text)
-            text, source, space = text + texts[-1], own, "" if segment.text else space
-            starts.append(len(text) - len(segment.text))
-        links: list[tuple[int, int]] = []
-        for segment, src, tgt in zip(segments, src_words, words_before(text, starts), strict=True):
-            if segment.alignment is not None:
-                links += segment.alignment.moved(src, tgt).links
+    @classmethod
+    def joined(cls, outputs: Sequence["TextHypothesis"], parts: "_Parts", *, score: float) -> Self:
+        """Return the outputs of the parts of a text as one."""
+        added = parts.added([output.text for output in outputs])
         return cls(
-            text=text,
+            text="".join(added),
             score=score,
-            log_prob=sum(each.log_prob for each in segments),
-            ids=tuple(chain.from_iterable(each.ids for each in segments)),
-            token_log_probs=tuple(chain.from_iterable(each.token_log_probs for each in segments)),
-            finished=all(each.finished for each in segments),
-            written_ids=tuple(chain.from_iterable(each.written_ids for each in segments)),
-            alignment=None if segments[0].alignment is None else Alignment(tuple(dict.fromkeys(links))),
-            confidence=Confidence.joined([each.confidence for each in segments], texts),
+            log_prob=sum(output.log_prob for output in outputs),
+            ids=tuple(chain.from_iterable(output.ids for output in outputs)),
+            token_log_probs=tuple(chain.from_iterable(output.token_log_probs for output in outputs)),
+            finished=all(output.finished for output in outputs),
+            written_ids=tuple(chain.from_iterable(output.written_ids for output in outputs)),
+            alignment=parts.alignment([output.alignment for output in outputs], added),
+            confidence=Confidence.joined([output.confidence for output in outputs], added),
         )
+
+    def through(self, first: "TextHypothesis") -> "TextHypothesis":
+        """Return this output of the output `first`, with links between its words and the first source's.
+
+        No confidence is known: a model is calibrated on what people wrote.
+        """
+        alignment = None
+        if self.alignment is not None and first.alignment is not None:
+            alignment = first.alignment.then(self.alignment)
+        finished = self.finished and first.finished
+        return replace(self, alignment=alignment, confidence=None, finished=finished)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a text that are translated one by one.
+
+    Attributes:
+        source: the text.
+        texts: its parts.
+        gaps: the space before each part.
+        split: returns the words of a text.
+    """
+
+    source: str
+    texts: Sequence[str]
+    gaps: Sequence[str]
+    split: SplitWords
+
+    def added(self, outputs: Sequence[str]) -> list[str]:
+        """Return what the output of each part adds to the translation: the space before it, and its text."""
+        added: list[str] = []
+        whole, source, space = "", "", ""
+        for part, gap, output in zip(self.texts, self.gaps, outputs, strict=True):
+            space = space or gap
+            between = joint(space, source, whole, output) if whole and output else ""
+            added.append(between + output)
+            whole, source = whole + added[-1], part
+            if output:
+                space = ""
+        return added
+
+    def alignment(self, alignments: Sequence[Alignment | None], added: Sequence[str]) -> Alignment | None:
+        """Return the links of all parts, by the words of the whole; None if those of a part are not known."""
+        known = [alignment for alignment in alignments if alignment is not None]
+        if len(known) < len(self.texts):
+            return None
+        starts, end = [], 0
+        for part in self.texts:
+            starts.append(max(end, self.source.find(part, end)))
+            end = starts[-1] + len(part)
+        ends = accumulate(map(len, added), initial=0)
+        src_words = words_before(self.source, starts, self.split)
+        tgt_words = words_before("".join(added), list(ends)[:-1], self.split)
+        moved = [
+            alignment.moved(src, tgt) for alignment, src, tgt in zip(known, src_words, tgt_words, strict=True)
+        ]
+        return Alignment(tuple(dict.fromkeys(chain.from_iterable(part.links for part in moved))))
 
 
 @dataclass(frozen=True)
@@ -180,35 +213,69 @@ class Translation:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
 
-    @classmethod
-    def joined(cls, source: str, segments: Sequence["Translation"], gaps: Sequence[str]) -> Self:
-        """Return the translation of a line from the translations of its segments.
+    @property
+    def alignment(self) -> Alignment | None:
+        """The links of words of the best output; None if they were not asked for."""
+        return self.hypotheses[0].alignment if self.hypotheses else None
 
-        The first hypothesis joins the first hypotheses of all segments, and so on. Log-probabilities are
-        added. A score is the mean of the segments' scores, weighted by the tokens of their best outputs.
+    @classmethod
+    def given(
+        cls, source: str, text: str, *, match: MemoryMatch | None = None, alignment: Alignment | None = None
+    ) -> Self:
+        """Return a translation that no model has written: a match of a memory, or a text that stays."""
+        return cls(source, text, 0.0, (TextHypothesis.given(text, alignment),), match=match)
+
+    @classmethod
+    def joined(
+        cls,
+        source: str,
+        parts: Sequence["Translation"],
+        gaps: Sequence[str],
+        *,
+        split: SplitWords = words_between_spaces,
+    ) -> Self:
+        """Return the translation of a text from the translations of its parts.
+
+        The first hypothesis joins the first hypotheses of all parts, and so on; if a part has no more of
+        them, its last one is taken again. Log-probabilities are added. A score is the mean of the parts'
+        scores, weighted by the tokens of their best outputs.
 
         Args:
-            source: the line.
-            segments: the translations of the segments.
-            gaps: the space before each segment; for the text between outputs, see `joint`.
+            source: the text.
+            parts: the translations of its parts.
+            gaps: the space before each part; for the text between outputs, see `joint`.
+            split: returns the words of a text, which links are between.
         """
-        starts, end = [], 0
-        for each in segments:
-            starts.append(max(end, source.find(each.source, end)))
-            end = starts[-1] + len(each.source)
-        parts = zip(segments, words_before(source, starts), gaps, strict=True)
-        filled = [(each, src, gap) for each, src, gap in parts if each.hypotheses]
-        weights = [len(each.hypotheses[0].written_ids) for each, _, _ in filled]
-        src_words, own_gaps = [src for _, src, _ in filled], [gap for _, _, gap in filled]
-        sources = [each.source for each, _, _ in filled]
-        hypotheses = []
-        for rank in zip(*(each.hypotheses for each, _, _ in filled), strict=False):
-            weighted = sum(each.score * weight for each, weight in zip(rank, weights, strict=True))
-            score = weighted / max(sum(weights), 1)
-            hypotheses.append(TextHypothesis.joined(rank, src_words, sources, own_gaps, score=score))
-        if not hypotheses:
+        filled = [(part, gap) for part, gap in zip(parts, gaps, strict=True) if part.hypotheses]
+        if not filled:
             return cls(source, "", 0.0, ())
+        whole = _Parts(source, [part.source for part, _ in filled], [gap for _, gap in filled], split)
+        weights = [part.num_tokens for part, _ in filled]
+        hypotheses: list[TextHypothesis] = []
+        for rank in range(max(len(part.hypotheses) for part, _ in filled)):
+            outputs = [part.hypotheses[min(rank, len(part.hypotheses) - 1)] for part, _ in filled]
+            weighted = sum(output.score * weight for output, weight in zip(outputs, weights, strict=True))
+            score = weighted / max(sum(weights), 1)
+            hypotheses.append(TextHypothesis.joined(outputs, whole, score=score))
         return cls(source, hypotheses[0].text, hypotheses[0].score, tuple(hypotheses))
+
+    def through(self, first: "Translation") -> "Translation":
+        """Return this translation of the best output of `first` as the translation of its source."""
+        hypotheses = tuple(hypothesis.through(first.hypotheses[0]) for hypothesis in self.hypotheses)
+        return replace(self, source=first.source, hypotheses=hypotheses)
+
+    def with_alternatives(self, others: Iterable[TextHypothesis], most: int) -> "Translation":
+        """Return this translation with at most this many other outputs, which all differ, after the best."""
+        distinct = {hypothesis.text: hypothesis for hypothesis in others}
+        distinct.pop(self.text, None)
+        return replace(self, hypotheses=(*self.hypotheses[:1], *list(distinct.values())[:most]))
+
+    def without_tokens(self) -> "Translation":
+        """Return this translation without its ids and their numbers, which take most of its memory."""
+        hypotheses = tuple(
+            replace(hypothesis, ids=(), token_log_probs=(), written_ids=()) for hypothesis in self.hypotheses
+        )
+        return replace(self, hypotheses=hypotheses)
 
     def _repr_html_(self) -> str:
         """Return the hypotheses as a table, for notebooks."""

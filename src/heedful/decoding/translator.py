@@ -193,7 +193,8 @@ class Translator:
         options: SearchOptions | None = None,
         prefixes: Sequence[str] | None = None,
         first_line: int = 1,
-        aligned: bool = False,
+        aligned: bool | Sequence[bool] = False,
+        split: Callable[[str], list[Span]] = words_between_spaces,
         **search: Any,  # noqa: ANN401
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
@@ -206,7 +207,10 @@ class Translator:
             options: the search; None: the bundle's.
             prefixes: for each text, the beginning of its translations: whole words, or "".
             first_line: the number of the first text, for messages.
-            aligned: whether to align the words of each hypothesis with the words of the text, like `align`.
+            aligned: whether to align the words of each hypothesis with the words of the text, like `align`;
+                for all texts, or for each.
+            split: returns the words of a text to align, as spans of characters; by default, words between
+                spaces.
             search: changes of the options: fields of `SearchOptions` and settings of strategies, such as
                 beam_size=1, n_best=4, glossary=..., or sample=True, temperature=0.7.
 
@@ -217,7 +221,7 @@ class Translator:
         self._check_weights()
         if options is None and search:
             options = search_options(search, self.bundle.config.decode)
-        elif options is not None:
+        elif options is not None and search:
             options = replace(options, **search)
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
@@ -227,8 +231,9 @@ class Translator:
             n_best_lists,
             options,
             attention_of=self.generator.attention,
-            aligned=aligned,
+            aligned=[aligned] * len(texts) if isinstance(aligned, bool) else aligned,
             aligner=self._aligner if aligned else None,
+            split=split,
         )
 
     @checked
@@ -406,6 +411,11 @@ class Translator:
                 "the model was changed after this translator was made, which computes with a copy of it; "
                 "make another one, Translator(bundle)"
             )
+
+    @property
+    def can_align(self) -> bool:
+        """Whether words can be aligned: the bundle has an aligner, or the engine records attention."""
+        return self.generator.backend.records_attention or self._aligner is not None
 
     @cached_property
     def _aligner(self) -> Aligner | None:
