@@ -5,7 +5,8 @@ import re
 import subprocess
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -26,8 +27,40 @@ from openpyxl.worksheet.table import Table
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
-from heedful.documents.document_file import read_document, translate_units
-from heedful.spans.words import Output, words
+from heedful.decoding.alignment import Alignment
+from heedful.decoding.translation import Translation
+from heedful.documents.document_file import read_document
+from heedful.documents.template import Unit
+from heedful.spans import pipeline
+from heedful.spans.words import Links, words
+
+
+@dataclass(frozen=True)
+class Output:
+    """A translation of a sentence by a test, and the links of its words."""
+
+    text: str
+    links: Links | None = None
+
+
+def translate_units(
+    units: Sequence[Unit], translate: Callable[[Sequence[str], Container[str]], Sequence[Output]]
+) -> Iterator[list[str]]:
+    """Yield what is written for units, if their sentences are translated by a function.
+
+    It takes the sentences, and those among them that need links.
+    """
+
+    def search(requests: Sequence[pipeline.Request]) -> list[Translation]:
+        texts = [request.text for request in requests]
+        outputs = translate(texts, {request.text for request in requests if request.aligned})
+        alignments = [None if each.links is None else Alignment(tuple(each.links)) for each in outputs]
+        return [
+            Translation.given(text, output.text, alignment=alignment)
+            for text, output, alignment in zip(texts, outputs, alignments, strict=True)
+        ]
+
+    return pipeline.translate_units(units, search)
 
 
 def upper(texts: Sequence[str], aligned: Container[str]) -> list[Output]:

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from heedful.decoding.alignment import Alignment, Span
+from heedful.decoding.alignment import Alignment, Span, words_between_spaces
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translation import TextHypothesis, Translation
@@ -23,6 +24,7 @@ class RuleTranslator:
 
     def __init__(self, rule: Callable[[str], str], *, backwards: bool = False) -> None:
         self.rule = rule
+        self.can_align = True
         self.backwards = backwards  # whether it aligns the first word with the last
         self.batches: list[list[str]] = []
         self.threads: list[int | None] = []  # that may compute each batch
@@ -30,36 +32,49 @@ class RuleTranslator:
         self.gate.set()
 
     def translations(
-        self, texts: Sequence[str], *, options: SearchOptions | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        options: SearchOptions | None = None,
+        aligned: bool | Sequence[bool] = False,
+        split: Callable[[str], list[Span]] = words_between_spaces,
     ) -> list[Translation]:
         self.batches.append(list(texts))
         self.threads.append(None if options is None else options.threads)
         assert self.gate.wait(60)
         if "too long" in texts:
             raise InputError("line 1: too long")
-        return [self._translation(text, 1 if options is None else options.n_best) for text in texts]
+        n_best = 1 if options is None else options.n_best
+        marked = [aligned] * len(texts) if isinstance(aligned, bool) else aligned
+        return [
+            self._translation(text, n_best, split if is_marked else None)
+            for text, is_marked in zip(texts, marked, strict=True)
+        ]
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Span]]
     ) -> list[Alignment]:
         """Align each word with the one at its place, and what is beyond the source with its last word."""
-        if any("no attention" in source for source in sources):
-            raise InputError("there is none")
         return [
-            Alignment(tuple(self._links(len(split(source)), len(split(target)))))
-            for source, target in zip(sources, targets, strict=True)
+            self._alignment(source, target, split) for source, target in zip(sources, targets, strict=True)
         ]
+
+    def _alignment(self, source: str, target: str, split: Callable[[str], list[Span]]) -> Alignment:
+        return Alignment(tuple(self._links(len(split(source)), len(split(target)))))
 
     def _links(self, num_source: int, num_target: int) -> Iterator[tuple[int, int]]:
         for i in range(num_target if num_source else 0):
             word = min(i, num_source - 1)
             yield (num_source - 1 - word if self.backwards else word), i
 
-    def _translation(self, text: str, n_best: int) -> Translation:
-        outputs = [self.rule(text) + "!" * n for n in range(n_best)]
-        finished = "endless" not in text.split()
-        found = tuple(TextHypothesis(each, 0.0, 0.0, (), (), finished, ()) for each in outputs)
-        return Translation(text, outputs[0], 0.0, found)
+    def _translation(self, text: str, n_best: int, split: Callable[[str], list[Span]] | None) -> Translation:
+        hypotheses: list[TextHypothesis] = []
+        for rank in range(n_best):
+            output = self.rule(text) + "!" * rank
+            alignment = None if split is None else self._alignment(text, output, split)
+            given = TextHypothesis.given(output, alignment)
+            hypotheses.append(replace(given, finished="endless" not in text.split()))
+        return Translation(text, hypotheses[0].text, 0.0, tuple(hypotheses))
 
 
 def rule_model(

@@ -12,7 +12,7 @@ done are beside its output (resumable.py), so that `--resume` goes on within it.
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -29,11 +29,13 @@ from heedful.bulk.memories import MemoryLookup
 from heedful.bulk.resumable import open_resumable
 from heedful.bulk.shards import Outcome, Report, ShardJob, open_job, reason_of, run_job
 from heedful.data.streams import open_output, write_line
-from heedful.documents.document_file import read_document, translate_units, with_translator
+from heedful.decoding.translation import Translation
+from heedful.documents.document_file import read_document
 from heedful.documents.formats import SUPPORTED, TABLE, format_of
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import is_replaceable
+from heedful.spans.pipeline import Request, translate_units, translated
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
 
@@ -98,7 +100,11 @@ class DocumentJob(ShardJob):
         languages = lines.translator.bundle.config.languages
         opened = read_document(document, columns=columns, language=languages.tgt, source=languages.src)
         lookup = lines.lookup or MemoryLookup()
-        translate = with_translator(lines.translator, lines.options, known=lookup.translation, add=lookup.add)
+
+        def search(requests: Sequence[Request]) -> list[Translation]:
+            found = translated(lines.translator, requests, options=lines.options, find=lookup.find)
+            return lookup.added(found)
+
         units, out = opened.units, None
         ends = [0, *accumulate(len(each.characters) for each in units)]
         translations = list[str]()
@@ -115,7 +121,7 @@ class DocumentJob(ShardJob):
                 translations = [json.loads(line) for line in out.before().splitlines()]
             before = len(translations)
             show = stack.enter_context(display(lambda: len(translations) / max(1, len(units))))
-            for chunk in translate_units(units[len(translations) :], translate):
+            for chunk in translate_units(units[len(translations) :], search):
                 translations += chunk
                 if out is not None:
                     for translation, _ in zip(chunk, out.inputs[0], strict=False):

@@ -13,10 +13,12 @@ from heedful.bulk.memories import MemoryLookup, TermReport
 from heedful.bulk.resumable import open_resumable
 from heedful.data.streams import Lines, Writable, open_output, write_line
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.texts import chunks, without_line_ends
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.runtime.durable import is_replaceable
+from heedful.spans.pipeline import recalled
 from heedful.storage.bundle import Bundle
 from heedful.storage.description import CONFIG_FILE, file_sha256
 
@@ -64,7 +66,7 @@ class LineLayout:
             "text": translation.text,
             "score": translation.score,
             "confidence": translation.confidence and translation.confidence.sentence,
-            "hypotheses": [_hypothesis(each) for each in translation.hypotheses],
+            "hypotheses": [] if translation.match else list(map(_hypothesis, translation.hypotheses)),
         }
         if self.terms:
             values["terms"] = [asdict(each) for each in translation.terms]
@@ -134,16 +136,24 @@ class LineTranslation:
             chunk_lines: how many lines to translate together; None: see the property.
             first_line: the number of the first line, for messages and reports.
         """
-        translate = partial(
-            self.translator.translate_lines,
-            options=self.options,
-            prefixes=prefixes,
-            chunk_lines=chunk_lines or self.chunk_lines,
-            first_line=first_line,
-            aligned=self.layout.json and self.translator.generator.backend.records_attention,
-        )
-        found = translate(lines) if self.lookup is None else self.lookup.translate(lines, translate)
+        found = self._chunks(lines, prefixes, chunk_lines or self.chunk_lines, first_line)
         return found if self.terms is None else self.terms.through(found, first_line=first_line)
+
+    def _chunks(
+        self, lines: Iterable[str], prefixes: Iterable[str] | None, chunk_lines: int, first_line: int
+    ) -> Iterator[Translation]:
+        lookup = self.lookup or MemoryLookup()
+        aligned = self.layout.json and self.translator.can_align
+        of_lines = chunks(without_line_ends(lines), prefixes, chunk_lines, first_line=first_line)
+        for number, texts, prefixes_of_chunk in of_lines:
+            search = partial(
+                self.translator.translations,
+                options=self.options,
+                prefixes=prefixes_of_chunk,
+                first_line=number,
+                aligned=aligned,
+            )
+            yield from lookup.added(recalled(texts, lookup.find, search))
 
     def write(
         self,

@@ -1,13 +1,11 @@
 """Translation memories and glossaries beside a translation: texts that are looked up, terms that are met."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.data.streams import Writable, open_output, write_line
-from heedful.decoding.texts import without_line_ends
 from heedful.decoding.translation import MemoryMatch, Translation
 from heedful.settings.run import Config
 from heedful.text.pair import pair_of
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from heedful.documents.memory import TmxWriter, TranslationMemory
 
 _UNKNOWN = ("x-source", "x-target")  # the tags of languages that a model does not name
-TranslateLines = Callable[[Iterable[str]], Iterable[Translation]]
 Notify = Callable[[str], None]
 
 
@@ -110,31 +107,12 @@ class MemoryLookup:
         self._num_found += match is not None
         return match
 
-    def translation(self, text: str) -> str | None:
-        """Return the translation of a text in the memory; None: there is none."""
-        match = self.find(text)
-        return None if match is None else match.target
-
-    def add(self, source: str, target: str) -> None:
-        """Write a translation into the new memory, if there is one."""
+    def added(self, translations: list[Translation]) -> list[Translation]:
+        """Return translations after they are written into the new memory, if there is one."""
         if self._writer is not None:
-            self._writer.write(source, target)
-
-    def translate(self, lines: Iterable[str], translate: TranslateLines) -> Iterator[Translation]:
-        """Yield the translation of each line: from the memory, else what `translate` yields."""
-        waiting: deque[tuple[str, MemoryMatch | None]] = deque()
-
-        def left() -> Iterator[str]:
-            for line in without_line_ends(lines):
-                match = self.find(line)
-                waiting.append((line, match))
-                yield line if match is None else ""  # an empty line costs nothing
-
-        for searched in translate(left()):
-            line, match = waiting.popleft()
-            translation = searched if match is None else Translation(line, match.target, 0.0, (), match=match)
-            self.add(line, translation.text)
-            yield translation
+            for translation in translations:
+                self._writer.write(translation.source, translation.text)
+        return translations
 
     def summary(self) -> list[str]:
         """Return lines that say how many texts had matches, and what could not be written."""

@@ -330,7 +330,7 @@ class TextCodec:
             replaced[i, each.ids] = words
         return replaced
 
-    def _aligned(  # noqa: PLR0913
+    def _aligned(
         self,
         segments: Sequence[Translation],
         chosen: Sequence[bool],

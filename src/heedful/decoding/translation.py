@@ -16,6 +16,7 @@ from heedful.notebook_html import text_table
 from heedful.text.sentences import joint
 
 _log = logging.getLogger("heedful.decoding")
+_NOT_IN_LINES = str.maketrans("\r\n", "  ", "\0")
 
 
 @dataclass(frozen=True)
@@ -303,5 +304,5 @@ def without_warnings() -> Iterator[None]:
 
 
 def _one_line(text: str) -> str:
-    """Return the text without line ends, which byte tokens can form."""
-    return text.replace("\r", " ").replace("\n", " ")
+    """Return the text without line ends and NUL, which byte tokens can form."""
+    return text.translate(_NOT_IN_LINES)

@@ -6,7 +6,7 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
@@ -32,12 +32,9 @@ from heedful.documents.web_pages import book_parts, read_html
 from heedful.documents.xml_text import XmlReader, XmlRules, tags_of
 from heedful.errors import InputError
 from heedful.spans.reading import WATCH, Watch
-from heedful.spans.sentences import join, restored, route, routed_text, split, without_placeholders
-from heedful.spans.spanned_text import SpannedText, has_letters
-from heedful.spans.words import Output, PairTranslator, aligned_outputs
 
 if TYPE_CHECKING:
-    from heedful.decoding.options import SearchOptions
+    pass
 
 Reader = Callable[[str], Template]
 _PartReaders = Callable[[zipfile.ZipFile], Mapping[str, XmlRules | Reader]]
@@ -314,85 +311,3 @@ def _tags_of_members(package: zipfile.ZipFile, names: str) -> Iterator[tuple[str
     for each in package.namelist():
         if re.fullmatch(names, each):
             yield from tags_of(package, each)
-
-
-Translate = Callable[[Sequence[str], Container[str]], Sequence[Output]]
-_CHUNK = 512  # sentences that are translated together
-
-
-def translate_units(units: Sequence[Unit], translate: Translate) -> Iterator[list[str]]:
-    """Yield what is written for the translations of units, in chunks.
-
-    Args:
-        units: the units of any document; only a chunk of them is split at a time.
-        translate: takes different sentences, and returns an output for each. Outputs of the sentences in its
-            second argument have the links of their words.
-    """
-    at = 0
-    while at < len(units):
-        chunk: list[list[SpannedText]] = []
-        size = 0
-        while size < _CHUNK and at + len(chunk) < len(units):
-            chunk.append(split(units[at + len(chunk)].source))
-            size += len(chunk[-1]) // 2
-        new = iter(_translated([each for pieces in chunk for each in pieces[1::2]], translate))
-        joined = (join(pieces, new) for pieces in chunk)
-        yield [unit.written(text) for unit, text in zip(units[at : at + len(chunk)], joined, strict=True)]
-        at += len(chunk)
-
-
-def _translated(sentences: Sequence[SpannedText], translate: Translate) -> list[SpannedText]:
-    """Return the translations of sentences: of two tries if the model loses a placeholder in the first."""
-    routed = [route(each) for each in sentences]
-    new: list[tuple[SpannedText, ...]] = [()] * len(sentences)
-    left = list(range(len(sentences)))
-    while left:
-        texts = {index: routed_text(routed[index]) for index in left}
-        aligned = {text for index, text in texts.items() if routed[index].spans}
-        asked = [each for each in dict.fromkeys(texts.values()) if has_letters(each)]  # equal ones once
-        output_of = dict(zip(asked, translate(asked, aligned), strict=True)) if asked else {}
-        for index, text in texts.items():
-            output = output_of.get(text, Output(text))
-            if "\0" in output.text:
-                output = Output(output.text.replace("\0", ""), output.links)
-            new[index] = restored(sentences[index], routed[index], [output])
-        left = [index for index in left if not new[index]]
-        for index in left:
-            routed[index] = without_placeholders(sentences[index])
-    return [each for [each] in new]
-
-
-def with_translator(
-    translator: PairTranslator,
-    options: "SearchOptions",
-    *,
-    known: Callable[[str], str | None] = lambda _: None,
-    add: Callable[[str, str], None] = lambda _, __: None,
-) -> Translate:
-    """Return the translations of sentences by a translator, with links if they are requested.
-
-    Args:
-        translator: the translator for the document's languages.
-        options: the options of the search.
-        known: returns the translation of a sentence that needs no search; None: there is none.
-        add: receives each sentence and its translation.
-    """
-
-    def translate(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-        in_memory = [known(text) for text in texts]
-        new = [text for text, target in zip(texts, in_memory, strict=True) if target is None]
-        searched = iter(translator.translations(new, options=options))
-        targets = [next(searched).text if each is None else each for each in in_memory]
-        for text, target in zip(texts, targets, strict=True):
-            add(text, target)
-        marked = [index for index, text in enumerate(texts) if text in aligned]
-        outputs = [Output(target) for target in targets]
-        if marked:
-            linked = aligned_outputs(
-                translator, [texts[index] for index in marked], [[targets[index]] for index in marked]
-            )
-            for index, (output,) in zip(marked, linked, strict=True):
-                outputs[index] = output
-        return outputs
-
-    return translate

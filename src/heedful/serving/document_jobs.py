@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,8 +27,8 @@ import filelock
 import psutil
 from pydantic import TypeAdapter
 
-from heedful import Glossary, HeedfulError, InputError, Pair
-from heedful.documents.document_file import read_document, translate_units
+from heedful import Glossary, HeedfulError, InputError, Pair, Translation
+from heedful.documents.document_file import read_document
 from heedful.documents.formats import MARKDOWN, format_of
 from heedful.runtime.durable import atomic_output, why_not_written
 from heedful.serving.access import fingerprint
@@ -43,7 +43,7 @@ from heedful.serving.refusals import (
 )
 from heedful.serving.service import Job, TranslationService
 from heedful.settings.parsing import parse_json
-from heedful.spans.words import Output, Outputs
+from heedful.spans.pipeline import Request, translate_units
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"
@@ -404,7 +404,7 @@ class _Run:
         self._state = state
         self._service, self._limits, self._store = service, service.limits, store
         self._turn = Turn()  # it is over if the document is not needed any more
-        self._asked: Future[list[Outputs]] | None = None  # what the thread waits for
+        self._asked: Future[list[Translation]] | None = None  # what the thread waits for
         self._characters = self._characters_done = 0
         self._characters_read = self._marks_read = 0
         self._started = 0.0
@@ -485,12 +485,12 @@ class _Run:
         job = Job(route, self._turn, service.terms(route, request.glossary), progress=self._add_characters)
         self._started = time.monotonic()
 
-        def translate(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-            work = service.translate_sentences(texts, [each in aligned for each in texts], job)
+        def translate(requests: Sequence[Request]) -> list[Translation]:
+            work = service.translate_sentences(requests, job)
             self._asked = asyncio.run_coroutine_threadsafe(work, loop)
             if self._turn.is_over:
                 self._asked.cancel()
-            return [best for best, *_ in self._asked.result()]
+            return self._asked.result()
 
         try:
             translations = list(chain.from_iterable(translate_units(document.units, translate)))

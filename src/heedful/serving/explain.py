@@ -185,7 +185,8 @@ class Explainer:
             raise NotImplementedHereError(f"explanations: {error}") from None
         if translator is None:
             raise NotImplementedHereError("this model has no explanations")
-        sentences = [each.text for each in split(read_text(request.q, None).units[0].source)[1::2]]
+        segments = split(read_text(request.q, None).units[0].source)
+        sentences = [sentence.text for sentence in segments.sentences]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
             left -= len(translator.bundle.tokenizers.src.encode(sentence))

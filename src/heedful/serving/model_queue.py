@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import LRUCache
 
-from heedful import HeedfulError, Pair, Translator
+from heedful import HeedfulError, Pair, Translation, Translator
 from heedful.errors import SearchCancelledError
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.spans.words import Output, Outputs, PairTranslator, aligned_outputs
+from heedful.spans.pipeline import Request, SentenceTranslator, translated
 
 if TYPE_CHECKING:
-    from heedful import Bundle, Glossary, SearchOptions, Translation
+    from heedful import Bundle, Glossary, SearchOptions
     from heedful.decoding.glossary import Entry
     from heedful.documents.memory import TranslationMemory
 
@@ -47,7 +47,7 @@ class ServedPair:
         memory: the translation memory, with translations that need no search; None: there is none.
     """
 
-    translator: PairTranslator
+    translator: SentenceTranslator
     options: "Callable[[int], SearchOptions]"
     memory: "TranslationMemory | None" = None
 
@@ -121,8 +121,8 @@ class ServedModel:
         threads: int | None = None,
         cancelled: Callable[[], bool] | None = None,
         glossary: "Glossary | None" = None,
-    ) -> list[Outputs]:
-        """Return the best translation of each text, then its alternatives, all different.
+    ) -> "list[Translation]":
+        """Return the translation of each text: the best one, then its alternatives, all different.
 
         Args:
             pair: the languages.
@@ -136,33 +136,21 @@ class ServedModel:
         Raises:
             SearchCancelledError: all clients have left.
         """
+        requests = [Request(text, aligned) for text in texts]
         with self._free.taken(threads or self.threads):
             served = self.served(pair)
-            matches = [None if served.memory is None else served.memory.exact(text) for text in texts]
-            left = [text if match is None else "" for text, match in zip(texts, matches, strict=True)]
-            lists: list[list[Translation]] = []
+            find = None if served.memory is None else served.memory.exact
+            found: list[list[Translation]] = []
             # A second search: the beam is wider there, and alternatives must not change the answer.
-            for n_best in (1, alternatives + 1) if alternatives else (1,):
+            for n_best in dict.fromkeys((1, alternatives + 1)):
                 options = replace(
                     served.options(n_best), threads=threads, cancelled=cancelled, glossary=glossary
                 )
-                lists.append(served.translator.translations(left, options=options))  # "" costs nothing
-            best = lists[0]
-            outputs = [
-                [each.text if match is None else match.target]
-                for each, match in zip(best, matches, strict=True)
-            ]
-            for own, more in zip(outputs, lists[-1] if alternatives else (), strict=False):
-                found = dict.fromkeys([*own, *(each.text for each in more.hypotheses)])
-                own[:] = list(found)[: alternatives + 1]
-            if aligned:
-                results = aligned_outputs(served.translator, texts, outputs)
-            else:
-                results = [tuple(map(Output, each)) for each in outputs]
-            return [
-                (replace(first, confidence=each.confidence, finished=each.finished), *more)
-                for (first, *more), each in zip(results, best, strict=True)
-            ]
+                found.append(translated(served.translator, requests, options=options, find=find))
+        return [
+            best.with_alternatives(more.hypotheses, alternatives).without_tokens()
+            for best, more in zip(found[0], found[-1], strict=True)
+        ]
 
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
         """Return the n-best list of each text, as long as the beam is wide."""
@@ -233,30 +221,32 @@ class SentenceCache:
     def __init__(self, max_characters: int) -> None:
         """Remember nothing yet, and later no more than `max_characters`."""
         self._lock = Lock()
-        self._entries: LRUCache[SentenceKey, tuple[int, Outputs]] = LRUCache(
+        self._entries: LRUCache[SentenceKey, tuple[int, Translation]] = LRUCache(
             max_characters, getsizeof=lambda entry: entry[0]
         )
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: SentenceKey) -> Outputs | None:
+    def get(self, key: SentenceKey) -> Translation | None:
         """Return the translations of a sentence; None if they are not remembered."""
         with self._lock:
-            _, outputs = self._entries.get(key, (0, None))
-            return outputs
+            _, translation = self._entries.get(key, (0, None))
+            return translation
 
-    def put(self, key: SentenceKey, outputs: Outputs) -> None:
-        """Remember the translations of a sentence."""
+    def put(self, key: SentenceKey, translation: Translation) -> None:
+        """Remember the translation of a sentence."""
         size = len(key.text) + _OVERHEAD
-        for each in outputs:
-            size += len(each.text) + _LINK * len(each.links or ())
-            if each.confidence is not None:
-                size += _NUMBER * (len(each.confidence.words) + len(each.confidence.tokens))
+        for output in translation.hypotheses:
+            size += len(output.text)
+            if output.alignment is not None:
+                size += _LINK * len(output.alignment.links)
+            if output.confidence is not None:
+                size += _NUMBER * (len(output.confidence.words) + len(output.confidence.tokens))
         for entry in key.terms:
             size += sum(_OVERHEAD + len(form.text) for form in (entry.source, *entry.targets))
         with self._lock, suppress(ValueError):  # larger than the whole cache
-            self._entries[key] = size, outputs
+            self._entries[key] = size, translation
 
 
 _STEP = 8  # tokens: what a sentence costs the model besides its own
@@ -293,7 +283,7 @@ class _Waiting:
     glossary: "Glossary | None" = field(compare=False)
     tokens: int = field(compare=False)
     turn: Turn = field(compare=False)
-    future: "Future[Outputs]" = field(compare=False)
+    future: "Future[Translation]" = field(compare=False)
 
     @property
     def is_needed(self) -> bool:
@@ -343,7 +333,7 @@ class ModelQueue:
         turn: Turn,
         aligned: Container[str] = (),
         glossary: "Glossary | None" = None,
-    ) -> "list[Future[Outputs]]":
+    ) -> "list[Future[Translation]]":
         """Put sentences into the queue; those that are remembered are done at once.
 
         Args:
@@ -357,10 +347,10 @@ class ModelQueue:
         Raises:
             UnavailableError: the queue is closed.
         """
-        futures: list[Future[Outputs]] = []
-        waiting: list[tuple[SentenceKey, int, Future[Outputs]]] = []
+        futures: list[Future[Translation]] = []
+        waiting: list[tuple[SentenceKey, int, Future[Translation]]] = []
         for text in texts:
-            future: Future[Outputs] = Future()
+            future: Future[Translation] = Future()
             futures.append(future)
             terms = () if glossary is None else tuple(glossary.applicable(text))
             key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text, terms)
@@ -451,7 +441,7 @@ class ModelQueue:
         first = batch[0].key
         texts = list(dict.fromkeys(each.key.text for each in batch))
         try:
-            outputs = self.model.translate(
+            translations = self.model.translate(
                 first.pair,
                 texts,
                 alternatives=first.alternatives,
@@ -475,7 +465,7 @@ class ModelQueue:
                 if each.future.set_running_or_notify_cancel():
                     each.future.set_exception(error)
             return
-        results = dict(zip(texts, outputs, strict=True))  # a future stays pending, and so can be cancelled
+        results = dict(zip(texts, translations, strict=True))
         for each in batch:
             self._cache.put(each.key, results[each.key.text])
             if each.future.set_running_or_notify_cancel():

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from heedful import Bundle, HeedfulError, InputError, load_bundle
+from heedful.decoding.alignment import words_between_spaces
 from heedful.errors import MissingExtraError, SearchCancelledError, install_hint
 from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
@@ -65,7 +66,7 @@ class ModelReplica:
         """Return the result of a translator's method; of a mistake in the texts, its message.
 
         Args:
-            method: the name of a method of `PairTranslator`.
+            method: the name of a method of `SentenceTranslator`.
             name: the name of the model.
             tags: the tags of the languages.
             arguments: the arguments of the method.
@@ -131,13 +132,25 @@ class RemoteTranslator:
         chosen = choose_languages(config, tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
         return replace(self, bundle=replace(self.bundle, config=chosen), tags=(src_lang, tgt_lang))
 
+    @property
+    def can_align(self) -> bool:
+        """Whether translations can have the links of their words: every engine of a replica records them."""
+        return True
+
     def translations(
-        self, texts: Sequence[str], *, options: "SearchOptions | None" = None
+        self,
+        texts: Sequence[str],
+        *,
+        options: "SearchOptions | None" = None,
+        aligned: bool | Sequence[bool] = False,
+        split: "Callable[[str], list[Span]]" = words_between_spaces,
     ) -> "list[Translation]":
-        """Return the translation of each text."""
+        """Return the translation of each text; see `Translator.translations`."""
         cancelled = None if options is None else options.cancelled
         sent = None if options is None else replace(options, cancelled=None, threads=None)
-        found = self._call("translations", list(texts), options=sent, cancelled=cancelled)
+        found = self._call(
+            "translations", list(texts), options=sent, aligned=aligned, split=split, cancelled=cancelled
+        )
         return cast("list[Translation]", found)
 
     def align(

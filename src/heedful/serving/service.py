@@ -8,12 +8,10 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, compress, pairwise
 from typing import TypeVar
 
-from heedful import Glossary, Pair
-from heedful.decoding.confidence import Confidence
-from heedful.decoding.glossary import PlacedTerm, placed_terms
+from heedful import Glossary, Pair, Translation
+from heedful.decoding.glossary import PlacedTerm
 from heedful.documents.markup import TagRules, read_text
 from heedful.documents.template import Template
 from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
@@ -21,19 +19,11 @@ from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.spans.sentences import (
-    join,
-    joined_pieces,
-    restored,
-    routed_text,
-    split,
-    without_placeholders,
-)
-from heedful.spans.sentences import route as to_route
-from heedful.spans.spanned_text import SpannedText, has_letters, markup
-from heedful.spans.words import Output, Outputs, words
+from heedful.spans.pipeline import Request, Work, onwards, prepare
+from heedful.spans.spanned_text import has_letters
+from heedful.spans.words import words
 from heedful.text.languages import closest_code
-from heedful.text.sentences import Sentence, joint, split_text
+from heedful.text.sentences import Sentence, split_text
 
 T = TypeVar("T")
 
@@ -124,7 +114,8 @@ class Answer:
         probability: the probability of that language, from 0 to 1; 1 if the client named it.
         alternatives: other translations, best first.
         pivot: the language through which it was translated.
-        sentences: the best translation of each, without markup, with the confidence in it.
+        sentences: the translation of each, without markup, with the confidence in it; those with markup or
+            placeholders that the model did not see are left out.
         terms: of the glossary, those that apply to each sentence, and where they are in `text`; with markup
             it is not known where. Empty unless they are asked for.
         truncated: whether the length limit has cut the translation of a sentence.
@@ -135,7 +126,7 @@ class Answer:
     probability: float = 1.0
     alternatives: tuple[str, ...] = ()
     pivot: str | None = None
-    sentences: tuple[Output, ...] = ()
+    sentences: tuple[Translation, ...] = ()
     terms: tuple[PlacedTerm, ...] = ()
     truncated: bool = False
 
@@ -253,182 +244,107 @@ class TranslationService:
     ) -> Answer:
         rules = None if request.rules is None else request.rules(text)
 
-        def read() -> tuple[Template, list[list[SpannedText]]]:
+        def read() -> tuple[Template, Work]:
             template = read_text(text, rules)
-            return template, [split(each.source, within_lines=request.split) for each in template.units]
+            return template, prepare([unit.source for unit in template.units], within_lines=request.split)
 
-        template, pieces = await asyncio.to_thread(read) if len(text) > _SHORT else read()
-        sentences = [each for of_unit in pieces for each in of_unit[1::2]]
-        guess, route = self.detected_route(source, target, (each.text for each in sentences))
+        template, work = await asyncio.to_thread(read) if len(text) > _SHORT else read()
+        sentences = (sentence.source.text for sentence in work.sentences)
+        guess, route = self.detected_route(source, target, sentences)
         self.metrics.characters.labels(f"{guess.language}-{target}").inc(len(text))
         if route is None:
             return Answer(text=text, source=guess.language, probability=guess.probability)
         glossary = None
         if request.glossary is not None:
             glossary = await asyncio.to_thread(self.terms, route, request.glossary)
-        new, best = await self._translate_spanned(sentences, Job(route, turn, glossary, request.alternatives))
+        job = Job(route, turn, glossary, request.alternatives)
+        while work.requests:
+            work = work.settle(await self.translate_sentences(work.requests, job))
         # The n-th translation of a text is made of the n-th ones of its sentences.
         texts: dict[str, None] = {}
-        for n in range(max(map(len, new), default=1)):
-            left = iter([each[min(n, len(each) - 1)] for each in new])
-            units = zip(template.units, pieces, strict=True)
-            texts[template.joined([unit.written(join(of_unit, left)) for unit, of_unit in units])] = None
-        text, *others = texts
+        for rank in range(work.num_alternatives):
+            units = zip(template.units, work.texts(rank), strict=True)
+            texts[template.joined([unit.written(translation) for unit, translation in units])] = None
+        best, *others = texts
         terms: tuple[PlacedTerm, ...] = ()
         if request.with_terms and glossary is not None:
-            first = [each[0] for each in new]
-            terms = await asyncio.to_thread(_terms_of, glossary, pieces, first, is_plain=rules is None)
+            terms = await asyncio.to_thread(work.terms, glossary, is_plain=rules is None)
         return Answer(
-            text=text,
+            text=best,
             source=guess.language,
             probability=guess.probability,
             alternatives=tuple(others),
             pivot=route.pivot,
-            sentences=tuple(best),
+            sentences=tuple(work.whole_sentences),
             terms=terms,
-            truncated=not all(each.finished for each in best),
+            truncated=not work.finished,
         )
 
-    async def _translate_spanned(
-        self, sentences: Sequence[SpannedText], job: Job
-    ) -> tuple[list[tuple[SpannedText, ...]], list[Output]]:
-        """Return the translations of sentences, with their spans, and no placeholder lost or changed.
-
-        Returns:
-            The translations of each sentence; and the best ones without spans, with their confidence, except
-            for sentences that were translated again because a placeholder was lost.
-        """
-        new: list[tuple[SpannedText, ...]] = [()] * len(sentences)
-        best: list[Output] = []
-        for way in (to_route, without_placeholders):  # the second for sentences that lost a placeholder
-            left = [index for index, done in enumerate(new) if not done]
-            routed = [way(sentences[index]) for index in left]
-            texts, aligned = list(map(routed_text, routed)), [bool(each.spans) for each in routed]
-            outputs = await self.translate_sentences(texts, aligned, job) if texts else []
-            for index, one, of_sentence in zip(left, routed, outputs, strict=True):
-                new[index] = restored(sentences[index], one, of_sentence)
-                if new[index] and one is sentences[index]:
-                    best.append(of_sentence[0])
-        return new, best
-
-    async def translate_sentences(
-        self, texts: Sequence[str], aligned: Sequence[bool], job: Job
-    ) -> list[Outputs]:
-        """Return the translations of sentences by the models of a route; one without letters stays.
-
-        One with too many tokens is translated part by part.
+    async def translate_sentences(self, requests: Sequence[Request], job: Job) -> list[Translation]:
+        """Return the translations of sentences by the models of a route.
 
         Args:
-            texts: one sentence each.
-            aligned: whether each has the links of its words.
+            requests: one sentence each.
             job: the text or document with the sentences.
         """
-        leg, *others = job.route.legs
+        *before, last = job.route.legs
+        first: list[Translation] = []
+        for leg in before:  # alternatives are those of the last model
+            first = await self._translate_leg(requests, leg, replace(job, alternatives=0, progress=None))
+            requests = onwards(requests, first)
+        translations = await self._translate_leg(requests, last, job)
+        if not before:
+            return translations
+        return [new.through(old) for new, old in zip(translations, first, strict=True)]
+
+    async def _translate_leg(self, requests: Sequence[Request], leg: Pair, job: Job) -> list[Translation]:
+        """Return the translations of sentences by one model; a text without letters stays.
+
+        A sentence with too many tokens is translated part by part.
+        """
         queue = self._queue_of[leg]
 
-        def submit() -> tuple[list[list[Sentence]], list[str], list[Future[Outputs]]]:
+        def submit() -> tuple[list[list[Sentence]], list[str], list[Future[Translation]]]:
             most = min(self.limits.sentence_tokens, queue.model.max_tokens or self.limits.sentence_tokens)
-            parts = [split_text(text, queue.model.tokenizer, most) for text in texts]
-            lettered = [[each.text for each in of_text if has_letters(each.text)] for of_text in parts]
-            asked = list(chain.from_iterable(lettered))
+            parts = [split_text(request.text, queue.model.tokenizer, most) for request in requests]
+            asked: list[str] = []
+            aligned: set[str] = set()
+            for request, parts_of_text in zip(requests, parts, strict=True):
+                lettered = [part.text for part in parts_of_text if has_letters(part.text)]
+                asked += lettered
+                if request.aligned:
+                    aligned.update(lettered)
             futures = queue.submit(
                 leg,
                 asked,
-                alternatives=0 if others else job.alternatives,
+                alternatives=job.alternatives,
                 turn=job.turn,
-                aligned=set(chain.from_iterable(compress(lettered, aligned))),
+                aligned=aligned,
                 glossary=job.glossary,
             )
             return parts, asked, futures
 
-        is_long = job.glossary is not None or sum(map(len, texts)) > _SHORT
+        is_long = job.glossary is not None or sum(len(request.text) for request in requests) > _SHORT
         parts, asked, futures = await asyncio.to_thread(submit) if is_long else submit()
         self.metrics.sentences.labels(str(leg)).inc(len(futures))
         self.metrics.cached_sentences.labels(str(leg)).inc(sum(future.done() for future in futures))
         waiting = [asyncio.wrap_future(future) for future in futures]
-        if job.progress is not None and not others:
-            for text, each in zip(asked, waiting, strict=True):
-                each.add_done_callback(partial(job.progress, len(text)))
+        if job.progress is not None:
+            for text, future in zip(asked, waiting, strict=True):
+                future.add_done_callback(partial(job.progress, len(text)))
         done = iter(await gathered(waiting))
-        outputs = [_joined_outputs(of_text, done) for of_text in parts]
-        if not others:
-            return outputs
-        best = [each.text for each, *_ in outputs]
-        after = await self.translate_sentences(best, aligned, replace(job, route=Route(tuple(others))))
         return [
-            tuple(_composed(before, each) for each in written)
-            for (before, *_), written in zip(outputs, after, strict=True)
+            _joined(request.text, parts_of_text, done)
+            for request, parts_of_text in zip(requests, parts, strict=True)
         ]
 
 
-def _terms_of(
-    glossary: Glossary, pieces: Sequence[Sequence[SpannedText]], new: Sequence[SpannedText], *, is_plain: bool
-) -> tuple[PlacedTerm, ...]:
-    """Return the terms that apply to each sentence of a text, and where they are in the whole translation.
-
-    Args:
-        glossary: the glossary of the request.
-        pieces: the pieces of each unit of the text.
-        new: the translations of its sentences.
-        is_plain: whether the text has no markup; else it is not known where the terms are.
-    """
-    terms: list[PlacedTerm] = []
-    at, left = 0, iter(new)
-    for of_unit in pieces:
-        for number, translation in enumerate(joined_pieces(of_unit, left)):
-            written = markup(translation)
-            if number % 2:
-                placed = placed_terms(
-                    glossary.applicable(of_unit[number].text), written if is_plain else translation.text
-                )
-                terms += [
-                    replace(term, spans=tuple((at + start, at + end) for start, end in term.spans * is_plain))
-                    for term in placed
-                ]
-            at += len(written)
-    return tuple(terms)
-
-
-def _joined_outputs(parts: Sequence[Sentence], translations: Iterator[Outputs]) -> Outputs:
-    """Return the translations of a sentence, the n-th made of the n-th ones of its parts.
-
-    A part without letters has none, and stays. The translations of a sentence have links if the links of all
-    parts are known, and no word is in two parts.
-    """
-    outputs = [next(translations) if has_letters(each.text) else (Output(each.text),) for each in parts]
-    if len(parts) == 1 and not parts[0].space:
-        return outputs[0]
-    text = "".join(each.space + each.text for each in parts)
-    return tuple(
-        _joined(text, parts, [each[min(n, len(each) - 1)] for each in outputs])
-        for n in range(max(map(len, outputs), default=1))
-    )
-
-
-def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -> Output:
-    texts = [parts[0].space + outputs[0].text]
-    for (part, output), (next_part, next_output) in pairwise(zip(parts, outputs, strict=True)):
-        texts.append(joint(next_part.space, part.text, output.text, next_output.text) + next_output.text)
-    target, confidence = "".join(texts), Confidence.joined([each.confidence for each in outputs], texts)
-    finished = all(each.finished for each in outputs)
-    links: list[tuple[int, int]] = []
-    num_src = num_tgt = 0
-    for part, output in zip(parts, outputs, strict=True):
-        if output.links is None:
-            return Output(target, None, confidence, finished)
-        links += [(num_src + src, num_tgt + tgt) for src, tgt in output.links]
-        num_src, num_tgt = num_src + len(words(part.text)), num_tgt + len(words(output.text))
-    whole = (num_src, num_tgt) == (len(words(source)), len(words(target)))
-    return Output(target, links if whole else None, confidence, finished)
-
-
-def _composed(pivot: Output, output: Output) -> Output:
-    """Return a translation of a translation, with links between its words and the words of the first source.
-
-    No confidence is known: a model is calibrated on what people wrote.
-    """
-    finished = pivot.finished and output.finished
-    if pivot.links is None or output.links is None:
-        return Output(output.text, finished=finished)
-    links = {(src, tgt) for src, middle in pivot.links for again, tgt in output.links if middle == again}
-    return Output(output.text, sorted(links), finished=finished)
+def _joined(text: str, parts: Sequence[Sentence], translations: Iterator[Translation]) -> Translation:
+    """Return the translation of a sentence from those of its parts; a part without letters stays."""
+    own = [
+        next(translations) if has_letters(part.text) else Translation.given(part.text, part.text)
+        for part in parts
+    ]
+    if len(own) == 1:
+        return own[0]
+    return Translation.joined(text, own, [part.space for part in parts], split=words)

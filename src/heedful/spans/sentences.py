@@ -1,19 +1,20 @@
-"""The way of a text through a model: split into sentences, routed, translated, and joined again.
+"""The steps of a text with marks through a model, which `pipeline.py` takes.
 
-pieces = split(text)                         sentences, and what is between them
-routed = [route(each) for each in sentences] as the model reads them: it may keep a few placeholders itself
-outputs = ...                                of the model, for `routed_text` of each
-restored(sentence, routed, outputs)          with the spans of the sentence; nothing if a placeholder is lost:
-                                             the sentence is translated again `without_placeholders`
-join(pieces, translations)                   the translation of the text, in the same form
+segments = split(text)                 its sentences, and what is between them
+routed = route(sentence)               as the model reads it: it may keep a few placeholders itself
+restored(sentence, routed, outputs)    with the spans of the sentence; nothing if a placeholder is lost:
+                                       the sentence is translated again `without_placeholders`
+join(segments, translations)           the translation of the text, in the same form
 """
 
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from heedful.decoding.translation import TextHypothesis
 from heedful.spans.placeholders import Range, find, placeholders
 from heedful.spans.projection import project
 from heedful.spans.spanned_text import (
@@ -27,10 +28,10 @@ from heedful.spans.spanned_text import (
     moved,
     parts,
 )
-from heedful.spans.words import Output
 from heedful.text.scripts import UNSPACED
 from heedful.text.sentences import Sentence, joint, split_sentences
 
+_WITHOUT_GAP = ("element", "low", "blank", "mark")  # kinds of spans
 _MAX_JOINED = 2000  # characters of sentences joined so that no placeholder is cut
 _MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
 _BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
@@ -43,11 +44,46 @@ _ENDS_LINE = re.compile(r"[^\S\n\r\v]*+(?:[\n\r\v]|\Z)")
 _INVISIBLE = re.compile(rf"[\u00ad\u2060\ufeff{DIRECTIONS}]|(?<![{UNSPACED}])\u200b(?![{UNSPACED}])")
 
 
-def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
-    """Return the pieces of a text: every second one is a sentence, and those before and after it stay.
+@dataclass(frozen=True)
+class Segments:
+    """A text as its sentences, and what stays around them.
 
-    Each edge of a span is in exactly one piece. An element at an edge of a sentence belongs to the sentence
-    if it covers only a part of it, otherwise to the text around it.
+    Attributes:
+        sentences: the sentences, in order.
+        between: what is before each sentence, and after the last one: one more than sentences.
+    """
+
+    sentences: tuple[SpannedText, ...]
+    between: tuple[SpannedText, ...]
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A sentence as a model reads it.
+
+    Attributes:
+        spanned: the sentence, with points for the placeholders that were taken out.
+        is_whole: whether nothing was taken out.
+    """
+
+    spanned: SpannedText
+    is_whole: bool
+
+    @property
+    def text(self) -> str:
+        """The text that a model reads, without the gaps that points leave in it."""
+        if all(span.kind in _WITHOUT_GAP for _, _, span in edges(self.spanned.spans)):
+            return self.spanned.text
+        # Wide and no-break spaces alone are no gap.
+        text = re.sub(r"\s+", lambda run: " " if min(run[0]) <= " " else run[0], self.spanned.text.strip())
+        return re.sub(r" (?=[.,;:!?)]( |$))", "", text)
+
+
+def split(text: SpannedText, *, within_lines: bool = True) -> Segments:
+    """Return the sentences of a text, and what is between them.
+
+    Each edge of a span is in exactly one of these. An element at an edge of a sentence belongs to the
+    sentence if it covers only a part of it, otherwise to the text around it.
 
     Args:
         text: any.
@@ -56,7 +92,8 @@ def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
     left = list(edges(text.spans))
     positions = [position for position, _, _ in left]
     starts = [start for start, _ in text.placeholders]
-    pieces: list[SpannedText] = []
+    sentences: list[SpannedText] = []
+    between: list[SpannedText] = []
     at = edge = 0
     for start, end in _without_splits(split_sentences(text.text, within_lines=within_lines), text):
         own_ranges = text.placeholders[bisect_left(starts, start) : bisect_left(starts, end)]
@@ -74,7 +111,7 @@ def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
             if what == "open" and outer_start <= span.start <= start < span.end < end:
                 first = i  # around the first words
                 break
-        pieces.append(_cut(text, left[edge:first], at, start, unfolds=True))
+        between.append(_cut(text, left[edge:first], at, start, unfolds=True))
         last = behind = bisect_left(positions, end, lo=first)
         opened = {id(span) for _, what, span in left[first:last] if what == "open"}
         for i in range(last, bisect_right(positions, outer_end, lo=last)):
@@ -83,9 +120,10 @@ def split(text: SpannedText, *, within_lines: bool = True) -> list[SpannedText]:
         own = _cut(text, left[first:behind], start, end)
         placeholders = tuple((low - start, high - start) for low, high in ranges)
         sentence = SpannedText(own.text, own.spans, placeholders)
-        pieces.append(_without_invisible(sentence) if _INVISIBLE.search(own.text) else sentence)
+        sentences.append(_without_invisible(sentence) if _INVISIBLE.search(own.text) else sentence)
         at, edge = end, behind
-    return [*pieces, _cut(text, left[edge:], at, len(text.text), unfolds=True)]
+    between.append(_cut(text, left[edge:], at, len(text.text), unfolds=True))
+    return Segments(tuple(sentences), tuple(between))
 
 
 def _with_isolates(text: str, placeholder: Range, positions: Sequence[int]) -> Range:
@@ -132,29 +170,31 @@ def _cut(
     return builder.built()
 
 
-def joined_pieces(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> list[SpannedText]:
-    """Return the pieces of a translation, as many as the source has; `joint` says what is between two."""
-    left = iter(translations)
-    new = [next(left) if number % 2 else each for number, each in enumerate(pieces)]
-    for i in range(2, len(new) - 2, 2):  # between two sentences
-        if not pieces[i].spans:
-            before, space = pieces[i - 1].text, pieces[i].text
-            new[i] = SpannedText(joint(space, before, new[i - 1].text, new[i + 1].text))
-    if any(_DIRECTION.search(each.text) for each in new[::2]):
-        before, after = ("".join(each.text for each in own[1::2]) for own in (pieces, new))
-        if are_opposite(before, after):  # a mark for the start of the one is wrong for the other
-            new[::2] = [_without_invisible(each) for each in new[::2]]
-    return new
+def between_translations(segments: Segments, translations: Sequence[SpannedText]) -> list[SpannedText]:
+    """Return what is before the translation of each sentence, and after the last; `joint` says what."""
+    sentences, between = segments.sentences, list(segments.between)
+    for number in range(1, len(sentences)):
+        if not between[number].spans:
+            neighbours = (sentences[number - 1], translations[number - 1], translations[number])
+            between[number] = SpannedText(joint(between[number].text, *[text.text for text in neighbours]))
+    if any(_DIRECTION.search(text.text) for text in between):
+        source, translation = ("".join(text.text for text in texts) for texts in (sentences, translations))
+        if are_opposite(source, translation):  # a mark for the start of the one is wrong for the other
+            between = [_without_invisible(text) for text in between]
+    return between
 
 
-def join(pieces: Sequence[SpannedText], translations: Iterable[SpannedText]) -> SpannedText:
+def join(segments: Segments, translations: Sequence[SpannedText]) -> SpannedText:
     """Return the text with its sentences translated."""
-    new = joined_pieces(pieces, translations)
-    if not any(each.spans for each in new):
-        return SpannedText("".join(each.text for each in new))
+    between = between_translations(segments, translations)
+    pieces = [between[0]]
+    for translation, after in zip(translations, between[1:], strict=True):
+        pieces += [translation, after]
+    if not any(piece.spans for piece in pieces):
+        return SpannedText("".join(piece.text for piece in pieces))
     builder = Builder()
-    for each in new:
-        builder.add(parts(each))
+    for piece in pieces:
+        builder.add(parts(piece))
     return builder.built()
 
 
@@ -205,47 +245,40 @@ def _without_invisible(sentence: SpannedText) -> SpannedText:
     return SpannedText("".join(left), moved(sentence.spans, move), placeholders)
 
 
-def route(sentence: SpannedText) -> SpannedText:
+def route(sentence: SpannedText) -> Routed:
     """Return a sentence as a model reads it: without placeholders unless they are short and stand alone."""
     ranges = sentence.placeholders
     is_short = sum(end - start for start, end in ranges) <= _MAX_SHOWN
     is_cut = any(span.kind == "break" for _, _, span in edges(sentence.spans))
     if not ranges or (is_short and not is_cut and tuple(find(sentence.text)) == ranges):
-        return sentence
+        return Routed(sentence, is_whole=True)
     return without_placeholders(sentence)
 
 
-def routed_text(routed: SpannedText) -> str:
-    """Return the text that a model reads, without the gaps that points leave in it."""
-    if all(span.kind in ("element", "low", "blank", "mark") for _, _, span in edges(routed.spans)):
-        return routed.text
-    # Wide and no-break spaces alone are no gap.
-    text = re.sub(r"\s+", lambda run: " " if min(run[0]) <= " " else run[0], routed.text.strip())
-    return re.sub(r" (?=[.,;:!?)]( |$))", "", text)
-
-
 def restored(
-    sentence: SpannedText, routed: SpannedText, outputs: Iterable[Output]
+    sentence: SpannedText, routed: Routed, outputs: Sequence[TextHypothesis]
 ) -> tuple[SpannedText, ...]:
     """Return the translations of a sentence with its spans and placeholders.
 
     Args:
         sentence: the source.
-        routed: the result of `route`: the sentence itself if nothing was taken out of it.
+        routed: what the model has read.
         outputs: its translations, best first.
 
     Returns:
         Nothing if the best one has not kept the placeholders that the model has seen.
     """
     own = Counter(sentence.text[start:end] for start, end in sentence.placeholders)
-    if routed is sentence:
-        best, *others = outputs
-        if own and placeholders(best.text) != own:
+    if routed.is_whole and own:
+        outputs = [output for output in outputs if output is outputs[0] or placeholders(output.text) == own]
+        if placeholders(outputs[0].text) != own:
             return ()
-        kept = [best, *(each for each in others if not own or placeholders(each.text) == own)]
-        return tuple(project(sentence, each.text, each.links) for each in kept)
-    texts = ((each, _without(own, each.text)) for each in outputs)
-    return tuple(project(routed, text, each.links if text == each.text else None) for each, text in texts)
+    projected: list[SpannedText] = []
+    for output in outputs:
+        text = output.text if routed.is_whole else _without(own, output.text)
+        links = output.alignment.links if output.alignment and text == output.text else None
+        projected.append(project(routed.spanned, text, links))
+    return tuple(projected)
 
 
 def _without(own: Counter[str], translation: str) -> str:
@@ -259,7 +292,7 @@ def _without(own: Counter[str], translation: str) -> str:
     return "".join([*left, translation[at:]])
 
 
-def without_placeholders(sentence: SpannedText) -> SpannedText:
+def without_placeholders(sentence: SpannedText) -> Routed:
     """Return a sentence with points in place of its placeholders."""
     text, builder = sentence.text, Builder()
     left = list(edges(sentence.spans))
@@ -276,7 +309,7 @@ def without_placeholders(sentence: SpannedText) -> SpannedText:
             builder.text(" ")
         builder.add(("point", "", span) for _, _, span in left[behind:done] if span.kind != "break")
     builder.add(parts(sentence, left[done:], start=at))
-    return builder.built()
+    return Routed(builder.built(), is_whole=False)
 
 
 def _units(sentence: SpannedText, positions: Sequence[int]) -> Iterator[Range]:

@@ -1,22 +1,13 @@
-"""Words of a text, what a translation of a sentence is, and which words of both are linked."""
+"""Words of a text, and which words of a sentence and its translation are linked."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from itertools import accumulate
 from unicodedata import category
 
-from heedful.errors import InputError
 from heedful.spans.placeholders import Range, find
 from heedful.text.scripts import UNSPACED
-
-if TYPE_CHECKING:
-    from heedful.decoding.alignment import Alignment
-    from heedful.decoding.confidence import Confidence
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translation import Translation
 
 Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
 _OWN = 4  # links with other words that one with the element's own outweighs, by measurement
@@ -126,60 +117,3 @@ def is_unspaced(char: str) -> bool:
 def is_mark(char: str) -> bool:
     """Return whether a character is part of the one before it."""
     return char in _JOINERS or category(char).startswith("M")
-
-
-@dataclass(frozen=True)
-class Output:
-    """A translation of a sentence.
-
-    Attributes:
-        text: the translation.
-        links: between the `words` of the sentence and of the translation; None if they are not known.
-        confidence: the confidence in the translation; None if the model has no calibration, and for all
-            translations but the best.
-        finished: whether the model has ended it; False if the length limit has cut it.
-    """
-
-    text: str
-    links: Links | None = None
-    confidence: "Confidence | None" = None
-    finished: bool = True
-
-
-Outputs = tuple[Output, ...]  # the translations of a sentence, best first
-
-
-class PairTranslator(Protocol):
-    """Translates sentences of one pair: a `Translator` is one."""
-
-    def translations(
-        self, texts: Sequence[str], *, options: "SearchOptions | None" = None
-    ) -> list["Translation"]:
-        """Return the translation of each text."""
-        ...
-
-    def align(
-        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Range]]
-    ) -> list["Alignment"]:
-        """Return the alignment of each pair of texts; `split` returns the words of a text."""
-        ...
-
-
-def aligned_outputs(
-    translator: PairTranslator, texts: Sequence[str], outputs: Sequence[Sequence[str]]
-) -> list[Outputs]:
-    """Return the translations of texts with the links of their words, if the translator can align."""
-    sources = [text for text, of_text in zip(texts, outputs, strict=True) for _ in of_text]
-    targets = [target for of_text in outputs for target in of_text]
-    links: Iterator[Links | None]
-    try:
-        links = (each.links for each in translator.align(sources, targets, split=words))
-    except InputError:  # an engine without attention
-        if len(texts) > 1:
-            return [
-                of_text
-                for text, each in zip(texts, outputs, strict=True)
-                for of_text in aligned_outputs(translator, [text], [each])
-            ]
-        links = repeat(None)
-    return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]

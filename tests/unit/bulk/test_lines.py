@@ -12,6 +12,7 @@ from heedful.bulk.lines import LineLayout, LineTranslation
 from heedful.bulk.memories import open_lookup
 from heedful.data.streams import Lines
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError
 
@@ -56,7 +57,7 @@ def test_an_exact_match_is_not_searched_and_its_sum_is_told(translator: Translat
     memory, told = tmp_path / "memory.tmx", list[str]()
     config = translator.bundle.config
     with open_lookup([], config, written=memory) as lookup:
-        lookup.add(SOURCES[0], "ganz anders")
+        lookup.added([Translation.given(SOURCES[0], "ganz anders")])
     with open_lookup([memory], config, notify=told.append) as lookup:
         LineTranslation(
             translator=translator,

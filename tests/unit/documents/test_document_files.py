@@ -28,6 +28,7 @@ from document_files import (
     made_by_libreoffice,
     members,
     sample_files,
+    translate_units,
     translated_bytes,
     upper,
 )
@@ -36,7 +37,7 @@ from random_documents import MAKERS, Words
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
-from heedful.documents.document_file import check_table, read_document, translate_units
+from heedful.documents.document_file import check_table, read_document
 from heedful.documents.formats import SUPPORTED, TABLE, format_of, suffixes
 from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError

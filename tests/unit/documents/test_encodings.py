@@ -5,11 +5,10 @@ from pathlib import Path
 
 import polib
 import pytest
-from document_files import translated_bytes, upper
+from document_files import Output, translated_bytes, upper
 
 from heedful.documents.document_file import read_document
 from heedful.errors import InputError
-from heedful.spans.words import Output
 
 
 @pytest.mark.parametrize("name", ["utf-7", "idna", "punycode", "raw_unicode_escape", "utf-16", "hex", "none"])

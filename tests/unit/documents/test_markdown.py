@@ -7,11 +7,11 @@ from pathlib import Path
 
 import markdown_it
 import pytest
-from document_files import identity, translated_bytes, upper
+from document_files import Output, identity, translated_bytes, upper
 
 from heedful.documents.markdown import read_markdown
 from heedful.spans.spanned_text import Builder, SpannedText, markup, with_line_ends
-from heedful.spans.words import Output, words
+from heedful.spans.words import words
 
 HTML_IN_BLOCKS = """\
 > <div>

@@ -15,7 +15,7 @@ from heedful.documents.template import Template
 from heedful.documents.tokens import Kind, tokenize
 from heedful.spans.placeholders import find, placeholders
 from heedful.spans.projection import project
-from heedful.spans.sentences import join, routed_text, split, without_placeholders
+from heedful.spans.sentences import Routed, join, split, without_placeholders
 from heedful.spans.spanned_text import SpannedText
 from heedful.spans.words import Aligned, Links, words
 
@@ -36,22 +36,27 @@ def translated(
 ) -> str:
     """The text with the translations of its sentences."""
     template = read_text(text, rules or html_rules())
-    return joined(template, lambda sentence: project(sentence, translate[routed_text(sentence)], links))
+    return joined(template, lambda sentence: project(sentence, translate[text_of(sentence)], links))
 
 
 def joined(template: Template, translation: Callable[[SpannedText], SpannedText]) -> str:
     """The text with what a function returns for each sentence."""
-    pieces = [split(each.source) for each in template.units]
-    new = [join(each, map(translation, each[1::2])) for each in pieces]
+    segments = [split(each.source) for each in template.units]
+    new = [join(each, list(map(translation, each.sentences))) for each in segments]
     return template.joined([unit.written(text) for unit, text in zip(template.units, new, strict=True)])
 
 
 def sentences_in(text: str, rules: TagRules | None) -> list[SpannedText]:
-    return [each for unit in read_text(text, rules).units for each in split(unit.source)[1::2]]
+    return [each for unit in read_text(text, rules).units for each in split(unit.source).sentences]
 
 
 def sentences(text: str, rules: TagRules | None) -> list[str]:
-    return [routed_text(each) for each in sentences_in(text, rules)]
+    return [text_of(each) for each in sentences_in(text, rules)]
+
+
+def text_of(sentence: SpannedText) -> str:
+    """The text that a model reads, if it reads all of a sentence."""
+    return Routed(sentence, is_whole=True).text
 
 
 @given(SCRAPS, st.booleans())
@@ -112,7 +117,7 @@ ELEMENTS = st.recursive(
 @settings(max_examples=300)
 def test_what_is_well_nested_stays_so(document: str, output: str, links: Links | None) -> None:
     template = read_text(document, html_rules())
-    result = joined(template, lambda sentence: project(without_placeholders(sentence), output, links))
+    result = joined(template, lambda sentence: project(without_placeholders(sentence).spanned, output, links))
     assert well_nested(result)
     assert Counter(re.findall(r"<[^<>]*>", result)) == Counter(re.findall(r"<[^<>]*>", document))
     assert placeholders(result) == placeholders(document)
@@ -441,7 +446,7 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
     text = unit * 100_000
     spans = find("http://" + text)
     assert all(0 <= start < end <= len(text) + 7 for start, end in spans)
-    bare = without_placeholders(SpannedText("http://" + text, (), tuple(spans)))
+    bare = without_placeholders(SpannedText("http://" + text, (), tuple(spans))).spanned
     assert len(bare.text) <= len(text) + 7
 
 
@@ -463,7 +468,7 @@ def test_a_text_full_of_placeholders_is_cut_between_them(unit: str) -> None:
     bare: list[SpannedText] = []
 
     def translation(sentence: SpannedText) -> SpannedText:
-        bare.append(without_placeholders(sentence))
+        bare.append(without_placeholders(sentence).spanned)
         return project(bare[-1], "\u732b" * 100, [(1, 1)])
 
     assert placeholders(joined(read_text(text, None), translation)) == placeholders(text)
@@ -548,7 +553,7 @@ def test_placeholders_are_found(text: str, found: str) -> None:
 @given(TEXTS)
 def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
     for sentence in sentences_in(text + " x %1$s and %s y", None):
-        bare = without_placeholders(sentence)
+        bare = without_placeholders(sentence).spanned
         assert not placeholders(bare.text) or bare.text != sentence.text
         assert placeholders(project(bare, "etwas anderes", None).text) == placeholders(sentence.text)
 

@@ -10,12 +10,10 @@ import openpyxl
 import pptx
 import pytest
 import xlsxwriter
-from document_files import identity, members, translated_bytes, upper
+from document_files import Output, identity, members, translated_bytes, upper
 from openpyxl.worksheet.datavalidation import DataValidation
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
-
-from heedful.spans.words import Output
 
 
 def repeated(text: str) -> Callable[..., Sequence[Output]]:

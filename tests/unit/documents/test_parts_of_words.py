@@ -9,7 +9,7 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from document_files import identity, members, translated_bytes, upper
+from document_files import Output, identity, members, translated_bytes, upper
 from odf.opendocument import OpenDocumentText
 from odf.style import Style, TextProperties
 from odf.text import P, Span
@@ -18,7 +18,6 @@ from openpyxl.cell.text import InlineFont
 
 from heedful.spans.sentences import split
 from heedful.spans.spanned_text import SpannedText
-from heedful.spans.words import Output
 
 RUNS = [("The house has CO", ""), ("2", "subscript"), (" and 48 m", ""), ("2", "superscript"), (" here.", "")]
 EXPECTED = [(text.upper(), kind) for text, kind in RUNS]
@@ -212,7 +211,7 @@ def test_a_tag_between_ideographs_changes_no_blanks(blanks: str, tag: str, tmp_p
 
 def test_khmer_keeps_the_marks_between_its_words() -> None:
     text = "\u1781\u17d2\u1789\u17bb\u17c6\u200b\u179f\u17d2\u179a\u17a1\u17b6\u1789\u17cb"
-    assert [each.text for each in split(SpannedText(text))[1::2]] == [text]
+    assert [each.text for each in split(SpannedText(text)).sentences] == [text]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from document_files import identity, members, translated_bytes, upper
+from document_files import identity, members, translate_units, translated_bytes, upper
 from lxml import etree
 
-from heedful.documents.document_file import DocumentFile, read_document, translate_units
+from heedful.documents.document_file import DocumentFile, read_document
 from heedful.errors import InputError
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import docx
 import pytest
-from document_files import identity, members, translated_bytes, upper
+from document_files import Output, identity, members, translate_units, translated_bytes, upper
 from docx.oxml import parse_xml
 from docx.oxml.ns import qn
 
-from heedful.documents.document_file import read_document, translate_units
+from heedful.documents.document_file import read_document
 from heedful.errors import InputError
-from heedful.spans.words import Output
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 Change = Callable[[str, bytes], tuple[str, bytes]]

@@ -4,12 +4,11 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 
 import pytest
-from document_files import translated_bytes, upper
+from document_files import Output, translated_bytes, upper
 from lxml import etree
 
 from heedful.documents.document_file import read_document
 from heedful.errors import InputError
-from heedful.spans.words import Output
 
 FILE = (
     '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en"'

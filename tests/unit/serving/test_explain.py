@@ -216,12 +216,12 @@ def test_an_explanation_and_a_translation_do_not_use_a_model_at_once() -> None:
     busy = threading.Lock()
 
     class Alone:
-        def translations(
-            self, texts: Sequence[str], *, options: SearchOptions | None = None
-        ) -> list[Translation]:
+        can_align = True
+
+        def translations(self, texts: Sequence[str], **asked: Any) -> list[Translation]:  # noqa: ANN401
             assert busy.acquire(blocking=False)
             try:
-                return TRANSLATOR.translations(texts, options=options)
+                return TRANSLATOR.translations(texts, **asked)
             finally:
                 busy.release()
 

@@ -2,20 +2,19 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from itertools import chain
 
 import pytest
 from small_services import RuleTranslator, rule_model
 from tiny_bundle import PAIRS, memorised
 
-from heedful import Translator
+from heedful import Translation, Translator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.protocol import Greedy
 from heedful.serving.limits import Limits
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, ServedPair, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.spans.words import Output
 from heedful.text.languages import Pair
 
 PAIR = Pair("en", "de")
@@ -37,17 +36,21 @@ def busy(translator: RuleTranslator, queue: ModelQueue) -> None:
         threading.Event().wait(0.001)
 
 
+def outputs(future: Future[Translation]) -> list[str]:
+    return [output.text for output in future.result(60).hypotheses]
+
+
 def test_each_sentence_has_its_translation() -> None:
     queue = start(RuleTranslator(str.upper))
     futures = queue.submit(PAIR, ["a", "b", "a"], alternatives=0, turn=Turn())
-    assert [future.result(60) for future in futures] == [(Output("A"),), (Output("B"),), (Output("A"),)]
+    assert [future.result(60).text for future in futures] == ["A", "B", "A"]
     queue.close()
 
 
 def test_alternatives_come_after_the_best_one() -> None:
     queue = start(RuleTranslator(str.upper))
     (future,) = queue.submit(PAIR, ["a"], alternatives=2, turn=Turn())
-    assert future.result(60) == (Output("A"), Output("A!"), Output("A!!"))
+    assert outputs(future) == ["A", "A!", "A!!"]
     queue.close()
 
 
@@ -56,32 +59,24 @@ def test_words_are_aligned_where_that_is_asked_and_remembered_so() -> None:
     queue = start(translator, cached=1000)
     for _ in range(2):  # the second time from the cache
         futures = queue.submit(PAIR, ["a dog", "a cat"], alternatives=1, turn=Turn(), aligned=["a dog"])
-        aligned, other = (future.result(60) for future in futures)
-        links = ((0, 0), (1, 1))
-        assert aligned == (Output("A DOG", links), Output("A DOG!", (*links, (1, 2))))
-        assert other == (Output("A CAT"), Output("A CAT!"))
+        aligned, other = (future.result(60).hypotheses for future in futures)
+        first, second = (output.alignment for output in aligned)
+        assert first is not None
+        assert second is not None
+        assert first.links == ((0, 0), (1, 1))
+        assert second.links == (*first.links, (1, 2))
+        assert [output.alignment for output in other] == [None, None]
     queue.close()
     assert sorted(chain.from_iterable(translator.batches)) == ["a cat", "a cat", "a dog", "a dog"]
 
 
-def test_without_attention_there_are_no_links() -> None:
-    queue = start(RuleTranslator(str.upper))
-    (future,) = queue.submit(PAIR, ["no attention"], alternatives=0, turn=Turn(), aligned=["no attention"])
-    assert future.result(60) == (Output("NO ATTENTION"),)
-    queue.close()
-
-
-def test_a_text_that_cannot_be_aligned_takes_no_links_from_others() -> None:
+def test_an_engine_without_attention_gives_no_links() -> None:
     translator = RuleTranslator(str.upper)
+    translator.can_align = False
     queue = start(translator)
-    busy(translator, queue)
-    texts = ["no attention", "good"]
-    futures = queue.submit(PAIR, texts, alternatives=0, turn=Turn(), aligned=texts)
-    translator.gate.set()
-    assert [future.result(60) for future in futures] == [
-        (Output("NO ATTENTION"),),
-        (Output("GOOD", ((0, 0),)),),
-    ]
+    (future,) = queue.submit(PAIR, ["a dog"], alternatives=0, turn=Turn(), aligned=["a dog"])
+    assert future.result(60).text == "A DOG"
+    assert future.result(60).alignment is None
     queue.close()
 
 
@@ -185,7 +180,7 @@ def test_a_batch_that_nobody_waits_for_is_given_up_between_two_steps(engine: str
     threading.Event().wait(0.05)
     assert not here.done()  # the other half of the batch is still waited for
     gone[1].cancel()
-    assert here.result(60) == (Output(PAIRS[0][1]),)
+    assert here.result(60).text == PAIRS[0][1]
     queue.close()
 
 
@@ -199,12 +194,12 @@ def test_threads_translate_sentences_of_their_own_and_one_that_is_alone_has_all_
     translator = RuleTranslator(rule)
     queue = ModelQueue(rule_model("m", translator, threads=3), Limits(), SentenceCache(0), observe_batch=id)
     (alone,) = queue.submit(PAIR, ["alone"], alternatives=0, turn=Turn())
-    assert alone.result(60) == (Output("ALONE"),)
+    assert alone.result(60).text == "ALONE"
     first, *others = queue.submit(PAIR, ["slow", "a", "b"], alternatives=0, turn=Turn())
-    assert [each.result(60) for each in others] == [(Output("A"),), (Output("B"),)]
+    assert [each.result(60).text for each in others] == ["A", "B"]
     assert not first.done()
     slow.set()
-    assert first.result(60) == (Output("SLOW"),)
+    assert first.result(60).text == "SLOW"
     queue.close()
     assert translator.threads == [3, 1, 1, 1]
     assert sorted(translator.batches) == [["a"], ["alone"], ["b"], ["slow"]]
@@ -248,7 +243,7 @@ def test_what_nobody_waits_for_is_not_translated() -> None:
     gone, other = queue.submit(PAIR, ["gone", "here"], alternatives=0, turn=Turn())
     gone.cancel()
     translator.gate.set()
-    assert other.result(60) == (Output("HERE"),)
+    assert other.result(60).text == "HERE"
     with pytest.raises(CancelledError):
         gone.result(60)
     queue.close()
@@ -259,7 +254,7 @@ def test_a_sentence_that_the_model_cannot_take_spoils_no_other() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator)
     bad, good = queue.submit(PAIR, ["too long", "fine"], alternatives=0, turn=Turn())
-    assert good.result(60) == (Output("FINE"),)
+    assert good.result(60).text == "FINE"
     with pytest.raises(InvalidError, match="too long"):
         bad.result(60)
     queue.close()
@@ -274,7 +269,7 @@ def test_a_failure_of_the_engine_is_told_and_the_queue_goes_on() -> None:
     with pytest.raises(KeyError):
         bad.result(60)
     (good,) = queue.submit(PAIR, ["a"], alternatives=0, turn=Turn())
-    assert good.result(60) == (Output("A"),)
+    assert good.result(60).text == "A"
     queue.close()
 
 
@@ -283,7 +278,7 @@ def test_what_is_remembered_is_not_translated_again() -> None:
     queue = start(translator, cached=10_000)
     for _ in range(2):
         (future,) = queue.submit(PAIR, ["a"], alternatives=0, turn=Turn())
-        assert future.result(60) == (Output("A"),)
+        assert future.result(60).text == "A"
     assert future.done()
     queue.close()
     assert translator.batches == [["a"]]
@@ -294,6 +289,6 @@ def test_closing_translates_what_waits_and_takes_no_more() -> None:
     queue = start(translator, batch_sentences=1)
     futures = queue.submit(PAIR, ["a", "b", "c"], alternatives=0, turn=Turn())
     queue.close()
-    assert [future.result(0) for future in futures] == [(Output("A"),), (Output("B"),), (Output("C"),)]
+    assert [future.result(0).text for future in futures] == ["A", "B", "C"]
     with pytest.raises(UnavailableError):
         queue.submit(PAIR, ["d"], alternatives=0, turn=Turn())

@@ -22,7 +22,7 @@ from heedful.serving.metrics import Metrics
 from heedful.serving.models import load_models, load_served
 from heedful.serving.options import ServiceOptions
 from heedful.serving.service import TranslationRequest, TranslationService
-from heedful.spans.words import Output, words
+from heedful.spans.words import words
 from heedful.storage.bundle import Bundle, load_bundle, save_bundle
 from heedful.text.languages import Pair
 
@@ -58,12 +58,12 @@ def test_the_languages_of_training_files_are_those_of_a_model(two: Path) -> None
     assert model.pairs == {Pair("en", "de")}
     sources = [source for source, _ in PAIRS]
     found = model.translate(Pair("en", "de"), sources, alternatives=0)
-    assert found == [(Output(target),) for _, target in PAIRS]
-    for (source, target), (output,) in zip(
+    assert [translation.text for translation in found] == [target for _, target in PAIRS]
+    for (source, target), output in zip(
         PAIRS, model.translate(Pair("en", "de"), sources, alternatives=0, aligned=True), strict=True
     ):
         [alignment] = Translator(load_bundle(two)).align([source], [target], split=words)
-        assert output == Output(target, alignment.links)
+        assert output.alignment == alignment
         assert alignment.links
 
 
@@ -89,7 +89,7 @@ def test_each_pair_is_that_of_the_translator(many: Path) -> None:
     for src, tgt, codes in (("eng_Latn", "fra_Latn", ("en", "fr")), ("deu_Latn", "eng_Latn", ("de", "en"))):
         expected = Translator(nllb_like()).for_languages(src_lang=src, tgt_lang=tgt).translate(lines)
         found = model.translate(Pair(*codes), lines, alternatives=0)
-        assert [outputs[0].text for outputs in found] == expected
+        assert [translation.text for translation in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_tag_before_the_source_names_the_target_of_a_pair(
     for code, tag in zip(("de", "fr"), tags, strict=True):
         expected = Translator(bundle).for_languages(tgt_lang=tag).translate(lines)
         found_lines = served.translate(Pair("en", code), lines, alternatives=0)
-        outputs.append([each[0].text for each in found_lines])
+        outputs.append([translation.text for translation in found_lines])
         assert outputs[-1] == expected
     assert outputs[0] != outputs[1]
     with pytest.raises(InputError, match="does not translate en-ja"):
@@ -118,9 +118,9 @@ def test_a_tag_before_the_source_names_the_target_of_a_pair(
 
 def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
     model = load_served(str(two))
-    ((best, *others),) = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
-    assert best.text == PAIRS[0][1]
-    assert len({best, *others}) == 7
+    [translation] = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
+    assert translation.text == translation.hypotheses[0].text == PAIRS[0][1]
+    assert len({output.text for output in translation.hypotheses}) == 7
 
 
 def test_the_first_model_of_a_pair_answers(two: Path, many: Path) -> None:

@@ -4,14 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from small_services import RuleTranslator, rule_model, rule_service
 
 from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import Entry, Glossary
-from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import Translation
+from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.documents.markup import TagRules, html_rules
 from heedful.serving.libretranslate import _confidence_of
 from heedful.serving.limits import Limits
@@ -24,7 +24,7 @@ from heedful.serving.refusals import (
     UnavailableError,
 )
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
-from heedful.spans.words import Output, words
+from heedful.spans.words import words
 
 
 def ask(service: TranslationService, *texts: str, **request: object) -> list[Answer]:
@@ -246,10 +246,8 @@ def test_a_sentence_of_too_many_tokens_is_translated_in_parts() -> None:
 class SureTranslator(RuleTranslator):
     """Is the surer of a text the shorter it is."""
 
-    def translations(
-        self, texts: Sequence[str], *, options: SearchOptions | None = None
-    ) -> list[Translation]:
-        return [self._sure(each) for each in super().translations(texts, options=options)]
+    def translations(self, texts: Sequence[str], **options: Any) -> list[Translation]:  # noqa: ANN401
+        return [self._sure(each) for each in super().translations(texts, **options)]
 
     def _sure(self, translation: Translation) -> Translation:
         sure = 1 / len(translation.source)
@@ -288,8 +286,9 @@ def test_a_sentence_in_parts_is_as_sure_as_its_least_sure_part() -> None:
 
 def test_a_word_that_an_answer_lists_may_have_another_space_than_that_of_ascii() -> None:
     text = "DEUX\u00a0: UN\u202fMOT"
-    output = Output(text, None, Confidence(0.5, (0.5, 0.25), ()))
-    found = _confidence_of(Answer(text=text, source="en", sentences=(output,)))
+    output = replace(TextHypothesis.given(text), confidence=Confidence(0.5, (0.5, 0.25), ()))
+    sentence = Translation("", text, 0.0, (output,))
+    found = _confidence_of(Answer(text=text, source="en", sentences=(sentence,)))
     assert found is not None
     assert [each.text for each in found.sentences[0].words] == ["DEUX\u00a0:", "UN\u202fMOT"]
 
