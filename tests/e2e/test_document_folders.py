@@ -288,10 +288,10 @@ def test_memories_and_glossaries_are_for_all_documents(run: Path, site: Path, tm
 STRUCK = """
 import json, os, signal, sys
 from heedful.cli.main import main
-from heedful.documents import document_file
+from heedful.spans import pipeline
 from heedful.bulk import resumable
 from heedful.bulk import documents
-document_file._CHUNK, resumable._SYNC_SHARE = 2, 1e9
+pipeline._CHUNK, resumable._SYNC_SHARE = 2, 1e9
 def run(left, arguments):
     original = os.fsync
     def struck(descriptor):
@@ -322,7 +322,7 @@ MOMENTS = (13, 19, 23, 25, 27, 28, 39)
 def test_a_directory_that_is_killed_ends_in_the_same_bytes(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.documents.document_file._CHUNK", 2)
+    monkeypatch.setattr("heedful.spans.pipeline._CHUNK", 2)
     monkeypatch.setattr("heedful.bulk.resumable._SYNC_SHARE", 1e9)
     site = tmp_path / "site"
     site.mkdir()
