@@ -16,9 +16,8 @@ from heedful.spans.placeholders import Range
 from heedful.spans.spanned_text import (
     WITHIN_CJK,
     Builder,
-    Span,
+    Element,
     SpannedText,
-    edges,
     has_letters,
     parts,
     spellings,
@@ -476,7 +475,7 @@ class _Inline:
     def _written(self, translation: SpannedText) -> str:
         tags: Mapping[str, str] = {}
         line = self._line(translation, tags)
-        if any(what == "open" and span.opening in _TAGS for _, what, span in edges(translation.spans)):
+        if any(what == "open" and markup in _TAGS for what, markup, _ in parts(translation)):
             # Beside some signs and letters, marks of emphasis are text; tags are not.
             with_tags = self._line(translation, _TAGS)
             if self._text(line) != self._text(with_tags):
@@ -516,15 +515,15 @@ class _Inline:
                 texts.append("".join(spelled(text, at) for at in range(len(text))))
             elif what == "open":
                 starts.append(len(texts))
-            elif what == "close":
+            elif isinstance(span, Element):
                 start = starts.pop()
                 texts[start:] = [_element(span, "".join(texts[start:]), tags)]
             else:
-                texts.append(span.opening or "")
+                texts.append(text)
         return "".join(texts)
 
 
-def _element(span: Span, text: str, tags: Mapping[str, str]) -> str:
+def _element(span: Element, text: str, tags: Mapping[str, str]) -> str:
     """Return a translation in its marks.
 
     A link without text keeps the text of the source, so that its address stays. Emphasis of nothing, or with

@@ -28,7 +28,17 @@ from heedful.documents.xml_text import (
     verbatim,
     with_value,
 )
-from heedful.spans.spanned_text import Builder, Kind, SpannedText, edges, has_letters, moved, parts
+from heedful.spans.spanned_text import (
+    Builder,
+    Kept,
+    Kind,
+    SpannedText,
+    edges,
+    has_letters,
+    moved,
+    parts,
+)
+from heedful.spans.spanned_text import Element as SpannedElement
 
 _WORD, _DRAWING, _SHEET = "w", "a", "x"
 _OOXML, _STRICT = "http://schemas.openxmlformats.org", "http://purl.oclc.org/ooxml"
@@ -223,8 +233,8 @@ class _Paragraph:
         if self._key is not None and self._key != item.key:
             self._close_format()
         if self._key is None and item.key != self._base:
-            kind: Kind = "low" if _LOW.search(item.key) else "element"
-            self._builder.open(kind=kind, format=self._format_of_key[item.key])
+            is_low = _LOW.search(item.key) is not None
+            self._builder.open(kind="low" if is_low else "element", format=self._format_of_key[item.key])
             self._key = item.key
         at = 0
         for each in () if self._kind == _WORD else _ESCAPED.finditer(text):
@@ -300,19 +310,19 @@ def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) ->
             current = following
         parts_of_runs.append(raw)
 
-    for what, text, span in parts(translation):
-        own = span.format if isinstance(span.format, _Format) else None
-        raw = (span.closing if what == "close" else span.opening) or ""
-        if what == "text":
+    for what, raw, span in parts(translation):
+        format_of_span = None if span is None or isinstance(span, Kept) else span.format
+        own = format_of_span if isinstance(format_of_span, _Format) else None
+        if span is None:
             go_on(formats[-1])
-            texts.append(as_text(text))
+            texts.append(as_text(raw))
         elif what == "point" and not raw.startswith("<"):  # an escaped character
             go_on(own)
             texts.append(raw)
         elif what == "point":
             go_on(own, raw)
         else:
-            if span.opening or span.closing:
+            if isinstance(span, SpannedElement) and (span.opening or span.closing):
                 go_on(None, raw)
             formats = [*formats, own or formats[-1]] if what == "open" else formats[:-1]
     go_on(None)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from heedful.spans.placeholders import Range, find
-from heedful.spans.spanned_text import Builder, Span, SpannedText, edges, parts
+from heedful.spans.spanned_text import Builder, Code, Element, Kept, Span, SpannedText, edges, parts
 from heedful.spans.words import Aligned, Links, is_mark, is_unspaced, words
 
 _MAX_CUTS = 12  # of a word; one with more formats is no word
@@ -47,19 +47,23 @@ def _place(spans: Sequence[Span], bounds: Range, source: str, gaps: "_Gaps", wri
         gaps: the gaps of the translation.
         writer: the writer of the translation.
     """
-    best = sorted(
-        ((gaps.of(each), each) for each in spans), key=lambda pair: (pair[1].closing is None, pair[0][0])
-    )
+    best = sorted(((gaps.of(span), span) for span in spans), key=_by_place)
     at, high = bounds
     for (first, last), span in best:
         start = min(max(first, at), high)
         at = min(max(last, start), high)
-        if span.kind not in ("element", "low"):
+        if not isinstance(span, Element):
             writer.point(span, start, source)
             continue
         writer.open(span, start, source)
         _place(span.inside, (start, at), source, gaps, writer)
         writer.close(span, at, source)
+
+
+def _by_place(placed: tuple[Range, Span]) -> tuple[bool, int]:
+    """Return what spans are written by: those that go on after the text last, the others by their gaps."""
+    (first, _), span = placed
+    return isinstance(span, Element) and span.closing is None, first
 
 
 def _cut_words(
@@ -193,7 +197,7 @@ class _Gaps:
             number = self._word(span.start) - 1
             _, gap = self.span(self._starts[number], span.start) if number >= 0 else (0, 0)
             return gap, gap
-        if span.kind not in ("element", "low"):
+        if not isinstance(span, Element):
             return self.span(span.start, span.start)
         start, end = self.span(span.start, span.end)
         return 0 if span.opening is None else start, self.num_words if span.closing is None else end
@@ -248,49 +252,58 @@ class _Writer:
         self._placeholders: set[Range] = set()  # in the run; nothing may be written after that changes them
         self._space_is_pending = False  # before the next text, after tags that close an element
 
-    def open(self, span: Span, gap: int, source: str) -> None:
+    def open(self, element: Element, gap: int, source: str) -> None:
         """Begin an element in a gap, with as much white space before it as in the source."""
-        first = span.inside[0] if span.inside and _is_empty(span) else None
-        if first is not None and first.kind == "placeholder" and first.beside[0].isspace():
+        first = element.inside[0] if element.inside else None
+        if element.is_empty and isinstance(first, Kept) and first.beside[0].isspace():
             self._lead(first, gap)  # outside of the element
-        if span.opening is not None:
-            is_before_space = source[span.start : span.start + 1].isspace()
-            self._go(gap, _spaces_before(source, span.start) if is_before_space else -1)
-            self.built.open(span.opening, kind=span.kind, format=span.format)
+        if element.opening is not None:
+            is_before_space = source[element.start : element.start + 1].isspace()
+            self._go(gap, _spaces_before(source, element.start) if is_before_space else -1)
+            self.built.open(element.opening, kind=element.kind, format=element.format)
 
-    def close(self, span: Span, gap: int, source: str) -> None:
+    def close(self, element: Element, gap: int, source: str) -> None:
         """End an element in a gap."""
-        if span.closing is None:
+        if element.closing is None:
             return
-        last = span.inside[-1] if span.inside else span
-        is_behind_point = last.kind in _SHOWN and last.end == span.end
-        no_spaces = span.opening is None or is_behind_point or _is_empty(span)
-        spaces = 0 if no_spaces else _spaces_before(source, span.end)
-        is_apart = _is_empty(span) and not span.inside and source[span.start : span.start + 1].isspace()
-        before = _spaces_before(source, span.start) if is_apart else 0
+        spaces = before = 0
+        if element.is_empty:
+            if not element.inside and source[element.start : element.start + 1].isspace():
+                before = _spaces_before(source, element.start)
+        elif element.opening is not None:
+            last = element.inside[-1] if element.inside else None
+            is_behind_point = last is not None and last.kind in _SHOWN and last.end == element.end
+            spaces = 0 if is_behind_point else _spaces_before(source, element.end)
         self._go(gap, before or spaces)
-        self.built.close(span.closing)
+        self.built.close(element.closing)
         self._space_is_pending = self._space_is_pending or (before > 0 and self._at == self._starts[gap])
 
-    def point(self, span: Span, gap: int, source: str) -> None:
+    def point(self, span: Code | Kept, gap: int, source: str) -> None:
         """Write a point in a gap."""
         before, after = source[max(0, span.start - 1) : span.start], source[span.start : span.start + 1]
-        if span.kind == "mark" and span.kept is not None:
-            self._go(gap, 0)
-            self.built.add(parts(span.kept))
-        elif span.kind == "blank" and span.kept is not None:  # in place of the white space
-            self.go_to(self._ends[gap])
-            self._space_is_pending = False
-            self.built.add(parts(span.kept))
-            self._run, self._placeholders = "", set()
-            self._at, self._last = max(self._at, self._starts[gap]), " "
+        if isinstance(span, Kept):
+            self._kept(span, gap)
         elif span.kind in _SHOWN:
-            self._shown(span, gap, span.beside if span.kind == "placeholder" else (before, after))
+            self._shown(span, gap, (before, after))
         else:
             self._go(gap, 0 if before and not before.isspace() else -1)
             self.built.add([("point", "", span)])
             is_apart = before.isspace() and after.isspace() and span.kind != "wbr"
             self._space_is_pending = self._space_is_pending or (is_apart and self._at == self._starts[gap])
+
+    def _kept(self, span: Kept, gap: int) -> None:
+        """Write what the model has not seen."""
+        if span.kind == "placeholder":
+            self._shown(span, gap, span.beside)
+        elif span.kind == "mark":
+            self._go(gap, 0)
+            self.built.add(parts(span.text))
+        else:  # in place of the white space
+            self.go_to(self._ends[gap])
+            self._space_is_pending = False
+            self.built.add(parts(span.text))
+            self._run, self._placeholders = "", set()
+            self._at, self._last = max(self._at, self._starts[gap]), " "
 
     def _go(self, gap: int, num_spaces: int) -> None:
         """Go to where a tag stands in a gap: after some characters of its white space; -1: after all."""
@@ -300,7 +313,7 @@ class _Writer:
             self._write_pending_space()
         self._run, self._placeholders = "", set()
 
-    def _lead(self, span: Span, gap: int) -> None:
+    def _lead(self, span: Kept, gap: int) -> None:
         """Write the space before a placeholder that is first in an element, before the element's tag."""
         self.go_to(self._ends[gap])
         if self._at == self._starts[gap] and _are_apart(span.beside[0], self._last, _OPENING):
@@ -308,7 +321,7 @@ class _Writer:
             if not self._last.isspace():
                 self._write(" ")
 
-    def _shown(self, span: Span, gap: int, beside: tuple[str, str]) -> None:
+    def _shown(self, span: Code | Kept, gap: int, beside: tuple[str, str]) -> None:
         """Write a placeholder, or a point that is shown, with white space if the source has some."""
         self.go_to(self._ends[gap])
         before, after = beside
@@ -323,8 +336,8 @@ class _Writer:
             self.go_to(self._starts[gap])
         elif space_before:
             self._write(" ")
-        if span.kept is not None:
-            self._write_placeholder(span.kept)
+        if isinstance(span, Kept):
+            self._write_placeholder(span.text)
         else:
             self.built.add([("point", "", span)])
             self._run, self._placeholders = "", set()
@@ -365,10 +378,6 @@ class _Writer:
         if self._run and expected and not expected <= set(find(self._run + following)):
             self.built.text(" ")
             self._run, self._placeholders = "", set()
-
-
-def _is_empty(span: Span) -> bool:
-    return span.start == span.end and span.opening is not None and span.closing is not None
 
 
 def _spaces_before(text: str, position: int) -> int:

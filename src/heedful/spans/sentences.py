@@ -304,7 +304,7 @@ def without_placeholders(sentence: SpannedText) -> Routed:
         done, at = bisect_left(positions, end), end
         inside = [each for each in left[behind:done] if each[2].kind == "break"]
         beside = text[start - 1 : start], text[end : end + 1]
-        builder.point("", "placeholder", kept=_cut(sentence, inside, start, end), beside=beside)
+        builder.keep(_cut(sentence, inside, start, end), "placeholder", beside=beside)
         if all(map(_IS_WORD.match, beside)):
             builder.text(" ")
         builder.add(("point", "", span) for _, _, span in left[behind:done] if span.kind != "break")

@@ -26,46 +26,84 @@ _MARK = re.compile(r"[*\u00a7\u00b6]|[^\w\s&<>]*\d[^\s&<>A-Za-z]*")
 _BEFORE_NUMBER = re.compile(r"(?:[^\W\d_]|[^\d\s][.,;:!?)\]}»”’'\"])\Z")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
 
-Kind = Literal[
-    "element", "low", "point", "wbr", "tag", "sign", "object", "break", "blank", "mark", "placeholder"
-]
+Kind = Literal["point", "wbr", "tag", "sign", "object", "break"]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """What a text carries from one character to another, or between two.
+class Element:
+    """Markup around characters.
 
     Attributes:
         start: index of the first character.
-        end: index after the last; `start` for a point between two characters.
-        kind: what it is. Around characters: an "element", or "low", a subscript. A point between two: a "tag"
-            separates words; an "object", such as a picture, separates words and is shown like one; a "sign"
-            is shown like a word; a "wbr" allows a line end; any other is a "point". A character of the text:
-            a "break" separates sentences, a "blank" is the space that tags stand for (reads<br/>a book).
-            With a text of its own, `kept`: a "mark" goes with the word before it (a footnote's number, a
-            power), a "placeholder" was taken out of the text.
+        end: index after the last.
         opening: the markup before the content; None if the element began before this part of the text.
         closing: the markup after the content; None if the element goes on after this part of the text.
-        inside: the spans inside an element.
-        kept: the text of a mark, a blank or a placeholder.
-        format: what else the format writes the span by.
+        inside: the spans inside.
+        kind: "low" for a subscript, else "element".
+        format: what else the format writes the element by.
+    """
+
+    start: int
+    end: int
+    opening: str | None = ""
+    closing: str | None = ""
+    inside: tuple["Span", ...] = ()
+    kind: Literal["element", "low"] = "element"
+    format: object = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it begins and ends here, around no characters."""
+        return self.start == self.end and self.opening is not None and self.closing is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Markup between two characters; a "break" has a character of its own.
+
+    Attributes:
+        start: index of the character after it, or of its own.
+        end: `start`, or the index after its own character.
+        markup: what the format writes.
+        kind: a "tag" separates words; an "object", such as a picture, separates words and is shown like one;
+            a "sign" is shown like a word; a "wbr" allows a line end; a "break" separates sentences; any other
+            is a "point".
+        format: what else the format writes it by.
+    """
+
+    start: int
+    end: int
+    markup: str
+    kind: Kind = "point"
+    format: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A text that a model does not see.
+
+    Attributes:
+        start: index of the character after it, or of its own.
+        end: `start`; for a "blank", which is a space of the text, the index after it.
+        kind: a "mark" goes with the word before it (a footnote's number, a power); a "blank" is the space
+            that tags stand for (reads<br/>a book); a "placeholder" was taken out of the text.
+        text: the text.
         beside: the characters that a placeholder was between; "" at an end of the text.
     """
 
     start: int
     end: int
-    kind: Kind = "element"
-    opening: str | None = ""
-    closing: str | None = ""
-    inside: tuple["Span", ...] = ()
-    kept: "SpannedText | None" = None
-    format: object = None
+    kind: Literal["mark", "blank", "placeholder"]
+    text: "SpannedText"
     beside: tuple[str, str] = ("", "")
+
+
+Span = Element | Code | Kept
 
 
 @dataclass(frozen=True, slots=True)
 class SpannedText:
-    r"""A text with the spans in it: elements, placeholders, breaks.
+    r"""A text with the spans in it: elements, codes, and what is kept from a model.
 
     Attributes:
         text: the characters, among them a "\v" for each break.
@@ -80,14 +118,14 @@ class SpannedText:
 
 # A position, what is there, and the span that it belongs to.
 Edge = tuple[int, Literal["open", "close", "point"], Span]
-Part = tuple[Literal["text", "open", "close", "point"], str, Span]
-_NO_SPAN = Span(0, 0)
+# What it is, the characters or the markup, and the span; a text has none.
+Part = tuple[Literal["text", "open", "close", "point"], str, Span | None]
 
 
 def edges(spans: Sequence[Span]) -> Iterator[Edge]:
     """Yield where elements begin and end, and the points, in order."""
     for span in spans:
-        if span.kind not in ("element", "low"):
+        if not isinstance(span, Element):
             yield span.start, "point", span
             continue
         if span.opening is not None:
@@ -111,11 +149,19 @@ def parts(
     at = start
     for position, what, span in edges(text.spans) if between is None else between:
         if position > at:
-            yield "text", text.text[at:position], _NO_SPAN
-        yield what, "", span
+            yield "text", text.text[at:position], None
+        yield what, _markup(what, span), span
         at = max(at, span.end if what == "point" else position)
     if rest := text.text[at:end]:
-        yield "text", rest, _NO_SPAN
+        yield "text", rest, None
+
+
+def _markup(what: str, span: Span) -> str:
+    if isinstance(span, Code):
+        return span.markup
+    if isinstance(span, Element):
+        return (span.closing if what == "close" else span.opening) or ""
+    return ""
 
 
 def markup(text: SpannedText, escape: Callable[[str], str] = str) -> str:
@@ -125,11 +171,7 @@ def markup(text: SpannedText, escape: Callable[[str], str] = str) -> str:
         text: any.
         escape: writes characters so that the format takes them for text.
     """
-    pieces = (
-        escape(piece) if what == "text" else (span.closing if what == "close" else span.opening) or ""
-        for what, piece, span in parts(text)
-    )
-    return "".join(pieces)
+    return "".join(escape(piece) if span is None else piece for _, piece, span in parts(text))
 
 
 def spellings(forms: Mapping[str, Sequence[str]], translation: str) -> dict[str, Iterator[str]]:
@@ -168,7 +210,7 @@ class Builder:
         self._texts: list[str] = []
         self._spans: list[Span] = []  # of the innermost element
         # For each open element: where it begins, its span so far, and the spans before it.
-        self._open: list[tuple[int, Span, list[Span]]] = []
+        self._open: list[tuple[int, Element, list[Span]]] = []
         self._num_too_deep = 0
 
     def text(self, text: str) -> None:
@@ -177,13 +219,15 @@ class Builder:
         self.last = (self.last + text)[-2:]
         self.length += len(text)
 
-    def open(self, opening: str = "", *, kind: Kind = "element", format: object = None) -> None:
+    def open(
+        self, opening: str = "", *, kind: Literal["element", "low"] = "element", format: object = None
+    ) -> None:
         """Begin an element; one nested more than 50 deep becomes two points."""
         if len(self._open) == _MAX_DEPTH:
             self._num_too_deep += 1
             self.point(opening, format=format)
             return
-        self._open.append((self.length, Span(0, 0, kind, opening, format=format), self._spans))
+        self._open.append((self.length, Element(0, 0, opening, kind=kind, format=format), self._spans))
         self._spans = []
 
     def close(self, closing: str | None = "", *, format: object = None) -> None:
@@ -193,51 +237,58 @@ class Builder:
             self.point(closing)
             return
         inside = tuple(self._spans)
-        start, span, self._spans = self._open.pop() if self._open else (0, Span(0, 0, opening=None), [])
-        own = replace(span, start=start, end=self.length, closing=closing, inside=inside)
-        self._spans.append(own if format is None else replace(own, format=format))
+        start, element, self._spans = self._open.pop() if self._open else (0, Element(0, 0, None), [])
+        if format is not None:
+            element = replace(element, format=format)
+        self._spans.append(replace(element, start=start, end=self.length, closing=closing, inside=inside))
 
-    def point(
+    def point(self, markup: str, kind: Kind = "point", *, format: object = None) -> None:
+        """Add markup without characters of its own; a break has one."""
+        start = self.length
+        if kind == "break":
+            self.text(BREAK)
+        self._spans.append(Code(start, self.length, markup, kind, format))
+
+    def keep(
         self,
-        opening: str,
-        kind: Kind = "point",
+        text: SpannedText,
+        kind: Literal["mark", "blank", "placeholder"],
         *,
-        format: object = None,
-        kept: SpannedText | None = None,
         beside: tuple[str, str] = ("", ""),
     ) -> None:
-        """Add something without characters of its own; a break and a blank have one."""
+        """Add a text that a model does not see; a blank has a character, a space."""
         start = self.length
-        if kind in ("break", "blank"):
-            self.text(BREAK if kind == "break" else " ")
-        self._spans.append(Span(start, self.length, kind, opening, kept=kept, format=format, beside=beside))
+        if kind == "blank":
+            self.text(" ")
+        self._spans.append(Kept(start, self.length, kind, text, beside))
 
     def attach(self, raw: str) -> bool:
         """Add markup to a span that ends here; return whether there is one."""
-        if not self._spans or self._spans[-1].end != self.length or self._spans[-1].kind == "break":
+        last = self._spans[-1] if self._spans else None
+        if last is None or last.end != self.length or last.kind == "break":
             return False
-        last = self._spans[-1]
-        if last.kind in ("element", "low"):
+        if isinstance(last, Element):
             self._spans[-1] = replace(last, closing=(last.closing or "") + raw)
-        else:
-            self._spans[-1] = replace(last, opening=(last.opening or "") + raw)
+        elif isinstance(last, Code):
+            self._spans[-1] = replace(last, markup=last.markup + raw)
         return True
 
     def add(self, added: Iterable[Part], *, unfolds: bool = False) -> None:
         """Add parts of another text; `unfolds` if what spans keep is added in place of them."""
         for what, piece, span in added:
-            if what == "text":
+            if span is None:
                 self.text(piece)
+            elif isinstance(span, Code):
+                self.point(span.markup, span.kind, format=span.format)
+            elif isinstance(span, Kept):
+                if unfolds:
+                    self.add(parts(span.text))
+                else:
+                    self.keep(span.text, span.kind, beside=span.beside)
             elif what == "open":
                 self.open(span.opening or "", kind=span.kind, format=span.format)
-            elif what == "close":
-                self.close(span.closing)
-            elif unfolds and span.kept is not None:
-                self.add(parts(span.kept))
             else:
-                self.point(
-                    span.opening or "", span.kind, format=span.format, kept=span.kept, beside=span.beside
-                )
+                self.close(span.closing)
 
     def built(self) -> SpannedText:
         """Return the text; elements that are open continue after it."""
@@ -251,7 +302,7 @@ class Builder:
         No tag is in a placeholder, except <wbr> in an address.
         """
         new = self.built()
-        if any(_is_refined(new.text, what, span) for _, what, span in edges(new.spans)):
+        if any(_is_refined(new.text, span) for _, what, span in edges(new.spans) if what != "close"):
             refined = Builder()
             _refine(new, new.spans, 0, len(new.text), refined)
             new = refined.built()
@@ -271,18 +322,19 @@ class Builder:
 
 def moved(spans: Sequence[Span], move: Callable[[int], int]) -> tuple[Span, ...]:
     """Return spans at other positions."""
-    return tuple(
-        replace(each, start=move(each.start), end=move(each.end), inside=moved(each.inside, move))
-        for each in spans
-    )
+    new: list[Span] = []
+    for span in spans:
+        if isinstance(span, Element):
+            span = replace(span, inside=moved(span.inside, move))
+        new.append(replace(span, start=move(span.start), end=move(span.end)))
+    return tuple(new)
 
 
-def _is_refined(text: str, what: str, span: Span) -> bool:
+def _is_refined(text: str, span: Span) -> bool:
     """Return whether a span may become a mark or a blank."""
-    if what == "point":
-        return span.kind in _APART
-    before = text[max(0, span.start - 2) : span.start]
-    return what == "open" and span.kind == "element" and _is_mark(text, span, before)
+    if isinstance(span, Element):
+        return _is_mark(text, span, text[max(0, span.start - 2) : span.start])
+    return span.kind in _APART
 
 
 def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, refined: Builder) -> None:
@@ -291,37 +343,46 @@ def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, ref
     while index < len(spans):
         span, behind = spans[index], index + 1
         refined.text(whole.text[start : span.start])
-        if span.kind == "element" and _is_mark(whole.text, span, refined.last):
-            refined.point("", "mark", kept=_element(whole, span))
-        elif span.kind in ("element", "low"):
-            refined.open(span.opening or "", kind=span.kind, format=span.format)
-            _refine(whole, span.inside, span.start, span.end, refined)
-            refined.close(span.closing)
+        if isinstance(span, Element):
+            _refine_element(whole, span, refined)
         else:
             after = whole.text[span.start : span.start + 1]
-            is_inside = WITHIN_CJK.match(refined.last[-1:] + after) and (span.opening or "")[:3] != "<br"
-            # Then all such in one place separate words, or none does.
-            is_apart = span.kind in _APART and not is_inside
-            while is_apart and behind < len(spans):
-                if spans[behind].start > span.start or spans[behind].kind not in _APART:
-                    break
-                behind += 1
+            # Either all tags in one place separate words, or none does.
+            if is_apart := _is_apart(span, refined.last[-1:] + after):
+                while behind < len(spans) and _are_in_one_place(span, spans[behind]):
+                    behind += 1
             follows = spans[behind].start if behind < len(spans) else end
             if is_apart and follows > span.start and _are_words(refined.last, after):
-                kept = moved(spans[index:behind], lambda _: 0)
-                refined.point("", "blank", kept=SpannedText("", kept))
+                refined.keep(SpannedText("", moved(spans[index:behind], lambda _: 0)), "blank")
             else:
-                refined.add(("point", "", each) for each in spans[index:behind])
+                refined.add(("point", "", code) for code in spans[index:behind])
         start, index = span.end, behind
     refined.text(whole.text[start:end])
 
 
-def _element(whole: SpannedText, span: Span) -> SpannedText:
-    """Return an element as a separate text."""
-    return SpannedText(whole.text[span.start : span.end], moved([span], lambda at: at - span.start))
+def _refine_element(whole: SpannedText, element: Element, refined: Builder) -> None:
+    """Copy an element, or keep it as a mark."""
+    if _is_mark(whole.text, element, refined.last):
+        own = moved([element], lambda at: at - element.start)
+        refined.keep(SpannedText(whole.text[element.start : element.end], own), "mark")
+        return
+    refined.open(element.opening or "", kind=element.kind, format=element.format)
+    _refine(whole, element.inside, element.start, element.end, refined)
+    refined.close(element.closing)
 
 
-def _is_mark(text: str, span: Span, before: str) -> bool:
+def _is_apart(span: Code | Kept, around: str) -> bool:
+    """Return whether a code between two characters separates words."""
+    if not isinstance(span, Code) or span.kind not in _APART:
+        return False
+    return WITHIN_CJK.match(around) is None or span.markup.startswith("<br")
+
+
+def _are_in_one_place(first: Span, other: Span) -> bool:
+    return other.start == first.start and other.kind in _APART
+
+
+def _is_mark(text: str, span: Element, before: str) -> bool:
     """Return whether an element is no part of a word but goes with the one before: m<sup>2</sup>.
 
     A low number is a part of it (CO<sub>2</sub>), and so is one with letters after it.
@@ -331,6 +392,8 @@ def _is_mark(text: str, span: Span, before: str) -> bool:
         span: the element.
         before: the last two characters before it.
     """
+    if span.kind == "low" or span.opening is None:
+        return False
     own = text[span.start : span.end]
     if not 0 < len(own) <= _MAX_MARK or not (_MARK.fullmatch(own) or find(own) == [(0, len(own))]):
         return False
@@ -379,13 +442,15 @@ def with_line_ends(
         del free[index:]
     builder = Builder()
     num_added = 0  # line ends that replace no blank
-    for part in parts(text):
-        start, piece = builder.length - num_added, part[1]
+    for what, piece, span in parts(text):
+        if span is not None:
+            builder.add([(what, piece, span)])
+            continue
+        start = builder.length - num_added
         while chosen and start <= chosen[-1][0][0] < start + len(piece):
             (position, after), end = chosen.pop()
             builder.text(piece[builder.length - num_added - start : position - start])
             builder.point(end, "break")
             num_added += position == after
-        rest = piece[builder.length - num_added - start :]
-        builder.add([part] if part[0] != "text" else [("text", rest, _NO_SPAN)])
+        builder.text(piece[builder.length - num_added - start :])
     return builder.built()
