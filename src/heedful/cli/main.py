@@ -40,7 +40,6 @@ _MODULES = {"distill": "synthetic", "back-translate": "synthetic"}
 # Modules with several commands, and their help texts.
 GROUPS = {
     "draw": "Draw parts of the paper, lengths of text, or model heads.",
-    "bench": "Measure the speed of training or translation.",
 }
 
 
@@ -114,7 +113,7 @@ def _abandon(stream: TextIO) -> None:
 
 
 def commands(names: Sequence[str] = (*VERBS, *GROUPS)) -> dict[str, Callable[[Any], None]]:
-    """Return the functions of the commands of these modules by their names, such as `bench train`."""
+    """Return the functions of the commands of these modules by their names, such as `draw heads`."""
     of_names: dict[str, Callable[[Any], None]] = {}
     for name in names:
         module = import_module(f"heedful.verbs.{_MODULES.get(name, name)}")

@@ -11,9 +11,7 @@ from heedful.interop.huggingface.hub import push
 from heedful.tasks.average import average
 from heedful.tasks.demo import demo
 from heedful.tasks.exchange import export_model, import_model
-from heedful.tasks.training_speed import bench_training
 from heedful.verbs.average import Average
-from heedful.verbs.bench import BenchTrain
 from heedful.verbs.demo import Demo
 from heedful.verbs.draw import Heads
 from heedful.verbs.evaluate import Evaluate
@@ -28,7 +26,6 @@ from heedful.verbs.push import Push
         (Evaluate, api.evaluate, {"metric", "tokenize", "lowercase", "resamples"}),
         (Heads, importance_on_text, {"pairs"}),
         (Average, average, {"last"}),
-        (BenchTrain, bench_training, {"steps"}),
         (Demo, demo, {"overwrite", "max_minutes", "seed"}),
         (Export, export_model, {"quantization"}),
         (Import, import_model, {"layout", "src_lang", "tgt_lang"}),
