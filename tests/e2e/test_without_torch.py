@@ -127,7 +127,7 @@ CALLS = {
 }
 NEED_TORCH = {
     "train", "distill", "back-translate", "demo", "average", "import", "export",
-    "draw heads", "draw lengths", "draw positions", "draw masks", "draw schedule", "draw smoothing",
+    "draw heads",
 }  # fmt: skip
 # The value of an option, by its name in the program, and the options that it needs. Flags have none.
 VALUES = {

@@ -39,7 +39,7 @@ VERBS = (
 _MODULES = {"distill": "synthetic", "back-translate": "synthetic"}
 # Modules with several commands, and their help texts.
 GROUPS = {
-    "draw": "Draw parts of the paper, lengths of text, or model heads.",
+    "draw": "Draw the importance of a model's heads.",
 }
 
 

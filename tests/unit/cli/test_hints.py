@@ -31,7 +31,6 @@ from heedful.settings.words import WORDS
         ("serve --key keys.json", "--keys"),
         ("export x -o y --to ct2", "ctranslate2"),
         ("export x -o y --to huggingface", "marian"),
-        ("draw mask", "masks"),
         ("train --set lr=0.1", "schedule.peak=0.1"),
         ("train --set train.lr=0.1", "schedule.peak"),
         ("train --set train.dropout=0.1", "model.dropout"),
