@@ -273,7 +273,6 @@ CALLS: dict[str, Callable[[], object]] = {
     "to": lambda: ANY.export_model("runs/demo", to=None, output="out"),
     "settings": lambda: ANY.import_model("opus-ct2", output="out", settings=["a"]),
     "base": lambda: ANY.import_model("opus-ct2", output="out", base=3),
-    "'lang_dic'": lambda: ANY.import_model("opus-ct2", output="out", lang_dic="languages"),
     "src": lambda: ANY.Transformer(src_vocab_size=11, tgt_vocab_size=11, num_heads=1).generate([[4, 5]]),
     "tgt_in": lambda: copy_task()(IDS, IDS.tolist()),
     "bos_id": lambda: copy_task().generate(IDS, bos_id=99),

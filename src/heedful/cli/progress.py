@@ -13,7 +13,7 @@ from heedful.cli.streams import clock, print_table
 from heedful.tasks.card import shell_command, without_directories
 from heedful.tasks.learning_rate import FoundRate
 from heedful.tasks.seeds import SeedsResult
-from heedful.tasks.train import TrainResult
+from heedful.tasks.training import TrainResult
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,

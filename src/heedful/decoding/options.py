@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, Unpack, cast
 
@@ -26,12 +27,17 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }
 
 
-class SearchSettings(StrategySettings, total=False):
-    """Changes of a search: `StrategySettings`, the strategy or its name, terms, and whether to sample."""
+class StrategyChoice(StrategySettings, total=False):
+    """The strategy, or its name, with its settings; or whether to sample."""
 
     strategy: Strategy | str
-    glossary: Glossary | None
     sample: bool
+
+
+class SearchSettings(StrategyChoice, total=False):
+    """Changes of a search, as keyword arguments: `StrategyChoice`, and terms."""
+
+    glossary: Glossary | None
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -106,7 +112,9 @@ class SearchOptions(SharedOptions):
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
 
 
-def check_names(settings: Mapping[str, object], known: set[str], parameters: Iterable[str] = ()) -> None:
+def check_names(
+    settings: Mapping[str, object], known: AbstractSet[str], parameters: Iterable[str] = ()
+) -> None:
     """Check that a search or a function has these options.
 
     Raises:
@@ -114,7 +122,7 @@ def check_names(settings: Mapping[str, object], known: set[str], parameters: Ite
             of the function's own `parameters`.
     """
     for name in sorted(settings.keys() - known):
-        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted(known.union(parameters)))}")
+        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted({*known, *parameters}))}")
 
 
 def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:

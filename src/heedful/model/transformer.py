@@ -40,6 +40,7 @@ from heedful.model.variants import (
     SandwichResidual,
     concatenated_sinusoids,
 )
+from heedful.settings.keywords import ModelSettings
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import StrategySettings
 from heedful.settings.plugins import plugin_part
@@ -120,7 +121,7 @@ class Transformer(nn.Module):
         output: maps states to logits.
     """
 
-    def __init__(self, config: ModelConfig | None = None, **settings: Any) -> None:  # noqa: ANN401
+    def __init__(self, config: ModelConfig | None = None, **settings: Unpack[ModelSettings]) -> None:
         """Build a model with fresh weights.
 
         Args:
@@ -246,7 +247,7 @@ class Transformer(nn.Module):
         return self.project(self.decoder(ids[:, None], cache.memory, cache=cache)[:, 0])
 
 
-def _checked(config: ModelConfig | None, settings: dict[str, Any]) -> ModelConfig:
+def _checked(config: ModelConfig | None, settings: ModelSettings) -> ModelConfig:
     """Return the architecture of a new model.
 
     Raises:
@@ -258,7 +259,7 @@ def _checked(config: ModelConfig | None, settings: dict[str, Any]) -> ModelConfi
         raise ConfigError(
             f"give a config or its fields, not both; config.replace({next(iter(settings))}=...)"
         )
-    config = ModelConfig(**settings) if config is None else config
+    config = ModelConfig(**dict[str, Any](settings)) if config is None else config
     for name in ("src_vocab_size", "tgt_vocab_size"):
         if not getattr(config, name):
             raise ConfigError(f"{name}=0: a model needs the number of tokens, such as {name}=37_000")

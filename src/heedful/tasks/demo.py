@@ -16,7 +16,7 @@ from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
 from heedful.settings.loading import load_config
 from heedful.tasks.directory import RunDirectory
 from heedful.tasks.notices import Listener, Notices
-from heedful.tasks.train import TrainingExtras, train
+from heedful.tasks.training import Training
 from heedful.training.events import EndEvent, Event
 
 _SHOWN = 6
@@ -119,8 +119,9 @@ def demo(
         for listener in listeners:
             listener(event)
 
-    extras = TrainingExtras(command="heedful demo", extra_files=(_TEXT,))
-    result = train(config, output, callbacks=[notify], extras=extras)
+    result = Training(
+        config=config, output=output, callbacks=[notify], command="heedful demo", extra_files=(_TEXT,)
+    ).run()
     translator = Translator.load(result.best)
     outputs, seen = _score(translator, book.test)
     _, unseen = _score(translator, book.unseen)

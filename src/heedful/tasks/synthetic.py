@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from heedful.bulk.folders import folder_at
 from heedful.bulk.lines import LineLayout, LineTranslation, settings_of
-from heedful.bulk.manifest import Display, Manifest, Settings, check_settings, no_display
+from heedful.bulk.manifest import Display, Manifest, check_settings, no_display
+from heedful.bulk.manifest import Settings as ManifestSettings
 from heedful.data.files import PairFiles, plain_name
 from heedful.data.inspection import inspect_text, removed_filters
 from heedful.data.streams import Lines, count_lines, count_pairs, open_input
@@ -31,17 +32,18 @@ from heedful.runtime.durable import UNFINISHED
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
-from heedful.settings.options import Filtering, HeldOutText, options_of
+from heedful.settings.options import Filtering, HeldOutText, Settings, options_of
 from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.storage.description import WEIGHTS_FILE, file_sha256
 from heedful.tasks.card import shared_name, shell_command, without_directories
 from heedful.tasks.directory import CONFIG, RunDirectory, check_are_outside
-from heedful.tasks.loading import load_translator, options_from
+from heedful.tasks.keywords import BackTranslationKeywords, SyntheticKeywords
+from heedful.tasks.loading import from_keywords, load_translator
 from heedful.tasks.notices import Listener
 from heedful.tasks.options import BackTranslationOptions, DistillOptions
 from heedful.tasks.prepare import with_vocabulary
-from heedful.tasks.train import TrainingExtras, TrainResult, train
+from heedful.tasks.training import Training, TrainResult
 
 SYNTHETIC, CLEAN, REMOVED = "synthetic", "clean", "removed.tsv"
 
@@ -57,7 +59,7 @@ def distill(
     tgt: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     callbacks: Sequence[Listener] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[SyntheticKeywords],
 ) -> TrainResult:
     """Train a small model on the translations of a larger one, or of an ensemble: `heedful distill`.
 
@@ -83,8 +85,8 @@ def distill(
         InputError: an option that does not exist, or with a value that cannot be.
         HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
-    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output}
-    return _from_python(distill, DistillOptions, options, own, settings, callbacks)
+    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output, "settings": _plain(settings)}
+    return _train(from_keywords(DistillOptions, options, distill, **own), callbacks)
 
 
 @checked
@@ -97,7 +99,7 @@ def back_translate(
     output: str | Path,
     settings: Mapping[str, Any] | None = None,
     callbacks: Sequence[Listener] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[BackTranslationKeywords],
 ) -> TrainResult:
     """Train on pairs, and on text with a model's translations as sources: `heedful back-translate`.
 
@@ -118,20 +120,16 @@ def back_translate(
     Raises:
         HeedfulError: as for `distill`.
     """
-    own = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    return _from_python(back_translate, BackTranslationOptions, options, own, settings, callbacks)
+    own: dict[str, object] = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
+    own |= {"settings": _plain(settings)}
+    return _train(from_keywords(BackTranslationOptions, options, back_translate, **own), callbacks)
 
 
-def _from_python(
-    function: Callable[..., TrainResult],
-    kind: type[DistillOptions | BackTranslationOptions],
-    keywords: Mapping[str, Any],
-    own: Mapping[str, Any],
-    settings: Mapping[str, Any] | None,
-    callbacks: Sequence[Listener],
-) -> TrainResult:
-    pairs = [(key, plain(value, key)) for key, value in (settings or {}).items()]
-    options = options_from(kind, keywords, function, settings=pairs, **own)
+def _plain(settings: Mapping[str, Any] | None) -> Settings:
+    return [(key, plain(value, key)) for key, value in (settings or {}).items()]
+
+
+def _train(options: DistillOptions | BackTranslationOptions, callbacks: Sequence[Listener]) -> TrainResult:
     config = make_pairs(options)
     return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
 
@@ -164,8 +162,14 @@ def train_on_pairs(
     callbacks: Sequence[Listener],
 ) -> TrainResult:
     """Train as `make_pairs` has it configured, from where an earlier start was interrupted."""
-    extras, output = TrainingExtras(command=command, extra_files=(SYNTHETIC,)), options.output
-    return train(config, output, resume=(output / CONFIG).exists(), callbacks=callbacks, extras=extras)
+    return Training(
+        config=config,
+        output=options.output,
+        resume=(options.output / CONFIG).exists(),
+        callbacks=callbacks,
+        command=command,
+        extra_files=(SYNTHETIC,),
+    ).run()
 
 
 def make_pairs(
@@ -258,7 +262,7 @@ class _Pairs:
         return LineTranslation(translator=translator, options=search, layout=layout)
 
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> ManifestSettings:
         """What the pairs depend on, by name."""
         pairs = {
             "the checksum of the text": file_sha256(self.source),

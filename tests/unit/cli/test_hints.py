@@ -62,7 +62,7 @@ def test_other_words_stand_for_names_that_exist() -> None:
 
 
 def test_a_setting_in_python_has_the_same_hint() -> None:
-    from heedful.api import train
+    from heedful.tasks.train import train
 
     with pytest.raises(ConfigError, match=r"schedule\.peak"):
         train(src="a", tgt="b", lr=0.1)
