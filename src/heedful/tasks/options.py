@@ -36,6 +36,16 @@ from heedful.settings.options import (
 
 SHORTLIST = "shortlist.safetensors"
 METRICS_SHOWN = "bleu,chrf"
+# The tables are in evaluation/metrics.py and interop/layouts.py, which a help text has no time to import; a
+# test holds these names against them.
+METRICS = (
+    "bleu", "chrf", "chrf++", "spbleu", "ter", "wer", "cer", "item_error_rate", "per", "exact", "comet=MODEL",
+)  # fmt: skip
+LAYOUTS = (
+    "ctranslate2", "argos", "marian-native", "marian", "m2m100", "bart", "fsmt", "pegasus", "blenderbot",
+    "t5", "t5gemma", "opennmt-py", "eole", "fairseq", "torch", "annotated", "abhishek-thread",
+    "nptel-lecture", "kaggle-notebook", "adeveloperdiary", "jadore", "jadore-prj",
+)  # fmt: skip
 Search = Mapping[str, Any]  # changes of the model's own search, as for `Translator.translations`
 
 
@@ -167,8 +177,7 @@ class ScoringOptions:
     metric: Annotated[
         str,
         Option(
-            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL, or a "
-            "metric of a plugin, PLUGIN:NAME; comma-separated.",
+            f"{', '.join(METRICS)}, or a metric of a plugin, PLUGIN:NAME; comma-separated.",
             metavar="NAMES",
         ),
     ] = METRICS_SHOWN
@@ -189,8 +198,8 @@ class ScoringOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationOptions(ScoringOptions):
-    """What is scored, against what, and how."""
+class ComparedSystems:
+    """What is scored, and against what."""
 
     run: Annotated[Path | None, RUN] = None
     src: Annotated[
@@ -218,6 +227,11 @@ class EvaluationOptions(ScoringOptions):
     output: Annotated[
         Path | None, Option("Write the outputs of RUN to this file.", flags=OUTPUT, is_file=True)
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(ScoringOptions, ComparedSystems):
+    """What is scored, against what, and how."""
 
     def __post_init__(self) -> None:
         """Check that there is something to score.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from heedful.settings.options import OUTPUT, Option, Settings, settings_like
+from heedful.tasks.options import LAYOUTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +35,8 @@ class Import:
     layout: Annotated[
         str | None,
         Option(
-            "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
-            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, t5gemma, opennmt-py, eole, fairseq, torch, "
-            "annotated, abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, "
-            "jadore-prj, or a layout of a plugin, PLUGIN:NAME.",
+            f"The system that wrote the weights. Needed if several fit: {', '.join(LAYOUTS)}, or a layout "
+            "of a plugin, PLUGIN:NAME.",
             metavar="NAME",
             default="recognised",
         ),

@@ -10,8 +10,17 @@ import pytest
 
 import heedful
 from heedful.decoding.options import SEARCH_NAMES
+from heedful.evaluation import metrics
+from heedful.interop import layouts
 from heedful.settings.options import Languages, Runtime, options_of
-from heedful.tasks.options import BackTranslationOptions, DistillOptions, ScoringOptions, TranslationOptions
+from heedful.tasks.options import (
+    LAYOUTS,
+    METRICS,
+    BackTranslationOptions,
+    DistillOptions,
+    ScoringOptions,
+    TranslationOptions,
+)
 
 GROUPS = {"languages", "runtime", "search"}
 SHARED = {*options_of(Languages), *options_of(Runtime), *SEARCH_NAMES}
@@ -43,3 +52,8 @@ def test_no_public_function_takes_any_keyword() -> None:
     for function in filter(isfunction, functions):
         parameters = signature(function).parameters.values()
         assert not [each for each in parameters if each.kind is each.VAR_KEYWORD and each.annotation is Any]
+
+
+def test_help_names_every_metric_and_layout() -> None:
+    assert {name.partition("=")[0] for name in METRICS} == {*metrics.METRICS, "comet"}
+    assert sorted(LAYOUTS) == sorted({*layouts.LAYOUTS, *layouts.DIRECTORY_LAYOUTS})
