@@ -272,6 +272,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "keep": lambda: ANY.distill("runs/demo", src="test.en", output="run", keep="html", remove="html"),
     "to": lambda: ANY.export_model("runs/demo", to=None, output="out"),
     "settings": lambda: ANY.import_model("opus-ct2", output="out", settings=["a"]),
+    "'lang_dic'": lambda: ANY.import_model("opus-ct2", output="out", lang_dic="languages"),
     "base": lambda: ANY.import_model("opus-ct2", output="out", base=3),
     "src": lambda: ANY.Transformer(src_vocab_size=11, tgt_vocab_size=11, num_heads=1).generate([[4, 5]]),
     "tgt_in": lambda: copy_task()(IDS, IDS.tolist()),
