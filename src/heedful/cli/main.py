@@ -120,7 +120,7 @@ def commands(names: Sequence[str] = (*VERBS, *GROUPS)) -> dict[str, Callable[[An
         if name in _MODULES:
             of_names[name] = module.COMMANDS[name]
         elif name in GROUPS:
-            of_names |= {f"{name} {each}": run for each, run in module.COMMANDS.items()}
+            of_names |= {f"{name} {verb}": run for verb, run in module.COMMANDS.items()}
         else:
             of_names[name.rstrip("_")] = module.command
     return of_names
@@ -132,7 +132,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     Only that verb is imported: all of them would add a sixth to the time of translating a line.
     """
     every = (*VERBS, *GROUPS)
-    requested = next((each for each in arguments if each != "--"), "")
+    requested = next((argument for argument in arguments if argument != "--"), "")
     names = [name for name in every if name.rstrip("_") == requested] or every
     app = typer.Typer(
         name="heedful",

@@ -170,11 +170,11 @@ def score(
     The first system is the baseline of the others. There are N lines in each reference file and in the
     sources, which may not be known (None); `files` are the names of the reference files.
     """
-    bundles = [each.bundle for each in systems if each.bundle is not None]
+    bundles = [system.bundle for system in systems if system.bundle is not None]
     stated = [options.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]
     return compare_systems(
         sources,
-        [each.outputs for each in systems],
+        [system.outputs for system in systems],
         references,
         metric_names(options.metric),
         lowercase=options.lowercase,

@@ -103,7 +103,7 @@ def _is_meant_as_path(name: Path) -> bool:
 
 
 def _advice(name: Path) -> str:
-    beside = [each.name for each in name.parent.iterdir()] if name.parent.is_dir() else []
+    beside = [entry.name for entry in name.parent.iterdir()] if name.parent.is_dir() else []
     if close := difflib.get_close_matches(name.name, beside, n=1):
         return f"did you mean {name.parent / close[0]}?"
     return f"check the path, or write hf:{name.as_posix()} for a model of the hub"
@@ -143,7 +143,7 @@ def load_translator(
         set_threads("threads", runtime.threads)
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     if device != "cpu":
-        bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
+        bundle, *others = (replace(loaded, network=loaded.model.to(device)) for loaded in (bundle, *others))
     translator = Translator(
         bundle,
         precision=runtime.precision,

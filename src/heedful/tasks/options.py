@@ -254,9 +254,16 @@ class EvaluationOptions(ScoringOptions, ComparedSystems):
         """Return the names of the settings that only translating uses and that are set."""
         groups = (replace(self.languages, tgt_lang=None), self.runtime)  # scores depend on tgt_lang too
         changed = [
-            each for group in groups for each in fields(group) if getattr(group, each.name) != each.default
+            option
+            for group in groups
+            for option in fields(group)
+            if getattr(group, option.name) != option.default
         ]
-        return [*self.search, *(["shortlist"] if self.shortlist else []), *(each.name for each in changed)]
+        return [
+            *self.search,
+            *(["shortlist"] if self.shortlist else []),
+            *(option.name for option in changed),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,7 @@ from heedful.tasks.prepare import with_vocabulary
 from heedful.tasks.training import Training, TrainResult
 
 SYNTHETIC, CLEAN, REMOVED = "synthetic", "clean", "removed.tsv"
+_NOT_SHOWN = ("resume", "settings")  # in the command of a model card; settings follow as --set
 
 Bar = Callable[[], AbstractContextManager[Callable[[str, float], None]]]  # shows a phase and its progress
 
@@ -139,13 +140,13 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
     words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.parts[0])]
     for group in (options, options.languages, options.runtime):
         shown = options_of(cast(type, type(group)))
-        for each in fields(group):
-            value = getattr(group, each.name)
-            option = None if each.name in ("resume", "settings") else shown.get(each.name)
-            if option is None or option.is_argument or value == each.default:
+        for field in fields(group):
+            value, option = getattr(group, field.name), shown.get(field.name)
+            if option is None or option.is_argument or value == field.default or field.name in _NOT_SHOWN:
                 continue
-            for one in value if isinstance(value, list) else [value]:
-                words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
+            flag = option.flags_of(field.name)[0]
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag] if item is True else [flag, str(item)]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     words += plugin_options(name for _, name in config.plugged)
@@ -213,7 +214,7 @@ def make_pairs(
 def _made_by(translation: LineTranslation, names: Sequence[Path]) -> str:
     """Return the models, with the checksums of their weights, and their search, for the model card."""
     translator = translation.translator
-    paths = [each.path for each in (translator.bundle, *translator.ensemble) if each.path is not None]
+    paths = [bundle.path for bundle in (translator.bundle, *translator.ensemble) if bundle.path is not None]
     named = [
         f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
         for name, path in zip(names, paths, strict=True)
@@ -224,7 +225,7 @@ def _made_by(translation: LineTranslation, names: Sequence[Path]) -> str:
 def _checksums(path: Path) -> dict[str, str]:
     """Return the checksum of a file, or the checksums of a directory's files, by name."""
     files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
-    return {each.name: file_sha256(each) for each in files}
+    return {file.name: file_sha256(file) for file in files}
 
 
 class _Pairs:
@@ -275,8 +276,8 @@ class _Pairs:
         """Check what would otherwise be noticed after hours: files, and where the run is to be."""
         options, source = self.options, self.source
         removed_filters(self.filtering)
-        for each in self.others:
-            count_pairs(Path(each["src"]), Path(each["tgt"]))
+        for corpus in self.others:
+            count_pairs(Path(corpus["src"]), Path(corpus["tgt"]))
         if options.valid_src and options.valid_tgt:
             count_pairs(options.valid_src, options.valid_tgt)
         if not source.is_file() or source.suffix == ".parquet":
@@ -293,7 +294,7 @@ class _Pairs:
         run = RunDirectory(options.output)
         run.check(resume=False, overwrite=options.overwrite)
         if options.overwrite:
-            parallel = [each[key] for each in self.others for key in ("src", "tgt")]
+            parallel = [corpus[key] for corpus in self.others for key in ("src", "tgt")]
             inputs = (source, *self.models, *parallel, options.valid_src, options.valid_tgt)
             check_are_outside(run.path, inputs)
 
@@ -362,7 +363,9 @@ class _Pairs:
         `provenance` says where the synthetic pairs are from, for the model card.
         """
         options, suffixes = self.options, PairFiles(self.files).suffixes
-        corpora: list[dict[str, Any]] = [{**each, "weight": options.weight and 1.0} for each in self.others]
+        corpora: list[dict[str, Any]] = [
+            {**corpus, "weight": options.weight and 1.0} for corpus in self.others
+        ]
         src, tgt = (str(self.clean / f"train{suffix}") for suffix in suffixes)
         synthetic = {"src": src, "tgt": tgt, "tag": options.tag or None, "weight": options.weight}
         corpora.append({**synthetic, "provenance": provenance})

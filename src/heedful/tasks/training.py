@@ -382,9 +382,9 @@ class DecodingValidator:
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
         with without_warnings():  # of the same lines each time; the set-up has said how many there are
             translations = translator.translations(self._sources, options=SearchOptions.from_config(greedy))
-        report = self._score([each.text for each in translations])
+        report = self._score([translation.text for translation in translations])
         self._signatures = report.signatures
-        return report.scores | {CUT_OUTPUTS: sum(not each.finished for each in translations)}
+        return report.scores | {CUT_OUTPUTS: sum(not translation.finished for translation in translations)}
 
 
 def tokenizer_of(config: Config, references: Sequence[str]) -> str:
