@@ -24,7 +24,7 @@ is 1 if a row failed.
     resume              a training killed by kill -9 and resumed: whether its weights have the same bits
     recipe              Multi30k, seed 1: BLEU every 200 steps and its time, time to 39.0, BLEU of the test
 
-Sentences to train on are random words with the lengths of image captions, as in `heedful bench train`. Those
+Sentences to train on are random words with the lengths of image captions, as in `training_speed.py`. Those
 to translate are one to five of the embedded phrase book, on which base is trained for 250 steps.
 """
 

@@ -1,6 +1,6 @@
 """The rows of `benchmarks/gpu.py`: each function measures one, and writes a record as soon as it has it.
 
-What is timed is heedful's own code: the steps of `heedful bench train`, `Translator`, and the commands.
+What is timed is heedful's own code: the steps of `training_speed.py`, `Translator`, and the commands.
 """
 
 import json
@@ -117,7 +117,7 @@ def _commit() -> str:
 
 
 def _seconds(compute: Callable[[], object], device: "torch.device") -> float:
-    from heedful.training.profiling import finish
+    from profiling import finish
 
     seconds = []
     for _ in range(23):
@@ -182,10 +182,10 @@ def training_run(run: Run, preset: str, tokens: int, variant: str) -> Iterator["
     compiled-graphs: both. eager: neither.
     """
     import torch
+    from training_speed import prepared_for_steps
 
     from heedful.ops.graphs import GRAPHS_VARIABLE
     from heedful.settings.loading import load_config, parse_override
-    from heedful.tasks.training_speed import prepared_for_steps
 
     os.environ[GRAPHS_VARIABLE] = "on" if "graphs" in variant else "off"
     compiled = "true" if "compiled" in variant else "false"
@@ -201,11 +201,12 @@ def training_run(run: Run, preset: str, tokens: int, variant: str) -> Iterator["
 
 
 def _time_steps(run: Run, prepared: "PreparedRun", variant: str, what: str, *, profiled: bool) -> None:
+    from profiling import finish
+    from training_speed import step_plans
+
     from heedful.runtime.memory import peak_memory
-    from heedful.tasks.training_speed import step_plans
     from heedful.training.optimizer import build_optimizer
     from heedful.training.parallel.choice import start_process_group
-    from heedful.training.profiling import finish
 
     config, execution, device = prepared.config, prepared.execution, prepared.execution.device
     plans = step_plans(prepared)
@@ -262,10 +263,9 @@ def _profile(
     group: "ProcessGroup", plans: "Sequence[StepPlan]", device: "torch.device", step: float
 ) -> dict[str, object]:
     """Return the kernels of steps: launches, share of idle time in steps of `step` s, the costliest ones."""
+    from profiling import finish
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
-
-    from heedful.training.profiling import finish
 
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:

@@ -4,7 +4,7 @@
 
 All train the preset on the same batches, with dropout and label smoothing of 0.1, Adam (fused in the two
 others) and no clipping; there is no validation and no checkpoint. The two others are bare loops in one
-process with torch's default threads, and bf16 is autocast there; heedful is `heedful bench train`, which
+process with torch's default threads, and bf16 is autocast there; heedful is `training_speed.py`, which
 chooses its own processes. Without --src and --tgt, sentences are random words with the lengths of image
 captions. Speed counts real target tokens, end tokens included and padding not.
 
@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from measuring import HEEDFUL, Row, compare, last_json, parser_of, peak_memory_mib
+from measuring import ROOT, Row, compare, last_json, parser_of, peak_memory_mib
 
 if TYPE_CHECKING:
     import torch
@@ -87,8 +87,8 @@ def _settings(given: argparse.Namespace, preset: str, folder: Path) -> dict[str,
 
 
 def _bench(task: Row, environment: dict[str, str]) -> Row:
-    """Run `heedful bench train` twice: to know how long a step takes, and for as long as the others."""
-    command = [*HEEDFUL, "bench", "train", "--preset", task["preset"], "--json"]
+    """Run `training_speed.py` twice: to know how long a step takes, and for as long as the others."""
+    command = [sys.executable, str(ROOT / "benchmarks/training_speed.py"), "--preset", task["preset"]]
     for key, value in task["settings"].items():
         command += ["--set", f"{key}={value}"]
     found = last_json([*command, "--steps", str(WARM_UP_STEPS)], environment)
@@ -148,8 +148,9 @@ def _train_here(task: Row) -> int:
 
 
 def _batches(task: Row, folder: Path) -> "tuple[ModelConfig, Iterator[Batch]]":
+    from training_speed import prepared_for_steps
+
     from heedful.settings.loading import load_config, parse_override
-    from heedful.tasks.training_speed import prepared_for_steps
 
     overrides = [parse_override(f"{key}={value}") for key, value in task["settings"].items()]
     run, _ = prepared_for_steps(load_config(preset=task["preset"], overrides=overrides), folder)

@@ -35,7 +35,7 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (imports_point_down, "text/a.py", "from .. import model"),
     (imports_point_down, "storage/bundle.py", "if TYPE_CHECKING:\n    from ..verbs.train import train"),
     (imports_point_down, "novelty/a.py", ""),
-    (imports_point_down, "serving/a.py", "from heedful import api"),
+    (imports_point_down, "serving/a.py", "from heedful import cli"),
     (public_names_come_from_the_front, "serving/a.py", "from heedful.errors import InputError"),
     (layers_are_pure, "model/a.py", "from heedful.settings import ModelConfig"),
     (layers_are_pure, "text/a.py", "def f():\n    import torch.nn"),

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
+from inspect import formatannotation
 from pathlib import Path
+from typing import get_type_hints
 
 import griffe
 
@@ -70,6 +73,7 @@ def described(thing: griffe.Object | griffe.Alias, level: str) -> Iterator[str]:
     module = "heedful" if thing.name in heedful.__all__ else thing.module.path
     yield f"```text\nfrom {module} import {thing.name}\n\n{signature(thing)}".rstrip() + "\n```"
     yield from docstring(thing)
+    yield from keywords(thing)
     if thing.is_class and "__init__" in thing.members:
         yield from list(docstring(thing["__init__"]))[1:]
     for name, member in thing.members.items() if thing.is_class else ():
@@ -94,6 +98,21 @@ def signature(thing: griffe.Object) -> str:
         parameters = "".join(f"    {each},\n" for each in at_commas(text[start:end]))
         text = f"{text[:start]}\n{parameters}{text[end:]}"
     return "".join(f"@{each}\n" for each in sorted({"classmethod", "staticmethod"} & thing.labels)) + text
+
+
+def keywords(thing: griffe.Object) -> Iterator[str]:
+    """Yield the names and types of a function's `**keywords`, if they are a TypedDict."""
+    for parameter in thing.parameters if isinstance(thing, griffe.Function) else ():
+        name = str(parameter.annotation).partition("Unpack[")[2].rstrip("]")
+        if name and name != "TrainingSettings":  # these are the keys of configuration.md
+            types = get_type_hints(getattr(import_module(thing.module.path), name))
+            rows = (f"`{key}: {shown_type(kind)}`" for key, kind in types.items())
+            yield f"Keywords of `{name}`: {', '.join(rows)}"
+
+
+def shown_type(kind: object) -> str:
+    """Return a type without its modules."""
+    return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(kind)).replace("NoneType", "None")
 
 
 def at_commas(parameters: str) -> list[str]:

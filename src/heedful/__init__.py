@@ -20,7 +20,6 @@ from heedful.errors import BundleError, ConfigError, CorpusError, HeedfulError, 
 
 if TYPE_CHECKING:
     from heedful.analysis.attention_maps import attention_of
-    from heedful.api import evaluate, train
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
@@ -35,10 +34,12 @@ if TYPE_CHECKING:
     from heedful.settings.plugins import load_plugin
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+    from heedful.tasks.evaluate import evaluate
     from heedful.tasks.exchange import export_model, import_model
     from heedful.tasks.seeds import SeedsResult
     from heedful.tasks.synthetic import back_translate, distill
-    from heedful.tasks.train import TrainResult
+    from heedful.tasks.train import train
+    from heedful.tasks.training import TrainResult
     from heedful.tasks.translate import translate_file
     from heedful.text.languages import Pair
 
@@ -85,7 +86,6 @@ __all__ = [
 
 _NAMES = {
     "analysis.attention_maps": ("attention_of",),
-    "api": ("evaluate", "train"),
     "decoding.glossary": ("Glossary",),
     "decoding.options": ("SearchOptions",),
     "decoding.translation": ("Translation",),
@@ -101,10 +101,12 @@ _NAMES = {
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "text.languages": ("Pair",),
+    "tasks.evaluate": ("evaluate",),
     "tasks.exchange": ("export_model", "import_model"),
     "tasks.seeds": ("SeedsResult",),
     "tasks.synthetic": ("back_translate", "distill"),
-    "tasks.train": ("TrainResult",),
+    "tasks.train": ("train",),
+    "tasks.training": ("TrainResult",),
     "tasks.translate": ("translate_file",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}

@@ -210,23 +210,6 @@ def test_what_is_learned_is_measured_and_used(run_with_text: Path, tmp_path: Pat
     assert scores[0] > 99 > 50 > scores[1]
 
 
-def test_a_benchmark_says_that_there_was_a_shortlist(run_with_text: Path, tmp_path: Path) -> None:
-    path = tmp_path / "list"
-    assert heedful(*learn(run_with_text, path)).code == 0
-    arguments = [
-        "bench",
-        "decode",
-        run_with_text,
-        "--src",
-        run_with_text / "train.en",
-        "--beam-size",
-        1,
-        "--json",
-    ]
-    assert json.loads(heedful(*arguments, "--shortlist", path).out)["shortlist"] == str(path)
-    assert json.loads(heedful(*arguments).out)["shortlist"] is None
-
-
 def test_score_finds_impossible_what_the_shortlist_has_not(run_with_text: Path, tmp_path: Path) -> None:
     path = tmp_path / "list"
     heedful(*learn(run_with_text, path, "--candidates", 0, "--frequent", 0))

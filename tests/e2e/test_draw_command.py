@@ -1,11 +1,10 @@
-"""heedful draw: a picture of each kind from the command line."""
+"""heedful draw heads, and pictures that cannot be written."""
 
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, assert_one_clear_line, heedful
+from command_line import assert_one_clear_line, heedful
 from tiny_bundle import PAIRS
 
 from heedful.decoding.translator import Translator
@@ -19,49 +18,6 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     for name, i in (("s", 0), ("t", 1)):
         Path(name).write_text("".join(pair[i] + "\n" for pair in PAIRS), encoding="utf-8")
     return ["--src", "s", "--tgt", "t"]
-
-
-def texts(path: str) -> set[str]:
-    return {
-        "".join(each.itertext()).strip() for each in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("text")
-def test_parts_of_the_paper_need_nothing_but_their_name() -> None:
-    for name in ("positions", "masks", "schedule", "smoothing"):
-        assert heedful("draw", name) == Outcome(0, f"{name}.png\n", "")
-        assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert heedful("draw", name, "-o", f"new/{name}.svg").code == 0
-        assert len(texts(f"new/{name}.svg")) > 5
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("text")
-def test_settings_are_those_of_training() -> None:
-    chosen = ["--set", "schedule.name=linear", "--set", "schedule.peak=3e-3", "--set", "train.max_steps=900"]
-    assert heedful("draw", "schedule", "--preset", "tiny", "-o", "a.svg", *chosen).code == 0
-    assert {"Learning rate, schedule linear", "peak 0.003"} <= texts("a.svg")
-    assert heedful("draw", "smoothing", "-o", "a.svg", "--set", "train.label_smoothing=0.3").code == 0
-    assert "Label smoothing, ε = 0.3" in texts("a.svg")
-    assert heedful("draw", "positions", "-o", "a.svg", "--set", "model.d_model=64").code == 0
-    assert "Positional encoding, sinusoidal, d_model 64" in texts("a.svg")
-    learned = heedful("draw", "positions", "--preset", "base-e-learned")
-    assert_one_clear_line(learned, 1, "only sinusoids can be drawn")
-    wrong = heedful("draw", "schedule", "--set", "schedule.nam=linear")
-    assert_one_clear_line(wrong, 2, "did you mean")
-
-
-def test_lengths_are_counted_in_words(text: list[object]) -> None:
-    assert heedful("draw", "lengths", *text, "-o", "a.svg").out == "a.svg\n"
-    assert {
-        "Lengths of 6 sentence pairs, in words",
-        f"source: mean {sum(len(src.split()) for src, _ in PAIRS) / 6:.1f}, longest 6",
-    } <= texts("a.svg")
-    Path("t").write_text("one\n", encoding="utf-8")
-    assert_one_clear_line(heedful("draw", "lengths", *text), 1, "first unmatched line: 2")
-    assert_one_clear_line(heedful("draw", "lengths", *text, "-o", "s"), 1, "is the input too")
 
 
 def test_heads_are_drawn_and_listed(run: Path, text: list[object]) -> None:
@@ -91,7 +47,7 @@ def test_a_picture_that_cannot_be_is_refused_before_the_work(
         raise AssertionError("a model was loaded before the output was looked at")
 
     monkeypatch.setattr(Translator, "__init__", loaded)
-    commands: list[list[object]] = [["draw", "heads", run, *text], ["draw", "masks"], ["attention", run, "a"]]
+    commands: list[list[object]] = [["draw", "heads", run, *text], ["attention", run, "a"]]
     for command in commands:
         assert_one_clear_line(heedful(*command, "-o", "a.pdf"), 1, "a.pdf", "end the name in .png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

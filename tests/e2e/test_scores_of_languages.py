@@ -18,7 +18,7 @@ from tiny_bundle import save_untrained
 import heedful as package
 from heedful.settings.run import Config
 from heedful.storage.bundle import save_bundle
-from heedful.tasks.train import tokenizer_of
+from heedful.tasks.training import tokenizer_of
 
 REFERENCES = ["今天天气很好，我们去公园散步。", "他昨天买了一本新书。"]
 OUTPUTS = ["今天天气不错，我们去公园走走。", "他昨天买了一本旧书。"]

@@ -17,7 +17,7 @@ from tolerances import FLOAT64, close
 from heedful.errors import ConfigError, StopTraining
 from heedful.settings.loading import load_config, parse_override, to_toml
 from heedful.settings.run import Config
-from heedful.tasks.train import TrainingExtras, train
+from heedful.tasks.train import train
 from heedful.training.events import Event, StepEvent
 
 SETTINGS: dict[str, object] = {
@@ -30,12 +30,12 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from heedful.settings.loading import load_config
-from heedful.tasks.train import TrainingExtras, train
+from heedful.tasks.train import train
 from own_losses import doubled
 
 config = load_config(Path({config!r}))
-extras = TrainingExtras(loss=doubled, schedule=lambda step, done: 0.001 * step + 0.01 * done)
-train(config, Path({output!r}), extras=extras)
+schedule = lambda step, done: 0.001 * step + 0.01 * done
+train(config, Path({output!r}), loss=doubled, schedule=schedule)
 """
 GUARD = 'if __name__ == "__main__":\n    '
 # Python imports this module first, in every process.
@@ -138,8 +138,7 @@ def config_of(folder: Path, **changes: object) -> Config:
 
 def test_a_loss_that_workers_cannot_import_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="<lambda>"):
-        extras = TrainingExtras(loss=lambda *both: own_losses.doubled(*both))
-        train(config_of(tmp_path), tmp_path / "run", extras=extras)
+        train(config_of(tmp_path), tmp_path / "run", loss=lambda *both: own_losses.doubled(*both))
     assert not (tmp_path / "run" / "config.toml").exists()
 
 
@@ -152,7 +151,7 @@ def test_a_callback_ends_training_and_a_loss_acts(tmp_path: Path) -> None:
     result = train(
         config_of(tmp_path, **one),
         tmp_path / "run",
-        extras=TrainingExtras(loss=own_losses.doubled),
+        loss=own_losses.doubled,
         callbacks=[stop],
     )
     assert result.end.step == 2

@@ -122,13 +122,12 @@ CALLS = {
     "plot": ["RUN"],
     "attention": ["BUNDLE", "the cat sleeps .", "--output", "NEW.json"],
     "push": ["BUNDLE", "ann/model"],
-    "bench decode": ["BUNDLE", "--src", "SRC"],
     "prepare": ["--pairs", "PAIRS.tsv", "--set", "tokenizer.kind=char", "--output", "NEW"],
     "serve": ["--keys", "NEW", "--make-key", "ann"],  # the service itself: test_served_models.py
 }
 NEED_TORCH = {
-    "train", "distill", "back-translate", "demo", "bench train", "average", "import", "export",
-    "draw heads", "draw lengths", "draw positions", "draw masks", "draw schedule", "draw smoothing",
+    "train", "distill", "back-translate", "demo", "average", "import", "export",
+    "draw heads",
 }  # fmt: skip
 # The value of an option, by its name in the program, and the options that it needs. Flags have none.
 VALUES = {
@@ -175,7 +174,7 @@ REFUSED = {
     ("translate", "src_lang"), ("translate", "tgt_lang"), ("evaluate", "src_lang"),
     ("attention", "src_lang"), ("attention", "tgt_lang"),
     ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
-    ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
+    ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
     ("translate", "column"), ("serve", "shared"), ("serve", "revoke_key"),
     ("prepare", "src"), ("prepare", "tgt"),

@@ -25,7 +25,6 @@ from heedful.training import execution
 from heedful.training.execution import compile_layers, compiles
 from heedful.training.loop import Trainer
 from heedful.training.parallel.process_group import Rank, StepPlan
-from heedful.training.profiling import count_flops
 from heedful.training.state import TrainerCallbacks
 from heedful.training.step import batch_loss, measure_nll
 
@@ -178,21 +177,6 @@ def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path
     assert [before for before, _ in compiled] == [after for _, after in compiled]
     for one, other in zip(*(model.parameters() for model in models), strict=True):
         assert_close(one, other, FLOAT32.TRAINING)
-
-
-@pytest.mark.usefixtures("working_compiler")
-def test_operations_of_compiled_layers_are_counted_as_of_others(source: BatchSource) -> None:
-    plan, counts = StepPlan(1, ((0, 0),), 0.01), set()
-    for compiled in (False, True):
-        config = training(compiled=compiled)
-        model = small_model(**config.model.model_dump())
-        rank = Rank(model, source, config, prepared(model, config))
-        implementations: list[AttentionImplementation] = ["eager", "sdpa"]
-        for implementation in implementations:
-            with attention_implementation(model, implementation):
-                counts.add(count_flops([rank], plan))
-    assert len(counts) == 1
-    assert graphs() == 0
 
 
 @pytest.mark.usefixtures("working_compiler")

@@ -42,7 +42,8 @@ from heedful.settings.loading import load_config, parse_override
 from heedful.settings.run import Config, LoraConfig, TrainConfig
 from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
 from heedful.storage.torch_weights import assign_weights
-from heedful.tasks.train import TrainResult, train
+from heedful.tasks.train import train
+from heedful.tasks.training import TrainResult
 from heedful.training.events import Event, ValidationEvent, WarningEvent
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size

@@ -30,7 +30,6 @@ LAYERS: dict[str, int] = {
     "serving": 9,
     "cli": 10,
     "verbs": 11,
-    "api": 12,
     "__init__": 13,
     "__main__": 13,
 }

@@ -103,7 +103,7 @@ def _value(kind: Any) -> str:  # noqa: ANN401
         return "|".join(get_args(kind))
     if kind in _VALUES:
         return _VALUES[kind]
-    return next((_value(each) for each in get_args(kind) if each is not type(None)), "TEXT")
+    return next((_value(inner) for inner in get_args(kind) if inner is not type(None)), "TEXT")
 
 
 def _settings() -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -151,7 +151,10 @@ def hint_for_option(error: Exception, arguments: Sequence[str]) -> str:
         keys = whole_keys(Config)
     likely = likely_names(name, [*flags, *keys], WORDS) if name.startswith("--") else []
     value = _value_of(name, arguments)
-    written = [each if each in flags else f"--set {shlex.quote(f'{each}={value}')}" for each in likely]
+    written = [
+        likely_name if likely_name in flags else f"--set {shlex.quote(f'{likely_name}={value}')}"
+        for likely_name in likely
+    ]
     return f"no such option: {name}; write {' or '.join(written)}" if written else ""
 
 

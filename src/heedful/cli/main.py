@@ -39,8 +39,7 @@ VERBS = (
 _MODULES = {"distill": "synthetic", "back-translate": "synthetic"}
 # Modules with several commands, and their help texts.
 GROUPS = {
-    "draw": "Draw parts of the paper, lengths of text, or model heads.",
-    "bench": "Measure the speed of training or translation.",
+    "draw": "Draw the importance of a model's heads.",
 }
 
 
@@ -114,14 +113,14 @@ def _abandon(stream: TextIO) -> None:
 
 
 def commands(names: Sequence[str] = (*VERBS, *GROUPS)) -> dict[str, Callable[[Any], None]]:
-    """Return the functions of the commands of these modules by their names, such as `bench train`."""
+    """Return the functions of the commands of these modules by their names, such as `draw heads`."""
     of_names: dict[str, Callable[[Any], None]] = {}
     for name in names:
         module = import_module(f"heedful.verbs.{_MODULES.get(name, name)}")
         if name in _MODULES:
             of_names[name] = module.COMMANDS[name]
         elif name in GROUPS:
-            of_names |= {f"{name} {each}": run for each, run in module.COMMANDS.items()}
+            of_names |= {f"{name} {verb}": run for verb, run in module.COMMANDS.items()}
         else:
             of_names[name.rstrip("_")] = module.command
     return of_names
@@ -133,7 +132,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     Only that verb is imported: all of them would add a sixth to the time of translating a line.
     """
     every = (*VERBS, *GROUPS)
-    requested = next((each for each in arguments if each != "--"), "")
+    requested = next((argument for argument in arguments if argument != "--"), "")
     names = [name for name in every if name.rstrip("_") == requested] or every
     app = typer.Typer(
         name="heedful",

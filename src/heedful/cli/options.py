@@ -142,7 +142,7 @@ def _add_parameters(
     overrides: dict[str, Iterable[str]] = {}
     for field in fields(task):
         hint = hints[field.name]
-        marks = [each for each in get_args(hint) if isinstance(each, OptionsOf)]
+        marks = [mark for mark in get_args(hint) if isinstance(mark, OptionsOf)]
         if marks:
             names = [(group, name) for group in marks[0].groups for name in options_of(group)]
             own = {name: _overriding(group, name) for group, name in names if name not in marks[0].without}
@@ -163,16 +163,18 @@ def _add_parameters(
     def make(values: dict[str, Any]) -> Any:  # noqa: ANN401
         made = {name: make_group(values) for name, make_group in groups.items()}
         for name, of_group in overrides.items():  # the options that are set
-            given = {each: values[each] for each in of_group}
-            made[name] = {
-                each: value for each, value in given.items() if value is not None and value is not False
-            }
+            given = {option: values[option] for option in of_group}
+            made[name] = {option: value for option, value in given.items() if _is_set(value)}
         try:
             return task(**made, **{name: values[name] for name in options})
         except InputError as error:  # values that cannot go together
             raise typer.BadParameter(str(error)) from None
 
     return make
+
+
+def _is_set(value: object) -> bool:
+    return value is not None and value is not False
 
 
 def _overriding(group: type, name: str) -> tuple[Any, object, Option]:

@@ -13,7 +13,7 @@ from heedful.cli.streams import clock, print_table
 from heedful.tasks.card import shell_command, without_directories
 from heedful.tasks.learning_rate import FoundRate
 from heedful.tasks.seeds import SeedsResult
-from heedful.tasks.train import TrainResult
+from heedful.tasks.training import TrainResult
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
@@ -177,7 +177,9 @@ def print_found_rate(found: FoundRate, *, as_json: bool) -> None:
         print(json.dumps(found.to_json()))
         return
     test = found.test
-    rows = [[f"{each.rate:.1e}", f"{each.nll:.3f}", f"{each.training_nll:.3f}"] for each in test.tested]
+    rows = [
+        [f"{tested.rate:.1e}", f"{tested.nll:.3f}", f"{tested.training_nll:.3f}"] for tested in test.tested
+    ]
     print_table([["rate", "nll", "training nll"], *rows])
     [setting] = (f"--set {key}={value:g}" for key, value in found.settings.items())
     print(

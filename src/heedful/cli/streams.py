@@ -60,7 +60,7 @@ def open_pairs(stack: ExitStack, src: Path, tgt: Path) -> tuple[Iterator[tuple[s
     from heedful.data.files import parallel_lines
 
     (src_file, src_name), (tgt_file, tgt_name) = (
-        stack.enter_context(open_input(each)) for each in (src, tgt)
+        stack.enter_context(open_input(path)) for path in (src, tgt)
     )
     sources, targets = Lines(src_file, src_name).strictly(), Lines(tgt_file, tgt_name).strictly()
     return parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name), tgt_name

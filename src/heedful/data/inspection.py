@@ -2,7 +2,6 @@
 
 import math
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -277,7 +276,7 @@ def report_lines(result: TextInspection) -> Iterator[str]:
     )
     if result.rewritten.num_changed:
         yield f"  rewritten {result.rewritten}, if tokenizer.normalization=nmt_nfkc; by default none"
-    yield f"  epoch     {result.tgt.words:,} target words; to measure its time: {_bench(result)}"
+    yield f"  epoch     {result.tgt.words:,} target words"
     yield from _outcome(result)
 
 
@@ -308,13 +307,6 @@ def _shorten(text: str) -> str:
     """Return the beginning of a sentence, with escapes for what cannot be printed."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: _WIDTH + 1])
     return shown if len(text) <= _WIDTH else shown[: _WIDTH - 1] + "…"
-
-
-def _bench(result: TextInspection) -> str:
-    if len(result.files) == 1:
-        return "heedful bench train"
-    src, tgt = map(shlex.quote, result.files)
-    return f"heedful bench train --src {src} --tgt {tgt}"
 
 
 def _outcome(result: TextInspection) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The outputs of a model for sources given as a tensor of ids."""
 
 import sys
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -9,10 +9,12 @@ from torch import Tensor
 from heedful.decoding.backends.torch import TorchBackend
 from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.protocol import Strategy
 from heedful.decoding.task import Source
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer, check_ids, check_vocabulary
 from heedful.settings.arguments import checked
+from heedful.settings.options import StrategySettings
 from heedful.text.tokenizer import pad
 from heedful.text.training import BOS_ID, EOS_ID
 
@@ -22,9 +24,10 @@ def generate(
     model: Transformer,
     src: Tensor,
     *,
+    strategy: Strategy | None = None,
     bos_id: int | None = None,
     eos_id: int | None = None,
-    **search: Any,  # noqa: ANN401
+    **search: Unpack[StrategySettings],
 ) -> Tensor:
     """Search the outputs of sources: see `Transformer.generate`.
 
@@ -33,9 +36,10 @@ def generate(
         src: int64 ids (B, S).
         bos_id: the decoder's first input.
         eos_id: the end token.
-        search: fields of `SearchOptions`.
+        strategy: the algorithm; None: `BeamSearch`.
+        search: settings of the strategy, and of all strategies.
     """
-    config, options = model.config, SearchOptions(**search)
+    config, options = model.config, SearchOptions(strategy=strategy, **search)
     if options.n_best > 1:
         raise InputError(f"n_best={options.n_best}: one output of each source is generated; leave it out")
     if bos_id is None:

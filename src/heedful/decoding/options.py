@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from heedful.decoding.glossary import Glossary
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
@@ -12,7 +13,7 @@ from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError, OptionError, suggestion
 from heedful.settings.arguments import checked, fits
-from heedful.settings.options import BeamOptions, SharedOptions, kinds_of, options_of
+from heedful.settings.options import BeamOptions, SharedOptions, StrategySettings, kinds_of, options_of
 from heedful.settings.plugins import plugin_part
 from heedful.settings.run import Config, DecodeConfig
 
@@ -24,6 +25,19 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "sampling": Sampling,
     "mbr": MinimumBayesRisk,
 }
+
+
+class StrategyChoice(StrategySettings, total=False):
+    """The strategy, or its name, with its settings; or whether to sample."""
+
+    strategy: Strategy | str
+    sample: bool
+
+
+class SearchSettings(StrategyChoice, total=False):
+    """Changes of a search, as keyword arguments: `StrategyChoice`, and terms."""
+
+    glossary: Glossary | None
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -54,7 +68,7 @@ class SearchOptions(SharedOptions):
         *,
         strategy: Strategy | None = None,
         glossary: Glossary | None = None,
-        **settings: Any,  # noqa: ANN401
+        **settings: Unpack[StrategySettings],
     ) -> None:
         """Check the options.
 
@@ -70,11 +84,12 @@ class SearchOptions(SharedOptions):
         strategy = BeamSearch() if strategy is None else strategy
         own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
         check_names(settings, own | {each.name for each in fields(SharedOptions)})
-        if changes := {name: settings.pop(name) for name in own & settings.keys()}:
+        shared: dict[str, Any] = {**settings}
+        if changes := {name: shared.pop(name) for name in own & shared.keys()}:
             strategy = replace(cast(Any, strategy), **changes)
         object.__setattr__(self, "strategy", strategy)
         object.__setattr__(self, "glossary", glossary)
-        super().__init__(**settings)
+        super().__init__(**shared)
         self.strategy.check(self)
         if self.glossary is not None and not self.strategy.supports_terms:
             raise InputError("glossary: only beam search keeps to it; use a beam, of one or more hypotheses")
@@ -85,7 +100,7 @@ class SearchOptions(SharedOptions):
         return getattr(self.strategy, "beam_size", 1)
 
     @classmethod
-    def from_config(cls, config: DecodeConfig, **search: Any) -> "SearchOptions":  # noqa: ANN401
+    def from_config(cls, config: DecodeConfig, **search: Unpack[SearchSettings]) -> "SearchOptions":
         """Return the search of a configuration, changed by options as for `Translator.translate`.
 
         The beam is at least as large as the n-best list.
@@ -97,7 +112,9 @@ class SearchOptions(SharedOptions):
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
 
 
-def check_names(settings: Mapping[str, object], known: set[str], parameters: Iterable[str] = ()) -> None:
+def check_names(
+    settings: Mapping[str, object], known: AbstractSet[str], parameters: Iterable[str] = ()
+) -> None:
     """Check that a search or a function has these options.
 
     Raises:
@@ -105,7 +122,7 @@ def check_names(settings: Mapping[str, object], known: set[str], parameters: Ite
             of the function's own `parameters`.
     """
     for name in sorted(settings.keys() - known):
-        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted(known.union(parameters)))}")
+        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted({*known, *parameters}))}")
 
 
 def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:
@@ -245,7 +262,4 @@ def longest_output(config: Config) -> int | None:
 
 
 _DIVERSITY = options_of(DiverseBeamOptions).keys() - options_of(BeamOptions).keys()
-SEARCH_NAMES = {"sample", *(each.name for each in fields(SearchOptions))}
-SEARCH_NAMES |= {
-    name for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk) for name in options_of(kind)
-}
+SEARCH_NAMES = set(SearchSettings.__annotations__)

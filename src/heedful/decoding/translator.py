@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
@@ -20,7 +20,7 @@ from heedful.decoding.alignment import (
 from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.generator import Generator
-from heedful.decoding.options import SearchOptions, search_options
+from heedful.decoding.options import SearchOptions, SearchSettings, search_options
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.task import Hypothesis, Source
@@ -176,7 +176,7 @@ class Translator:
         texts: Sequence[str],
         *,
         options: SearchOptions | None = None,
-        **search: Any,  # noqa: ANN401
+        **search: Unpack[SearchSettings],
     ) -> list[str]:
         """Return the best translation of each text; an empty text stays empty. See `translations`.
 
@@ -195,7 +195,7 @@ class Translator:
         first_line: int = 1,
         aligned: bool | Sequence[bool] = False,
         split: Callable[[str], list[Span]] = words_between_spaces,
-        **search: Any,  # noqa: ANN401
+        **search: Unpack[SearchSettings],
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
@@ -222,7 +222,7 @@ class Translator:
         if options is None and search:
             options = search_options(search, self.bundle.config.decode)
         elif options is not None and search:
-            options = replace(options, **search)
+            options = replace(options, **dict[str, Any](search))
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
         n_best_lists = self.generator.search(lines.sources, options)
@@ -246,7 +246,7 @@ class Translator:
         chunk_lines: AtLeastOne = 1024,
         first_line: int = 1,
         aligned: bool = False,
-        **search: Any,  # noqa: ANN401
+        **search: Unpack[SearchSettings],
     ) -> Iterator[Translation]:
         r"""Translate a stream in order; at most `chunk_lines` lines are in memory.
 

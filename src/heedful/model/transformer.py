@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,9 @@ from heedful.model.variants import (
     SandwichResidual,
     concatenated_sinusoids,
 )
+from heedful.settings.keywords import ModelSettings
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
+from heedful.settings.options import StrategySettings
 from heedful.settings.plugins import plugin_part
 
 SINUSOIDS: dict[str, Callable[[int, int], Tensor]] = {
@@ -119,7 +121,7 @@ class Transformer(nn.Module):
         output: maps states to logits.
     """
 
-    def __init__(self, config: ModelConfig | None = None, **settings: Any) -> None:  # noqa: ANN401
+    def __init__(self, config: ModelConfig | None = None, **settings: Unpack[ModelSettings]) -> None:
         """Build a model with fresh weights.
 
         Args:
@@ -190,10 +192,10 @@ class Transformer(nn.Module):
         self,
         src: Tensor,
         *,
-        beam_size: int = 1,
         bos_id: int | None = None,
         eos_id: int | None = None,
-        **search: Any,  # noqa: ANN401
+        strategy: Any = None,  # noqa: ANN401 (a `Strategy`, above the model)
+        **search: Unpack[StrategySettings],
     ) -> Tensor:
         """Search the most probable output of each source, greedily or with a beam.
 
@@ -201,11 +203,11 @@ class Transformer(nn.Module):
 
         Args:
             src: int64 ids (B, S), padded on the right with `src_pad_id`.
-            beam_size: hypotheses of the beam; 1 is greedy.
             bos_id: the decoder's first input; None: `decoder_start_id`, or 2 as in heedful's tokenizers.
             eos_id: ends an output; None: 3 as in heedful's tokenizers.
-            search: other fields of `SearchOptions`, such as max_length=20. By default an output has at most
-                50 tokens more than its source (6.1), its end token included.
+            strategy: the algorithm; None: a beam search of one hypothesis, which is greedy.
+            search: settings of the search, such as beam_size=4 or max_length=20. By default an output has at
+                most 50 tokens more than its source (6.1), its end token included.
 
         Returns:
             int64 ids (B, L): the outputs without the begin token, each with its end token unless its maximum
@@ -216,9 +218,9 @@ class Transformer(nn.Module):
         """
         from heedful.decoding.generation import generate  # searches are above the model
 
-        if "strategy" not in search:
-            search = {"beam_size": beam_size, **search}
-        return generate(self, src, bos_id=bos_id, eos_id=eos_id, **search)
+        if strategy is None:
+            search = {"beam_size": 1, **search}
+        return generate(self, src, bos_id=bos_id, eos_id=eos_id, strategy=strategy, **search)
 
     def encode(self, src: Tensor) -> Memory:
         """Encode source ids (B, S), padded on the right with `src_pad_id`."""
@@ -245,7 +247,7 @@ class Transformer(nn.Module):
         return self.project(self.decoder(ids[:, None], cache.memory, cache=cache)[:, 0])
 
 
-def _checked(config: ModelConfig | None, settings: dict[str, Any]) -> ModelConfig:
+def _checked(config: ModelConfig | None, settings: ModelSettings) -> ModelConfig:
     """Return the architecture of a new model.
 
     Raises:
@@ -257,7 +259,7 @@ def _checked(config: ModelConfig | None, settings: dict[str, Any]) -> ModelConfi
         raise ConfigError(
             f"give a config or its fields, not both; config.replace({next(iter(settings))}=...)"
         )
-    config = ModelConfig(**settings) if config is None else config
+    config = ModelConfig(**dict[str, Any](settings)) if config is None else config
     for name in ("src_vocab_size", "tgt_vocab_size"):
         if not getattr(config, name):
             raise ConfigError(f"{name}=0: a model needs the number of tokens, such as {name}=37_000")

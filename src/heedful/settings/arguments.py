@@ -10,17 +10,17 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 from annotated_types import Ge
 
-from heedful.errors import OptionError
+from heedful.errors import OptionError, suggestion
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}  # of numpy too
 
 
 def checked(function: _Function) -> _Function:
-    """Return a function that checks the types of its arguments, by its annotations.
+    """Return a function that checks the names and types of its arguments, by its signature.
 
     Raises:
-        OptionError: naming the first argument of another type.
+        OptionError: naming an argument that does not exist, or the first one of another type.
     """
     of_function = signature(function)
     hints: dict[str, Any] = {}
@@ -32,6 +32,9 @@ def checked(function: _Function) -> _Function:
         try:
             given = of_function.bind(*positional, **keywords).arguments
         except TypeError:
+            names = of_function.parameters
+            for name in keywords.keys() - names.keys():
+                raise OptionError(f"unknown option {name!r}{suggestion(name, [*names])}") from None
             return function(*positional, **keywords)  # which says it with the function's name
         for name, value in given.items():
             if not fits(value, hints[name]):

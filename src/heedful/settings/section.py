@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -42,19 +42,21 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401
-        """Check the settings, and take the defaults of all others.
+    if not TYPE_CHECKING:  # a type checker finds the keys of each section in its fields
 
-        Raises:
-            ConfigError: a wrong key, the first one, with a suggestion if one is close.
-        """
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise ConfigError(_first_mistake(type(self), error)) from None
+        def __init__(self, **settings: Any) -> None:  # noqa: ANN401
+            """Check the settings, and take the defaults of all others.
 
-    # A section inside another is validated with it, so that the message has the whole key.
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+            Raises:
+                ConfigError: a wrong key, the first one, with a suggestion if one is close.
+            """
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise ConfigError(_first_mistake(type(self), error)) from None
+
+        # A section inside another is validated with it, so that the message has the whole key.
+        __init__.__pydantic_base_init__ = True
 
     def _rules(self) -> Iterator[tuple[object, str]]:
         """Yield (is_broken, message) for each rule between settings."""

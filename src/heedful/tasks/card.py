@@ -133,7 +133,7 @@ def _plugged_section(config: Config) -> list[str]:
     if not config.plugged:
         return []
     rows = [f"- `{key}`: `{name}`" for key, name in config.plugged]
-    needed = dict.fromkeys(each.partition(":")[0] for each in config.model.plugged.values())
+    needed = dict.fromkeys(part.partition(":")[0] for part in config.model.plugged.values())
     code = f" To use the model, you need the code of {' and '.join(needed)}." if needed else ""
     return ["## Plugins", "", f"These parts are not heedful's own.{code}", "", *rows, ""]
 

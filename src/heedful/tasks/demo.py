@@ -1,14 +1,11 @@
-"""Train, score and try a model on the embedded phrase book, in the time that this machine needs for it."""
+"""Train, score and try a model on the embedded phrase book."""
 
 import math
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 from heedful.analysis.attention_maps import attention_of
 from heedful.analysis.attention_pictures import write_attention
@@ -17,19 +14,13 @@ from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
 from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
 from heedful.settings.loading import load_config
-from heedful.settings.run import Config
 from heedful.tasks.directory import RunDirectory
 from heedful.tasks.notices import Listener, Notices
-from heedful.tasks.setup import set_up_training
-from heedful.tasks.train import TrainingExtras, train
-from heedful.tasks.training_speed import step_takers
+from heedful.tasks.training import Training
 from heedful.training.events import EndEvent, Event
-from heedful.training.parallel.process_group import StepPlan
 
 _SHOWN = 6
 _TEXT = "data"  # in the run directory
-_TIMED_PAIRS = 4000  # for the steps that are timed
-_FOUR_MINUTES = 230.0  # less the start of Python, and a margin
 
 # Changes of the preset tiny, for a model small enough to learn the phrase book on two slow cores in less than
 # three minutes. Training has one or two epochs: dropout and label smoothing, which prevent overfitting, would
@@ -47,13 +38,8 @@ _SETTINGS = (
     ("valid.every_fraction", 0.25),
     ("valid.decode_sentences", 200),
 )
-_WARM_UP_STEPS, _TIMED_STEPS = 2, 4
-_OTHER_STEPS = 60  # steps in the time of everything else: tokenizer, validation, scores, the image
-
-# BLEU on seen and on unseen combinations after that number of steps, measured: docs/results.md.
-_BLEU_AFTER = {0: (0.0, 0.0), 300: (73.3, 62.8), 600: (96.1, 93.3), 900: (98.2, 96.8)}
-_ENOUGH_STEPS = max(_BLEU_AFTER)
-_NEARLY_ALL = 0.8  # of the expected steps; with fewer, a demo says why its scores are lower
+_STEPS = 900  # with more, BLEU does not rise: docs/results.md
+_MINUTES = 3.0  # of training, on machines where that many steps take longer
 
 
 @dataclass(frozen=True)
@@ -99,92 +85,6 @@ def _named(scores: Mapping[str, float], suffix: str) -> dict[str, float]:
     return {f"{name}{suffix}": scores[key] for key, name in names.items()}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The duration of a demo's training.
-
-    `steps` is their maximum (None: only the time is limited), `seconds` the maximum time.
-    """
-
-    seconds_per_step: float
-    steps: int | None
-    seconds: float
-
-    @property
-    def limits(self) -> dict[str, float | None]:
-        """The limits as settings of `TrainConfig`."""
-        return {"max_steps": self.steps, "max_minutes": self.seconds / 60.0}
-
-    @property
-    def expected_steps(self) -> int:
-        """The probable number of steps."""
-        fitting = max(1, int(self.seconds / self.seconds_per_step))
-        return fitting if self.steps is None else min(self.steps, fitting)
-
-    @property
-    def expected_bleu(self) -> tuple[float, float]:
-        """BLEU on seen and on unseen combinations, interpolated between those measured."""
-        for (before, low), (after, high) in pairwise(_BLEU_AFTER.items()):
-            if self.expected_steps <= after:
-                share = (self.expected_steps - before) / (after - before)
-                seen, unseen = (a + share * (b - a) for a, b in zip(low, high, strict=True))
-                return seen, unseen
-        return _BLEU_AFTER[_ENOUGH_STEPS]
-
-    @property
-    def message(self) -> str:
-        """Return the notice shown before training starts: steps, time and expected BLEU."""
-        steps, (seen, unseen) = self.expected_steps, self.expected_bleu
-        said = (
-            f"this machine takes about {self.seconds_per_step:.2g} s a step: {steps:,} steps in about "
-            f"{steps * self.seconds_per_step:.0f} s of training; expect a BLEU of about {seen:.0f} on seen "
-            f"and {unseen:.0f} on unseen combinations"
-        )
-        if steps < _ENOUGH_STEPS:
-            seen, unseen = _BLEU_AFTER[_ENOUGH_STEPS]
-            minutes = _enough_minutes(self.seconds_per_step)
-            said += f" ({seen:.0f} and {unseen:.0f} with --max-minutes {minutes})"
-        return said
-
-    def shortfall(self, end: EndEvent) -> str:
-        """Return how a training that ended fell short of this plan, and what to do; empty if it did not."""
-        was_slower = end.step < _NEARLY_ALL * self.expected_steps
-        if not (was_slower or end.warning):
-            return ""
-        cause = f"training had {end.step:,} steps, which are few"
-        if was_slower:
-            cause = (
-                f"the machine was slower than measured ({end.step:,} of {self.expected_steps:,} steps): the "
-                "scores are lower than expected"
-            )
-        minutes = _enough_minutes(end.seconds / max(end.step, 1))
-        return f"{cause}; start again with --overwrite --max-minutes {minutes}"
-
-
-def _enough_minutes(seconds_per_step: float) -> int:
-    return math.ceil(_ENOUGH_STEPS * seconds_per_step / 60.0)
-
-
-def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
-    """Return the plan of a demo in the seconds that are left: enough steps, or all that fit."""
-    return Plan(seconds_per_step, _ENOUGH_STEPS, max(1.0, seconds - _OTHER_STEPS * seconds_per_step))
-
-
-def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
-    """Return the seconds of one training step, timed over a few steps on some sentence pairs."""
-    with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
-        src, tgt = _write(pairs, Path(temporary), "timed")
-        config = config.replace(data={"src": src, "tgt": tgt, "cache_dir": temporary})
-        run = set_up_training(config, RunDirectory(Path(temporary)), Notices([]), resume=False)
-        seconds = []
-        with step_takers(run) as group:
-            for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
-                start = time.monotonic()
-                group.step(StepPlan(number, ((0, number),), 0.0))
-                seconds.append(time.monotonic() - start)
-    return median(seconds[_WARM_UP_STEPS:])
-
-
 def demo(
     output: Path,
     *,
@@ -193,41 +93,35 @@ def demo(
     seed: int = 1,
     listeners: Sequence[Listener] = (),
 ) -> DemoReport:
-    """Train on the phrase book as `heedful train` does, and score the model.
+    """Train on the phrase book as `heedful train` does, for 900 steps, and score the model.
 
-    A few steps are timed first: training takes the steps that it needs, or all that fit into four minutes.
-    The listeners get the plan and the expected scores before it starts. The text is written to `data/` in the
-    run directory. `max_minutes` are minutes of training; None: what the phrase book needs. The seed is of the
-    training; the text is always the same.
+    The text is written to `data/` in the run directory. `max_minutes` ends training earlier, by default after
+    three minutes. The seed is of the training; the text is always the same.
     """
     started = time.monotonic()
     run = RunDirectory(output)
     run.check(resume=False, overwrite=overwrite)
-    book = phrase_book()
-    config = load_config(preset="tiny", overrides=_SETTINGS)
-    config = config.replace(train=config.train.replace(seed=seed).model_dump())
-    seconds_per_step = time_steps(config, book.train[:_TIMED_PAIRS])
-    if max_minutes is None:
-        plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
-    else:
-        plan = Plan(seconds_per_step, steps=None, seconds=60.0 * max_minutes)
-    notices = Notices(listeners)
-    notices.add(plan.message)
     if overwrite:
-        notices.add_set_aside(run.set_aside())
+        Notices(listeners).add_set_aside(run.set_aside())
+    book = phrase_book()
     splits = {name: _write(pairs, output / _TEXT, name) for name, pairs in vars(book).items()}
     (src, tgt), (valid_src, valid_tgt) = splits["train"], splits["valid"]
-    data = {"src": src, "tgt": tgt, "valid_src": valid_src, "valid_tgt": valid_tgt}
-    config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=data)
+    limits = {"seed": seed, "max_steps": _STEPS, "max_minutes": max_minutes or _MINUTES}
+    config = load_config(preset="tiny", overrides=_SETTINGS)
+    config = config.replace(
+        train=config.train.replace(**limits).model_dump(),
+        data={"src": src, "tgt": tgt, "valid_src": valid_src, "valid_tgt": valid_tgt},
+    )
 
     def notify(event: Event) -> None:
         if isinstance(event, EndEvent):  # its advice is of settings, which `heedful demo` does not have
-            event = replace(event, warning=plan.shortfall(event))
+            event = replace(event, warning=_advice(event))
         for listener in listeners:
             listener(event)
 
-    extras = TrainingExtras(command="heedful demo", extra_files=(_TEXT,))
-    result = train(config, output, callbacks=[notify], extras=extras)
+    result = Training(
+        config=config, output=output, callbacks=[notify], command="heedful demo", extra_files=(_TEXT,)
+    ).run()
     translator = Translator.load(result.best)
     outputs, seen = _score(translator, book.test)
     _, unseen = _score(translator, book.unseen)
@@ -236,6 +130,17 @@ def demo(
     picture = _draw_attention(translator, examples[-1].source, output)
     seconds, scores = time.monotonic() - started, (seen.scores, unseen.scores)
     return DemoReport(seconds, *scores, seen.signatures, examples, result.best, picture)
+
+
+def _advice(end: EndEvent) -> str:
+    """Return what to do if the time was over before all steps were taken; else an empty string."""
+    if end.step >= _STEPS:
+        return ""
+    minutes = math.ceil(_STEPS * end.seconds / max(end.step, 1) / 60.0)
+    return (
+        f"training had {end.step:,} of {_STEPS:,} steps, which lowers the scores; start again with "
+        f"--overwrite --max-minutes {minutes}"
+    )
 
 
 def _write(pairs: Sequence[tuple[str, str]], directory: Path, name: str) -> tuple[str, str]:

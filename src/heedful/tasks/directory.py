@@ -225,7 +225,7 @@ class RunDirectory:
                 "run the command in another one"
             )
         names = (path.with_name(f"{path.name}.old-{number}") for number in itertools.count(1))
-        old = next(each for each in names if not os.path.lexists(each))
+        old = next(name for name in names if not os.path.lexists(name))
         try:
             path.rename(old)
         except OSError as error:
@@ -292,7 +292,7 @@ class RunDirectory:
     def write_config(self, config: Config, commands: Sequence[str] = ()) -> None:
         """Write the resolved configuration, atomically; the commands of the run are comments above it."""
         write_atomically(
-            self.config_file, "".join(f"{_COMMENT}{each}\n" for each in commands) + to_toml(config)
+            self.config_file, "".join(f"{_COMMENT}{command}\n" for command in commands) + to_toml(config)
         )
 
     def commands(self) -> list[str]:

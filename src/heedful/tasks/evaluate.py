@@ -1,26 +1,91 @@
-"""Evaluate: read a test set, translate it with runs and bundles, and score these and other outputs."""
+"""Evaluate: score a model or outputs, or read a test set, translate it with models, and compare systems."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from heedful.data.files import check_parallel, read_lines
 from heedful.data.streams import is_text, open_output, stdin_or, write_line
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.evaluation.calibration import check_scikit_learn
-from heedful.evaluation.metrics import EvaluationReport, compare_systems, metric_names, metric_of
+from heedful.evaluation.metrics import EvaluationReport, Metric, compare_systems, metric_names, metric_of
 from heedful.evaluation.systems import System
 from heedful.evaluation.tokenization import check_tokenizer, language_of_files
+from heedful.settings.arguments import checked
+from heedful.settings.loading import plain
 from heedful.settings.options import Languages
 from heedful.storage.description import bundle_file_names, resolve_bundle
-from heedful.tasks.loading import hub_repo, load_translator
-from heedful.tasks.options import EvaluationOptions
+from heedful.tasks.keywords import EvaluationKeywords
+from heedful.tasks.loading import from_keywords, hub_repo, load_translator, refuse_options_of_models
+from heedful.tasks.options import METRICS_SHOWN, EvaluationOptions, ScoringOptions
 from heedful.tasks.output_checks import check_output
 from heedful.text.pair import has_target_languages
 
+Lines = str | Path | Sequence[str]
+_OF_OUTPUTS = {"tokenize", "lowercase", "resamples", "tgt_lang"}  # the options that need no model
 
+
+@checked
 def evaluate(
+    system: Translator | Lines,
+    *,
+    src: Lines | None = None,
+    ref: Lines,
+    metric: str | Metric = METRICS_SHOWN,
+    **options: Unpack[EvaluationKeywords],
+) -> EvaluationReport:
+    """Score a model's translations, or given outputs, against references: `heedful evaluate`.
+
+    >>> translator = heedful.Translator.load("runs/demo")
+    >>> heedful.evaluate(translator, src="test.en", ref="test.de", metric="exact", resamples=0)
+    EvaluationReport(exact=100.00, 3 sentences)
+    >>> heedful.evaluate(["Das Haus."], ref=["Das Haus."], metric="chrf").scores
+    {'chrf': 100.0}
+
+    Args:
+        system: a translator, the path of a run or bundle, or a list of outputs.
+        src: the sources, as a file or a list of lines; outputs need none.
+        ref: the references, the same.
+        metric: names, comma-separated: see `compare_systems`; or your own metric, a function of a module.
+        options: tokenize: sacreBLEU's tokenizer for BLEU, by default by the language; lowercase: ignore case;
+            resamples: bootstrap resamples for the confidence intervals, 1,000, or 0 for none. For a model,
+            also options as for `Translator.translations`, such as beam_size=1; for a path also
+            precision, src_lang, shortlist and others that a `Translator` has already; for outputs only
+            tgt_lang, which chooses the tokenizer.
+
+    Raises:
+        BundleError: no usable bundle.
+        ConfigError: a metric that does not exist.
+        CorpusError: files that cannot be read or are not parallel.
+        InputError: no sources, or an option that does not exist.
+    """
+    keywords = {"metric": plain(metric, "metric"), **options}
+    scoring = from_keywords(ScoringOptions, keywords, evaluate)
+    references, sources = _lines(ref), None if src is None else _lines(src)
+    if isinstance(system, Translator):
+        refuse_options_of_models(options)
+    elif isinstance(system, str | Path):
+        system = translator_for(Path(system), scoring)
+    elif others := [name for name in options if name not in _OF_OUTPUTS]:
+        raise InputError(f"{others[0]}: is for a model, and these are outputs")
+    if not isinstance(system, Translator):
+        scored = System("outputs", list(system))
+    elif sources is None:
+        raise InputError("src: the sources are needed, to translate them")
+    else:
+        check_parallel("src", sources, "ref", references)
+        scored = System.translating("model", system, sources, scoring.search)
+    files = [ref] if isinstance(ref, str | Path) else []
+    return score([scored], [references], scoring, sources=sources, files=files)[0]
+
+
+def _lines(text: Lines) -> list[str]:
+    return read_lines(text) if isinstance(text, str | Path) else list(text)
+
+
+def evaluate_systems(
     options: EvaluationOptions, *, notify: Callable[[str], None]
 ) -> tuple[list[System], list[EvaluationReport]]:
     """Read everything, check it, translate, write the outputs, score; see the command of this name.
@@ -60,7 +125,8 @@ def evaluate(
             for text in systems[0].outputs:
                 write_line(file, text)
     systems += [system(path) for path in (*hyp, *compare)]
-    systems = [each.calibrated(references, fit=options.calibrate and not i) for i, each in enumerate(systems)]
+    fits = [options.calibrate, *[False] * len(systems)]
+    systems = [scored.calibrated(references, fit=fit) for scored, fit in zip(systems, fits, strict=False)]
     return systems, score(systems, references, options, sources=sources, files=ref)
 
 
@@ -79,7 +145,7 @@ def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
 
 
 def translator_for(
-    path: Path, options: EvaluationOptions, *, notify: Callable[[str], None] = lambda message: None
+    path: Path, options: ScoringOptions, *, notify: Callable[[str], None] = lambda message: None
 ) -> Translator:
     """Load a model to evaluate; if it has one target language, `tgt_lang` only says how words are counted."""
     translator = load_translator(
@@ -94,7 +160,7 @@ def translator_for(
 def score(
     systems: Sequence[System],
     references: Sequence[Sequence[str]],
-    options: EvaluationOptions,
+    options: ScoringOptions,
     *,
     sources: Sequence[str] | None,
     files: Iterable[Path | str],
@@ -104,11 +170,11 @@ def score(
     The first system is the baseline of the others. There are N lines in each reference file and in the
     sources, which may not be known (None); `files` are the names of the reference files.
     """
-    bundles = [each.bundle for each in systems if each.bundle is not None]
+    bundles = [system.bundle for system in systems if system.bundle is not None]
     stated = [options.languages.tgt_lang, *(bundle.config.languages.target for bundle in bundles)]
     return compare_systems(
         sources,
-        [each.outputs for each in systems],
+        [system.outputs for system in systems],
         references,
         metric_names(options.metric),
         lowercase=options.lowercase,

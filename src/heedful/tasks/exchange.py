@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from heedful.interop.marian import export_marian
 from heedful.interop.onnx.export import export_onnx
 from heedful.runtime.durable import new_directory
 from heedful.settings.arguments import checked
-from heedful.settings.options import Settings
 from heedful.settings.words import WORDS
 from heedful.storage.bundle import load_bundle, save_weights
 from heedful.storage.weights_file import weight_shapes
 from heedful.tasks.card import front_matter, model_title
-from heedful.tasks.loading import hub_repo, local_bundle, local_source, options_from
-from heedful.tasks.options import SHORTLIST, ImportingOptions
+from heedful.tasks.loading import hub_repo, local_bundle, local_source
+from heedful.tasks.options import SHORTLIST
 from heedful.text.pair import choose_languages
 
 _EXPORTS: Mapping[str, Callable[..., object]] = {
@@ -37,7 +36,7 @@ _log = logging.getLogger("heedful")
 
 
 @checked
-def import_model(
+def import_model(  # noqa: PLR0913
     source: str | Path,
     *,
     output: str | Path,
@@ -45,8 +44,13 @@ def import_model(
     settings: Mapping[str, Any] | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
+    src_vocab: str | Path | None = None,
+    tgt_vocab: str | Path | None = None,
+    task: str | None = None,
+    base: str | Path | None = None,
+    lang_dict: str | Path | None = None,
+    ignore: Sequence[str] = (),
     notify: Callable[[str], object] | None = None,
-    **others: Any,  # noqa: ANN401
 ) -> Path:
     """Import a model of another implementation as a bundle: `heedful import`; return the bundle's path.
 
@@ -60,9 +64,13 @@ def import_model(
         settings: settings that are not in the weights, such as {"model.num_heads": 8}.
         src_lang: for a multilingual model: the source language.
         tgt_lang: the language to translate into.
+        src_vocab: for a file: the source tokens by id, one per line, or .json; without it, ids only.
+        tgt_vocab: the same for target tokens.
+        task: for a directory of transformers: one of its task_specific_params.
+        base: for an adapter of PEFT: the directory or hub id of its base model.
+        lang_dict: for a multilingual model of fairseq: its languages in their order, one per line.
+        ignore: keys of config.json that are unknown here and only describe text.
         notify: receives sentences about what was not in the files; None: the logger "heedful" does.
-        others: other options of the command by the same names: src_vocab, tgt_vocab, task, base, lang_dict
-            and ignore.
 
     Raises:
         RunError: the output exists.
@@ -70,70 +78,61 @@ def import_model(
         TokenizerError: the tokenizer files are not usable.
         ConfigError: the settings are invalid or incompatible.
         HubError: the hub has no such model, or cannot be reached.
-        InputError: an option that does not exist or has an invalid value.
+        InputError: an option with an invalid value.
         MissingExtraError: a library that the source needs is not installed.
     """
-    own: dict[str, Any] = {"layout": layout, "settings": [*(settings or {}).items()], "src_lang": src_lang}
-    own |= {"source": source, "output": output, "tgt_lang": tgt_lang}
-    options = options_from(ImportingOptions, others, import_model, **own)
-    return import_bundle(options, notify=notify or _log.warning)
-
-
-def import_bundle(options: ImportingOptions, *, notify: Callable[[str], object]) -> Path:
-    """Import a model as a bundle: see `import_model`."""
-    layout, output, ignored = options.layout, options.output, options.ignore or ()
-    sections = _sections(options.settings)
+    source, output = Path(source), Path(output)
+    lang_dict = None if lang_dict is None else Path(lang_dict)
+    sections = _sections(settings or {})
     wanted = ImportOptions(
         settings=sections.pop("model", {}),
-        src_lang=options.src_lang,
-        tgt_lang=options.tgt_lang,
-        ignored=ignored,
-        task=options.task,
-        vocabularies=_vocabularies(options.src_vocab, options.tgt_vocab),
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        ignored=ignore,
+        task=task,
+        vocabularies=_vocabularies(src_vocab, tgt_vocab),
     )
     if layout is not None:
         check_layout(layout)
     with new_directory(output) as directory:
         if layout is not None:
-            check_import_options(layout, wanted, options.lang_dict)
-        path, adapter = _model_and_adapter(options.source, options.base)
+            check_import_options(layout, wanted, lang_dict)
+        path, adapter = _model_and_adapter(source, base)
         wanted = replace(wanted, adapter=adapter)
-        imported, layout = read_model(
-            path, wanted, layout=layout, settings=sections, lang_dict=options.lang_dict
-        )
-        card = _card(options.source, imported, layout, ignored)
+        imported, layout = read_model(path, wanted, layout=layout, settings=sections, lang_dict=lang_dict)
+        card = _card(source, imported, layout, ignore)
         save_weights(imported.weights, imported.config, imported.tokenizers, directory, card=card)
         if imported.shortlist is not None:
             imported.shortlist.save(directory / SHORTLIST)
     for note in imported.notes:
-        notify(note)
+        (notify or _log.warning)(note)
     return output
 
 
-def _sections(settings: Settings) -> dict[str, dict[str, Any]]:
+def _sections(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     sections = defaultdict[str, dict[str, Any]](dict)
-    for key, value in settings:
+    for key, value in settings.items():
         section, _, name = key.partition(".")
         sections[section][name] = value
     return sections
 
 
-def _vocabularies(src: Path | None, tgt: Path | None) -> tuple[Path, Path] | None:
-    if src is not None and tgt is not None:
-        return src, tgt
+def _vocabularies(src: str | Path | None, tgt: str | Path | None) -> tuple[Path, Path] | None:
     if src is None and tgt is None:
         return None
-    raise ConfigError("--src-vocab and --tgt-vocab must both be set")
+    if src is None or tgt is None:
+        raise ConfigError("--src-vocab and --tgt-vocab must both be set")
+    return Path(src), Path(tgt)
 
 
-def _model_and_adapter(name: Path, base: Path | None) -> tuple[Path, Path | None]:
+def _model_and_adapter(name: Path, base: str | Path | None) -> tuple[Path, Path | None]:
     """Return where the model is; of an adapter of PEFT, where its base model is, and the adapter."""
     source = local_source(name)
     if not (source / ADAPTER_FILE).is_file():
         if base is not None:
             raise ConfigError(f"--base: {source} is not an adapter of PEFT; leave it out")
         return source, None
-    model = local_source(base or Path(base_of(source)))
+    model = local_source(Path(base or base_of(source)))
     if not model.is_dir():
         raise InteropError(f"{source / ADAPTER_FILE}: its base {model} is not here; give --base DIR")
     return model, source

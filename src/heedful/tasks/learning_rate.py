@@ -2,7 +2,6 @@
 
 import math
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from heedful.errors import ConfigError
 from heedful.runtime.threads import restored_threads
 from heedful.settings.run import Config
 from heedful.tasks.directory import RunDirectory
-from heedful.tasks.notices import Listener, Notices
+from heedful.tasks.notices import Notices
 from heedful.tasks.setup import set_up_training, tested_rates
-from heedful.tasks.train import TrainingExtras, with_plugged_functions
+from heedful.tasks.training import Training
 from heedful.training.memory import memory_for_steps
 from heedful.training.range_test import RangeTest
 
@@ -33,16 +32,16 @@ class FoundRate:
         return {"rate": self.test.rate, "settings": self.settings, **asdict(self.test)}
 
 
-def find_learning_rate(config: Config, *, callbacks: Sequence[Listener] = ()) -> FoundRate:
+def find_learning_rate(training: Training) -> FoundRate:
     """Return the best of several learning rates for a new model, or one to fine-tune; nothing is written."""
-    extras = with_plugged_functions(TrainingExtras(), config)
-    if extras.schedule is not None:
+    config, plugged = training.config, training.with_plugged_functions()
+    if plugged.schedule is not None:
         raise ConfigError(f"schedule.name={config.schedule.name}: sets the learning rate itself")
-    notices = Notices(callbacks)
+    notices, loss = Notices(training.callbacks), plugged.loss
     with restored_threads(), memory_for_steps(), tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory) / "run")
-        prepared = set_up_training(config, run, notices, resume=False, loss=extras.loss, tests_rates=False)
-        test = tested_rates(prepared, notices, extras.loss)
+        prepared = set_up_training(config, run, notices, resume=False, loss=loss, tests_rates=False)
+        test = tested_rates(prepared, notices, loss)
     return FoundRate(test, settings_for(test.rate, prepared.config))
 
 

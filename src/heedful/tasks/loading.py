@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -103,7 +103,7 @@ def _is_meant_as_path(name: Path) -> bool:
 
 
 def _advice(name: Path) -> str:
-    beside = [each.name for each in name.parent.iterdir()] if name.parent.is_dir() else []
+    beside = [entry.name for entry in name.parent.iterdir()] if name.parent.is_dir() else []
     if close := difflib.get_close_matches(name.name, beside, n=1):
         return f"did you mean {name.parent / close[0]}?"
     return f"check the path, or write hf:{name.as_posix()} for a model of the hub"
@@ -143,7 +143,7 @@ def load_translator(
         set_threads("threads", runtime.threads)
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     if device != "cpu":
-        bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
+        bundle, *others = (replace(loaded, network=loaded.model.to(device)) for loaded in (bundle, *others))
     translator = Translator(
         bundle,
         precision=runtime.precision,
@@ -160,42 +160,37 @@ def load_translator(
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
 
 
-def options_from(
+def from_keywords(
     kind: type[_Options],
     keywords: Mapping[str, Any],
     function: Callable[..., Any],
     **own: Any,  # noqa: ANN401
 ) -> _Options:
-    """Return the options of a task from keywords, also the options of its languages, runtime and search.
+    """Return the options of a task from the keyword arguments of a function; paths may be strings.
 
     Args:
-        kind: the dataclass of the options; it may have the fields languages, runtime and search.
-        keywords: options by the names of the command; paths may be strings.
+        kind: the dataclass of the options, with fields languages, runtime and search.
+        keywords: its fields, and those of its languages, runtime and search, by their own names.
         function: the public function that takes them; its parameters are suggested for a misspelt one.
-        own: options that the function takes itself.
+        own: fields that the function takes itself.
 
     Raises:
         InputError: an option that does not exist, or an invalid value; the message names it.
     """
-    values, kinds, make = {**keywords, **own}, kinds_of(cast(type, kind)), cast(Any, kind)
-    names = {each.name for each in fields(make)}
-    own_groups = {"languages": Languages, "runtime": Runtime}.items()
-    groups: dict[str, type] = {name: group for name, group in own_groups if name in names}
-    of_search = SEARCH_NAMES if "search" in names else ()
-    names -= {"search", *groups}
-    known = (names - own.keys()).union(of_search, *map(options_of, groups.values()))
-    check_names(keywords, known, signature(function).parameters)
-    made: dict[str, Any] = {
-        name: group(**{each: values.pop(each) for each in options_of(group).keys() & values.keys()})
-        for name, group in groups.items()
-    }
-    if of_search:
-        made["search"] = {name: values.pop(name) for name in [*values] if name not in names}
-    options: _Options = make(
-        **made, **{name: _as_option(value, kinds[name]) for name, value in values.items()}
-    )
-    for each in (options, *(made[name] for name in groups)):
-        check_options(each)
+    kinds, groups = kinds_of(cast(type, kind)), {"languages": Languages, "runtime": Runtime}
+    homes = dict.fromkeys(SEARCH_NAMES, "search")
+    for home, group in groups.items():
+        homes |= dict.fromkeys(options_of(group), home)
+    homes |= dict.fromkeys(options_of(cast(type, kind)), "")
+    check_names(keywords, homes.keys() - own.keys(), signature(function).parameters)
+    made: dict[str, dict[str, Any]] = {home: {} for home in ("", "search", *groups)}
+    for name, value in {**keywords, **own}.items():
+        home = homes[name]
+        made[home][name] = value if home else _as_option(value, kinds[name])
+    values = {name: group(**made[name]) for name, group in groups.items()}
+    options: _Options = cast(Any, kind)(**made[""], **values, search=made["search"])
+    for checked in (*values.values(), options):
+        check_options(checked)
     return options
 
 
@@ -211,13 +206,13 @@ def refuse_options_of_models(keywords: Mapping[str, Any]) -> None:
 
 def _as_option(value: object, kinds: Sequence[Any]) -> object:
     """Convert a value to the type of an option: a string to a path or the reverse, one value to a list."""
-    if list[Path] in kinds or list[str] in kinds:
-        several = [value] if isinstance(value, str | Path) else value
-        each = (Path,) if list[Path] in kinds else (str,)
-        is_list = isinstance(several, list | tuple)
-        return [_as_option(one, each) for one in cast(Sequence[object], several)] if is_list else value
-    if isinstance(value, str | Path):
-        return Path(value) if Path in kinds else str(value) if str in kinds else value
+    for of_items, kind in ((list[Path], Path), (list[str], str)):
+        if of_items in kinds and isinstance(value, str | Path):
+            return [kind(value)]
+        if of_items in kinds and isinstance(value, list | tuple):
+            return [_as_option(item, (kind,)) for item in value]
+        if kind in kinds and isinstance(value, str | Path):
+            return kind(value)
     return value
 
 

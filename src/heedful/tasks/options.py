@@ -35,14 +35,24 @@ from heedful.settings.options import (
 )
 
 SHORTLIST = "shortlist.safetensors"
+METRICS_SHOWN = "bleu,chrf"
+# The tables are in evaluation/metrics.py and interop/layouts.py, which a help text has no time to import; a
+# test holds these names against them.
+METRICS = (
+    "bleu", "chrf", "chrf++", "spbleu", "ter", "wer", "cer", "item_error_rate", "per", "exact", "comet=MODEL",
+)  # fmt: skip
+LAYOUTS = (
+    "ctranslate2", "argos", "marian-native", "marian", "m2m100", "bart", "fsmt", "pegasus", "blenderbot",
+    "t5", "t5gemma", "opennmt-py", "eole", "fairseq", "torch", "annotated", "abhishek-thread",
+    "nptel-lecture", "kaggle-notebook", "adeveloperdiary", "jadore", "jadore-prj",
+)  # fmt: skip
 Search = Mapping[str, Any]  # changes of the model's own search, as for `Translator.translations`
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationOptions:
-    """What is translated, into what, by which models and how."""
+    """What is translated, into what, and how."""
 
-    run: Run
     source: Annotated[
         str | None,
         Option(
@@ -161,8 +171,35 @@ class TranslationOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationOptions:
-    """What is scored, against what, and how."""
+class ScoringOptions:
+    """How outputs are scored, and how models are loaded and search."""
+
+    metric: Annotated[
+        str,
+        Option(
+            f"{', '.join(METRICS)}, or a metric of a plugin, PLUGIN:NAME; comma-separated.",
+            metavar="NAMES",
+        ),
+    ] = METRICS_SHOWN
+    tokenize: Annotated[BleuTokenizer, Option(TOKENIZE)] = "auto"
+    lowercase: Annotated[bool, Option("Ignore case.")] = False
+    resamples: Annotated[
+        int,
+        Option(
+            "Bootstrap resamples for confidence intervals and p-values; 0 disables both.",
+            minimum=0,
+            maximum=100_000,
+        ),
+    ] = 1000
+    languages: Languages = field(default_factory=Languages)
+    search: Search = field(default_factory=dict)
+    shortlist: ShortlistFile = None
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedSystems:
+    """What is scored, and against what."""
 
     run: Annotated[Path | None, RUN] = None
     src: Annotated[
@@ -183,24 +220,6 @@ class EvaluationOptions:
             metavar="OTHER",
         ),
     ] = None
-    metric: Annotated[
-        str,
-        Option(
-            "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL, or a "
-            "metric of a plugin, PLUGIN:NAME; comma-separated.",
-            metavar="NAMES",
-        ),
-    ] = "bleu,chrf"
-    tokenize: Annotated[BleuTokenizer, Option(TOKENIZE)] = "auto"
-    lowercase: Annotated[bool, Option("Ignore case.")] = False
-    resamples: Annotated[
-        int,
-        Option(
-            "Bootstrap resamples for confidence intervals and p-values; 0 disables both.",
-            minimum=0,
-            maximum=100_000,
-        ),
-    ] = 1000
     calibrate: Annotated[
         bool,
         Option("Fit the confidence of RUN to these lines, which it was not trained on, and store it in RUN."),
@@ -208,10 +227,11 @@ class EvaluationOptions:
     output: Annotated[
         Path | None, Option("Write the outputs of RUN to this file.", flags=OUTPUT, is_file=True)
     ] = None
-    languages: Languages = field(default_factory=Languages)
-    search: Search = field(default_factory=dict)
-    shortlist: ShortlistFile = None
-    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(ScoringOptions, ComparedSystems):
+    """What is scored, against what, and how."""
 
     def __post_init__(self) -> None:
         """Check that there is something to score.
@@ -234,79 +254,16 @@ class EvaluationOptions:
         """Return the names of the settings that only translating uses and that are set."""
         groups = (replace(self.languages, tgt_lang=None), self.runtime)  # scores depend on tgt_lang too
         changed = [
-            each for group in groups for each in fields(group) if getattr(group, each.name) != each.default
+            option
+            for group in groups
+            for option in fields(group)
+            if getattr(group, option.name) != option.default
         ]
-        return [*self.search, *(["shortlist"] if self.shortlist else []), *(each.name for each in changed)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportingOptions:
-    """What is imported from another implementation, and what its files do not say."""
-
-    source: Annotated[
-        Path,
-        Option(
-            "A file from torch.save, or .safetensors. A directory of transformers, CTranslate2 or Eole. An "
-            "Argos package. Marian's model.npz or .bin, or a directory or .zip with one. OpenNMT-py's .pt. "
-            "A LoRA adapter of PEFT, which is merged. Or the id of a model on the hub.",
-            metavar="SOURCE",
-            is_argument=True,
-        ),
-    ]
-    output: Annotated[Path, Option("The bundle to write.", flags=OUTPUT)]
-    layout: Annotated[
-        str | None,
-        Option(
-            "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
-            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, t5gemma, opennmt-py, eole, fairseq, torch, "
-            "annotated, abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, "
-            "jadore-prj, or a layout of a plugin, PLUGIN:NAME.",
-            metavar="NAME",
-            default="recognised",
-        ),
-    ] = None
-    settings: Annotated[
-        Settings,
-        settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
-    ] = ()
-    src_vocab: Annotated[
-        Path | None, Option("For a file: source tokens by id, one per line, or .json. Without it, ids only.")
-    ] = None
-    tgt_vocab: Annotated[Path | None, Option("The same for target tokens.")] = None
-    src_lang: Annotated[
-        str | None, Option("For a multilingual model: the source language.", metavar="LANG")
-    ] = None
-    tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
-    task: Annotated[
-        str | None,
-        Option(
-            "For a directory of transformers: one of its task_specific_params, such as "
-            "translation_en_to_de for T5. Each source is preceded by the task's text.",
-            metavar="NAME",
-        ),
-    ] = None
-    base: Annotated[
-        Path | None,
-        Option(
-            "For a LoRA adapter of PEFT: the directory or hub id of its base model.",
-            metavar="DIR",
-            default="as adapter_config.json says",
-        ),
-    ] = None
-    lang_dict: Annotated[
-        Path | None,
-        Option(
-            "For a multilingual model of fairseq: its languages in their order, one per line. Without it, "
-            "the checkpoint's arguments say them.",
-            metavar="FILE",
-        ),
-    ] = None
-    ignore: Annotated[
-        list[str] | None,
-        Option(
-            "A key of config.json that is unknown here and only describes text; repeatable.", metavar="KEY"
-        ),
-    ] = None
+        return [
+            *self.search,
+            *(["shortlist"] if self.shortlist else []),
+            *(option.name for option in changed),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ from heedful.tasks.directory import (
     text_files,
 )
 from heedful.tasks.loading import local_bundle
-from heedful.tasks.notices import Listener
 from heedful.tasks.setup import check_apart
-from heedful.tasks.train import TrainingExtras, TrainResult, train
+from heedful.tasks.training import Training, TrainResult
 from heedful.training.events import NoticeEvent
 
 TABLE = "seeds.json"
@@ -90,38 +89,27 @@ class SeedsResult:
         return f"SeedsResult({len(self.runs)} runs: {means})"
 
 
-def train_seeds(
-    config: Config,
-    output: Path,
-    seeds: Sequence[int],
-    *,
-    resume: bool,
-    overwrite: bool,
-    callbacks: Sequence[Listener],
-    extras: TrainingExtras,
-) -> SeedsResult:
+def train_seeds(training: Training, seeds: Sequence[int]) -> SeedsResult:
     """Train a run for each seed in OUTPUT/seed-N, one after another, and write the table into seeds.json.
 
-    The card of each best model gets the table, too. Fewer than two seeds, or a seed twice, are a ConfigError;
-    for the options see `train`.
+    The card of each best model gets the table, too. Finished runs stay as they are at a resumption. Fewer
+    than two seeds, or a seed twice, are a ConfigError.
     """
     if len(seeds) < 2 or len({*seeds}) < len(seeds):
         raise ConfigError(
             f"seeds={','.join(map(str, seeds))}: give two or more different ones; for a single run, set "
             "train.seed"
         )
-    trains = [config.train.replace(seed=seed).model_dump(exclude_unset=True) for seed in seeds]
-    configs = [config.replace(train=each) for each in trains]
-    directories = {seed: output / f"seed-{seed}" for seed in seeds}
-    _check(config, output, [*directories.values()], resume=resume, overwrite=overwrite)
-    if overwrite:
+    output = training.output
+    trainings = {seed: _with_seed(training, seed) for seed in seeds}
+    _check(training, [run.output for run in trainings.values()])
+    if training.overwrite:
         RunDirectory(output).set_aside()
     runs = dict[int, TrainResult]()
-    for number, (seed, path) in enumerate(directories.items(), 1):
-        for listener in callbacks:
-            listener(NoticeEvent(0, 0.0, f"seed {seed}, run {number} of {len(seeds)}: {path}"))
-        is_there = (path / CONFIG).exists()
-        runs[seed] = train(configs[number - 1], path, resume=is_there, callbacks=callbacks, extras=extras)
+    for number, (seed, run) in enumerate(trainings.items(), 1):
+        for listener in training.callbacks:
+            listener(NoticeEvent(0, 0.0, f"seed {seed}, run {number} of {len(seeds)}: {run.output}"))
+        runs[seed] = replace(run, resume=(run.output / CONFIG).exists()).run()
     bests = {seed: resolve_bundle(run.best) for seed, run in runs.items()}
     result = SeedsResult(runs, {seed: stored_scores(best) for seed, best in bests.items()})
     write_atomically(output / TABLE, json.dumps(result.to_json(), indent=2) + "\n")
@@ -131,8 +119,17 @@ def train_seeds(
     return result
 
 
-def _check(config: Config, output: Path, runs: Sequence[Path], *, resume: bool, overwrite: bool) -> None:
+def _with_seed(training: Training, seed: int) -> Training:
+    """Return the training with a seed, in its own directory, which is there to continue or not at all."""
+    train = training.config.train.replace(seed=seed).model_dump(exclude_unset=True)
+    config, output = training.config.replace(train=train), training.output / f"seed-{seed}"
+    return replace(training, config=config, output=output, overwrite=False)
+
+
+def _check(training: Training, runs: Sequence[Path]) -> None:
     """Check that every run can start, or continue, before the first one takes its time."""
+    config, output = training.config, training.output
+    resume, overwrite = training.resume, training.overwrite
     if resume and not any((run / CONFIG).exists() for run in runs):
         RunDirectory(runs[0]).check(resume=True, overwrite=False)
     if overwrite:

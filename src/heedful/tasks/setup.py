@@ -131,7 +131,9 @@ def set_up_training(
         config = with_length_ratio(config, source.store, notices)
     if not config.batch.tokens:
         config = _with_fitting_batches(model, config, execution, source.max_lengths, notices)
-        source, valid_source = (replace(each, tokens=config.batch.tokens) for each in (source, valid_source))
+        source, valid_source = (
+            replace(batches, tokens=config.batch.tokens) for batches in (source, valid_source)
+        )
     if base:
         note_unknown(source.store, tokenizers, notices)
     origin = base.origin if base else None
@@ -311,7 +313,7 @@ def _check_overlap(
 
 def _cleaning(text: ParallelText, valid: ParallelText, data: DataConfig, *options: str) -> str:
     """Say how to remove from the training text what the validation text has: by a command, if it is lines."""
-    kinds = [PairFiles(tuple(map(Path, each.sources))).kind for each in (text, valid)]
+    kinds = [PairFiles(tuple(map(Path, side.sources))).kind for side in (text, valid)]
     if "table" in kinds:
         return "remove them from the training text"
     names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")

@@ -145,7 +145,7 @@ def effect_of(
     sizes, tokens, outside = [], 0, 0
     for source, translation in zip(sources, without, strict=True):
         allowed = shortlist.ids(source)
-        written = [token for each in translation.hypotheses[:1] for token in each.written_ids]
+        written = [token for hypothesis in translation.hypotheses[:1] for token in hypothesis.written_ids]
         sizes.append(len(allowed))
         tokens += len(written)
         outside += int((~np.isin(written, allowed)).sum())

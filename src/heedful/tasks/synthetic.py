@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from heedful.bulk.folders import folder_at
 from heedful.bulk.lines import LineLayout, LineTranslation, settings_of
-from heedful.bulk.manifest import Display, Manifest, Settings, check_settings, no_display
+from heedful.bulk.manifest import Display, Manifest, check_settings, no_display
+from heedful.bulk.manifest import Settings as ManifestSettings
 from heedful.data.files import PairFiles, plain_name
 from heedful.data.inspection import inspect_text, removed_filters
 from heedful.data.streams import Lines, count_lines, count_pairs, open_input
@@ -31,19 +32,21 @@ from heedful.runtime.durable import UNFINISHED
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
-from heedful.settings.options import Filtering, HeldOutText, options_of
+from heedful.settings.options import Filtering, HeldOutText, Settings, options_of
 from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.storage.description import WEIGHTS_FILE, file_sha256
 from heedful.tasks.card import shared_name, shell_command, without_directories
 from heedful.tasks.directory import CONFIG, RunDirectory, check_are_outside
-from heedful.tasks.loading import load_translator, options_from
+from heedful.tasks.keywords import BackTranslationKeywords, SyntheticKeywords
+from heedful.tasks.loading import from_keywords, load_translator
 from heedful.tasks.notices import Listener
 from heedful.tasks.options import BackTranslationOptions, DistillOptions
 from heedful.tasks.prepare import with_vocabulary
-from heedful.tasks.train import TrainingExtras, TrainResult, train
+from heedful.tasks.training import Training, TrainResult
 
 SYNTHETIC, CLEAN, REMOVED = "synthetic", "clean", "removed.tsv"
+_NOT_SHOWN = ("resume", "settings")  # in the command of a model card; settings follow as --set
 
 Bar = Callable[[], AbstractContextManager[Callable[[str, float], None]]]  # shows a phase and its progress
 
@@ -57,7 +60,7 @@ def distill(
     tgt: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     callbacks: Sequence[Listener] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[SyntheticKeywords],
 ) -> TrainResult:
     """Train a small model on the translations of a larger one, or of an ensemble: `heedful distill`.
 
@@ -83,8 +86,8 @@ def distill(
         InputError: an option that does not exist, or with a value that cannot be.
         HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
-    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output}
-    return _from_python(distill, DistillOptions, options, own, settings, callbacks)
+    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output, "settings": _plain(settings)}
+    return _train(from_keywords(DistillOptions, options, distill, **own), callbacks)
 
 
 @checked
@@ -97,7 +100,7 @@ def back_translate(
     output: str | Path,
     settings: Mapping[str, Any] | None = None,
     callbacks: Sequence[Listener] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[BackTranslationKeywords],
 ) -> TrainResult:
     """Train on pairs, and on text with a model's translations as sources: `heedful back-translate`.
 
@@ -118,20 +121,16 @@ def back_translate(
     Raises:
         HeedfulError: as for `distill`.
     """
-    own = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    return _from_python(back_translate, BackTranslationOptions, options, own, settings, callbacks)
+    own: dict[str, object] = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
+    own |= {"settings": _plain(settings)}
+    return _train(from_keywords(BackTranslationOptions, options, back_translate, **own), callbacks)
 
 
-def _from_python(
-    function: Callable[..., TrainResult],
-    kind: type[DistillOptions | BackTranslationOptions],
-    keywords: Mapping[str, Any],
-    own: Mapping[str, Any],
-    settings: Mapping[str, Any] | None,
-    callbacks: Sequence[Listener],
-) -> TrainResult:
-    pairs = [(key, plain(value, key)) for key, value in (settings or {}).items()]
-    options = options_from(kind, keywords, function, settings=pairs, **own)
+def _plain(settings: Mapping[str, Any] | None) -> Settings:
+    return [(key, plain(value, key)) for key, value in (settings or {}).items()]
+
+
+def _train(options: DistillOptions | BackTranslationOptions, callbacks: Sequence[Listener]) -> TrainResult:
     config = make_pairs(options)
     return train_on_pairs(options, config, command=_command(options, config), callbacks=callbacks)
 
@@ -141,13 +140,13 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
     words = ["heedful", "back-translate" if options.makes_sources else "distill", *map(str, options.parts[0])]
     for group in (options, options.languages, options.runtime):
         shown = options_of(cast(type, type(group)))
-        for each in fields(group):
-            value = getattr(group, each.name)
-            option = None if each.name in ("resume", "settings") else shown.get(each.name)
-            if option is None or option.is_argument or value == each.default:
+        for field in fields(group):
+            value, option = getattr(group, field.name), shown.get(field.name)
+            if option is None or option.is_argument or value == field.default or field.name in _NOT_SHOWN:
                 continue
-            for one in value if isinstance(value, list) else [value]:
-                words += [option.flags_of(each.name)[0], *([] if one is True else [str(one)])]
+            flag = option.flags_of(field.name)[0]
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag] if item is True else [flag, str(item)]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     words += plugin_options(name for _, name in config.plugged)
@@ -164,8 +163,14 @@ def train_on_pairs(
     callbacks: Sequence[Listener],
 ) -> TrainResult:
     """Train as `make_pairs` has it configured, from where an earlier start was interrupted."""
-    extras, output = TrainingExtras(command=command, extra_files=(SYNTHETIC,)), options.output
-    return train(config, output, resume=(output / CONFIG).exists(), callbacks=callbacks, extras=extras)
+    return Training(
+        config=config,
+        output=options.output,
+        resume=(options.output / CONFIG).exists(),
+        callbacks=callbacks,
+        command=command,
+        extra_files=(SYNTHETIC,),
+    ).run()
 
 
 def make_pairs(
@@ -209,7 +214,7 @@ def make_pairs(
 def _made_by(translation: LineTranslation, names: Sequence[Path]) -> str:
     """Return the models, with the checksums of their weights, and their search, for the model card."""
     translator = translation.translator
-    paths = [each.path for each in (translator.bundle, *translator.ensemble) if each.path is not None]
+    paths = [bundle.path for bundle in (translator.bundle, *translator.ensemble) if bundle.path is not None]
     named = [
         f"`{shared_name(str(name))}` (weights `{file_sha256(path / WEIGHTS_FILE)}`)"
         for name, path in zip(names, paths, strict=True)
@@ -220,7 +225,7 @@ def _made_by(translation: LineTranslation, names: Sequence[Path]) -> str:
 def _checksums(path: Path) -> dict[str, str]:
     """Return the checksum of a file, or the checksums of a directory's files, by name."""
     files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
-    return {each.name: file_sha256(each) for each in files}
+    return {file.name: file_sha256(file) for file in files}
 
 
 class _Pairs:
@@ -258,7 +263,7 @@ class _Pairs:
         return LineTranslation(translator=translator, options=search, layout=layout)
 
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> ManifestSettings:
         """What the pairs depend on, by name."""
         pairs = {
             "the checksum of the text": file_sha256(self.source),
@@ -271,8 +276,8 @@ class _Pairs:
         """Check what would otherwise be noticed after hours: files, and where the run is to be."""
         options, source = self.options, self.source
         removed_filters(self.filtering)
-        for each in self.others:
-            count_pairs(Path(each["src"]), Path(each["tgt"]))
+        for corpus in self.others:
+            count_pairs(Path(corpus["src"]), Path(corpus["tgt"]))
         if options.valid_src and options.valid_tgt:
             count_pairs(options.valid_src, options.valid_tgt)
         if not source.is_file() or source.suffix == ".parquet":
@@ -289,7 +294,7 @@ class _Pairs:
         run = RunDirectory(options.output)
         run.check(resume=False, overwrite=options.overwrite)
         if options.overwrite:
-            parallel = [each[key] for each in self.others for key in ("src", "tgt")]
+            parallel = [corpus[key] for corpus in self.others for key in ("src", "tgt")]
             inputs = (source, *self.models, *parallel, options.valid_src, options.valid_tgt)
             check_are_outside(run.path, inputs)
 
@@ -358,7 +363,9 @@ class _Pairs:
         `provenance` says where the synthetic pairs are from, for the model card.
         """
         options, suffixes = self.options, PairFiles(self.files).suffixes
-        corpora: list[dict[str, Any]] = [{**each, "weight": options.weight and 1.0} for each in self.others]
+        corpora: list[dict[str, Any]] = [
+            {**corpus, "weight": options.weight and 1.0} for corpus in self.others
+        ]
         src, tgt = (str(self.clean / f"train{suffix}") for suffix in suffixes)
         synthetic = {"src": src, "tgt": tgt, "tag": options.tag or None, "weight": options.weight}
         corpora.append({**synthetic, "provenance": provenance})

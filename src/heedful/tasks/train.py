@@ -1,400 +1,192 @@
-"""Train: set up a run, take its steps, validate by decoding, and keep its bundles."""
+"""`heedful.train`: what the command does, as a function with the same names."""
 
-import hashlib
 import json
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Unpack, overload
 
-import torch
-
-from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import without_warnings
-from heedful.decoding.translator import Translator
-from heedful.errors import CheckpointError
-from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
-from heedful.evaluation.tokenization import language_of_files, tokenization_of
-from heedful.model.transformer import Transformer
-from heedful.ops.changes import changed_parts
-from heedful.ops.lora import without_adapters
-from heedful.runtime.durable import restore_backup
-from heedful.runtime.threads import restored_threads
-from heedful.settings.loading import load_config
-from heedful.settings.plugins import changed_plugins, check_arguments, function_part, plugin_part
+from heedful.errors import ConfigError, suggestion
+from heedful.settings.arguments import checked
+from heedful.settings.keywords import TrainingSettings
+from heedful.settings.loading import load_config, plain
+from heedful.settings.options import Settings, TrainingRequest
+from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
-from heedful.storage.bundle import Bundle, save_bundle
-from heedful.tasks.card import model_card, shared_config
-from heedful.tasks.directory import (
-    BEST,
-    BUNDLES,
-    CHECKPOINTS,
-    LAST,
-    LOG,
-    SKIPPED,
-    DirectoryGuard,
-    RunDirectory,
-    SkippedReport,
-    check_are_outside,
-    check_files_are_there,
-    check_resumable,
-    settings_in,
-    text_files,
-)
-from heedful.tasks.notices import Listener, Notices
-from heedful.tasks.setup import PreparedRun, set_up_training
-from heedful.training.checkpoint import DAMAGED_PREFIX, latest_checkpoint, set_damaged_aside
-from heedful.training.events import (
-    CUT_OUTPUTS,
-    CheckpointEvent,
-    EndEvent,
-    Event,
-    EventLog,
-    SkippedEvent,
-    StartEvent,
-    TensorBoardLog,
-    logged_events,
-    summary_writer,
-)
-from heedful.training.loop import Trainer
-from heedful.training.memory import memory_for_steps
-from heedful.training.parallel.torchrun import leave_process_group, note_start
+from heedful.settings.section import whole_keys
+from heedful.settings.words import WORDS
+from heedful.tasks.card import shell_command, without_directories
+from heedful.tasks.directory import CONFIG, check_preset
+from heedful.tasks.notices import Listener
+from heedful.tasks.seeds import SeedsResult, train_seeds
+from heedful.tasks.training import Training, TrainResult
+from heedful.training.parallel.torchrun import was_started_by_this_job
 from heedful.training.schedule import LearningRate
-from heedful.training.state import Scores, TrainerCallbacks
-from heedful.training.step import LossFunction, measure_nll
-
-DECODED_METRICS = ("bleu", "chrf", "exact")
+from heedful.training.step import LossFunction
 
 
-@dataclass(frozen=True)
-class TrainResult:
-    """Results of training: the best and last bundles, and how it ended.
+class TrainingOptions(TrainingSettings, total=False):
+    """What `train` takes besides the recipe, the directory and the seeds."""
 
-    >>> run.best.name  # a bundle, for `Translator.load`
-    'best'
-    """
-
-    best: Path
-    last: Path
-    end: EndEvent
-
-    def __repr__(self) -> str:
-        how = f"{self.end.step:,} steps in {self.end.seconds / 60:.1f} minutes, {self.end.reason}"
-        return f"TrainResult(best={str(self.best)!r}, last={str(self.last)!r}, {how})"
+    preset: str | None
+    settings: Mapping[str, Any] | None
+    resume: bool
+    overwrite: bool
+    callbacks: Sequence[Listener]
+    track: Literal["tensorboard"] | None
+    loss: LossFunction | None
+    schedule: LearningRate | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingExtras:
-    """What a training has besides its settings.
-
-    Attributes:
-        command: the command line, for the model card and config.toml.
-        extra_files: names of files that the caller has put into a new run directory.
-        track: also write the curves for this program.
-        loss: a function of a model and a batch in place of the smoothed cross-entropy
-            (`heedful.training.LossFunction`). With several processes it must be defined in a module (a file),
-            not in the script or the notebook.
-        schedule: a function of a step, counted from 1, and of the fraction of the run that is done. It
-            returns the learning rate, and replaces the settings of `[schedule]`.
-    """
-
-    command: str = "heedful train"
-    extra_files: tuple[str, ...] = ()
-    track: Literal["tensorboard"] | None = None
-    loss: LossFunction | None = None
-    schedule: LearningRate | None = None
-
-
+@overload
 def train(
-    config: Config,
-    output: Path,
+    config: Config | str | Path | None = None,
+    output: str | Path | None = None,
     *,
+    seeds: Sequence[int],
+    **options: Unpack[TrainingOptions],
+) -> SeedsResult: ...
+@overload
+def train(
+    config: Config | str | Path | None = None,
+    output: str | Path | None = None,
+    *,
+    seeds: None = None,
+    **options: Unpack[TrainingOptions],
+) -> TrainResult: ...
+@checked
+def train(  # noqa: PLR0913
+    config: Config | str | Path | None = None,
+    output: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Listener] = (),
-    extras: TrainingExtras = TrainingExtras(),
-) -> TrainResult:
-    """Train a model; everything is checked before an existing run is renamed.
+    track: Literal["tensorboard"] | None = None,
+    loss: LossFunction | None = None,
+    schedule: LearningRate | None = None,
+    **keys: Unpack[TrainingSettings],
+) -> TrainResult | SeedsResult:
+    """Train a model on parallel text, or fine-tune one: `heedful train`.
 
-    Processes of a training do not run the script that calls this: it needs no `if __name__ == "__main__":`.
+    >>> run = heedful.train(src="train.en", tgt="train.de", preset="tiny", output="runs/en-de",
+    ...     max_steps=2, vocab_size=200, processes=1)
+    >>> translator = heedful.Translator.load(run.best)
+
+    A setting of the configuration may be given by its own name if only one section has it, as `max_steps`;
+    others, such as "model.dropout", go into `settings`. `src` and `tgt` are files.
 
     Args:
-        config: all settings.
-        output: the run directory.
-        resume: continue an existing run.
-        overwrite: rename what is in the directory to NAME.old-N, and start anew.
-        callbacks: called with every event; one that raises `heedful.errors.StopTraining` ends training, as a
-            limit does.
-        extras: what the training has besides its settings.
+        config: all settings, or a recipe; None: the preset's.
+        output: the run directory; None: runs/NAME, as for the command.
+        preset: the preset to start from.
+        settings: values by their whole keys, such as {"model.dropout": 0.2}.
+        seeds: train once with each of these, in OUTPUT/seed-N; the result then has the scores of all, with
+            their mean and standard deviation.
+        resume: continue an existing run; without a `config`, with its settings. Of several seeds, finished
+            runs stay as they are.
+        overwrite: rename an existing run to NAME.old-N, and start anew.
+        callbacks: called with every event of the training; `callbacks=[print]` shows them.
+        track: also write the curves for this program.
+        loss: the loss of a micro-batch, `loss(model, batch) -> Loss`, in place of cross-entropy.
+        schedule: the learning rate, `schedule(step, fraction_done) -> rate`, in place of the configuration's.
+        keys: `src`, `tgt`, `valid_src`, `valid_tgt`, `pairs`, `valid_pairs`, `src_key`, `tgt_key`, `init`,
+            and other settings: see `TrainingSettings`.
 
     Raises:
-        HeedfulError: text, settings, the base model, the directory, a checkpoint or an extra cannot be used;
-            the loss is not finite, or a worker has died.
-        Terminated, KeyboardInterrupt: stopped by SIGTERM or Ctrl-C, with a checkpoint written.
+        ConfigError: an unknown setting, a value that cannot be, or no training text.
+        HeedfulError: what cannot be trained: see `heedful.errors`.
     """
-    if extras.track is not None:
-        summary_writer()
-    extras = with_plugged_functions(extras, config)
-    run = RunDirectory(output, extras.extra_files)
-    run.check(resume=resume, overwrite=overwrite)
-    if resume:
-        check_files_are_there(run.path, config)
-    elif overwrite:
-        check_are_outside(run.path, text_files(config.data).values())
-    notices = Notices(callbacks)
-    before = load_config(run.config_file) if resume else config
-    if change := changed_plugins((name for _, name in config.plugged), before.train.plugin_versions):
-        notices.add(change, warning=True)
-    config = config.with_plugin_versions()
-    with restored_threads(), memory_for_steps():
-        prepared = set_up_training(
-            config, run, notices, resume=resume, loss=extras.loss, tests_rates=extras.schedule is None
+    file: Path | None = None
+    values = {_key(name): value for name, value in keys.items()} | dict(settings or {})
+    if not isinstance(config, Config):
+        file = None if config is None else Path(config)
+        values = {key: plain(value, key) for key, value in values.items()}
+        training = plan(
+            file,
+            Path(output) if output else None,
+            [*values.items()],
+            preset=preset,
+            seeds=seeds,
+            resume=resume,
+            overwrite=overwrite,
         )
-        if resume:
-            check_resumable(before, prepared.config)
-        end = _train_prepared(prepared, run, notices, extras, resume=resume, overwrite=overwrite)
-        leave_process_group()
-    return TrainResult(run.path / BEST, run.path / LAST, end)
+        command = _command(file, preset, values, training.config)
+        command += f" --seeds {','.join(map(str, seeds))}" if seeds else ""
+    elif preset is not None or values:
+        raise ConfigError("give a Config or other settings, not both; load_config makes one of them")
+    else:
+        output, command = Path(output or "runs/base"), "heedful train config.toml"
+        training = Training(config=config, output=output, resume=resume, overwrite=overwrite)
+    training = replace(
+        training, callbacks=callbacks, command=command, track=track, loss=loss, schedule=schedule
+    )
+    return training.run() if seeds is None else train_seeds(training, seeds)
 
 
-def _train_prepared(
-    prepared: PreparedRun,
-    run: RunDirectory,
-    notices: Notices,
-    extras: TrainingExtras,
+def plan(
+    file: Path | None,
+    output: Path | None,
+    values: Settings,
     *,
+    preset: str | None,
+    seeds: Sequence[int] | None,
     resume: bool,
     overwrite: bool,
-) -> EndEvent:
-    """Start or resume a run in its directory, and train to the end."""
-    log, guard = EventLog(run.path / LOG), DirectoryGuard(run.path)
-    report = SkippedReport(run.path / SKIPPED, prepared.source.store, prepared.tokenizers)
-    listeners: list[Listener] = [
-        lambda _: guard.check(),
-        _naming_the_report(report, [log, *notices.listeners]),
-    ]
-    before = run.commands() if resume else []
-    commands = before if extras.command in before[-1:] else [*before, extras.command]
-    trainer = _trainer_of(prepared, run, guard, commands, listeners, extras)
-    if overwrite:
-        notices.add_set_aside(run.set_aside())
-    with run.locked(resume=resume), guard.watched(), ExitStack() as stack:
-        if resume:
-            _resume(trainer, run, notices)
-            progress = trainer.run.progress
-            run.write_config(prepared.config, commands)
-            log.drop_after(progress.step, validated_step=progress.validated_step)
-            report.drop_after(progress.step)
-        else:
-            note_start(run.path)
-            run.start(prepared.config, prepared.tokenizers, commands)
-        for event in notices.events:
-            log(event)
-        if extras.track is not None:
-            curves = TensorBoardLog(run.path / extras.track, log.path, trainer.run.progress.seconds)
-            listeners.append(stack.enter_context(closing(curves)))
-        return trainer.fit()
+) -> Training:
+    """Return the training that a command line or a program describes.
 
-
-def _trainer_of(
-    prepared: PreparedRun,
-    run: RunDirectory,
-    guard: DirectoryGuard,
-    commands: Sequence[str],
-    listeners: Sequence[Listener],
-    extras: TrainingExtras,
-) -> Trainer:
-    """Return the trainer with what it does besides steps: validation, checkpoints, bundles, events."""
-    config, decoding = prepared.config, DecodingValidator(prepared)
-    held_out, precision = list(prepared.valid_source.batches(epoch=0)), prepared.execution.precision
-    callbacks = TrainerCallbacks(
-        validators=[
-            partial(measure_nll, batches=held_out, precision=precision),
-            *([decoding] if config.valid.decode_sentences else []),
-            *(_validator(each) for each in config.valid.validators),
-        ],
-        listeners=listeners,
-        keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding),
-        checkpoints=run.path / CHECKPOINTS,
-        fingerprint=fingerprint_of(prepared, extras.loss),
-        # only scores of the same data and tokenizer are compared
-        validation_set=f"{prepared.valid_source.store.fingerprint}, {config.valid.decode_sentences} decoded, "
-        f"{decoding.tokenizer}",
-        before_writing=guard.check,
-    )
-    execution, loss, schedule = prepared.execution, extras.loss, extras.schedule
-    return Trainer(
-        prepared.model, config, prepared.source, callbacks, execution, loss=loss, schedule=schedule
-    )
-
-
-def _validator(name: str) -> Callable[[Transformer], Scores]:
-    """Return the validator of a plugin; the name of its score is its own."""
-    measure = function_part(name, "valid.validators", "model", returns="a number", is_right=_is_number)
-
-    def validate(model: Transformer) -> Scores:
-        with torch.no_grad():
-            return {name: float(measure(model.eval()))}
-
-    return validate
-
-
-def _is_number(value: object, _: object) -> bool:
-    return isinstance(value, float | int)
-
-
-def with_plugged_functions(extras: TrainingExtras, config: Config) -> TrainingExtras:
-    """Return the extras with the loss and the schedule that plugins define, if none is given."""
-    parts = {key: plugin_part(name, key) for key, name in config.plugged}
-    named = parts.get("train.loss")
-    if isinstance(named, type):  # a class of settings with defaults
-        check_arguments(named, f"train.loss={config.train.loss}", "")
-        named = named()
-    loss, schedule = extras.loss or named, extras.schedule or parts.get("schedule.name")
-    for key, given, arguments in (
-        ("train.loss", loss, "model, batch"),
-        ("schedule.name", schedule, "step, fraction_done"),
-    ):
-        if given is not None:
-            check_arguments(given, f"{key}={dict(config.plugged).get(key, given)}", arguments)
-    return replace(extras, loss=loss, schedule=schedule)
-
-
-def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
-    """Return a hash of what may not change when a run is resumed: fixed settings, text, base model, code."""
-    fixed = [
-        settings_in(prepared.config),
-        changed_parts(prepared.model),
-        prepared.tokenizers.fingerprint(),
-        prepared.source.store.fingerprint,
-        prepared.origin.sha256 if prepared.origin else None,
-        prepared.source.mixture.counts() if prepared.source.mixture else None,
-        getattr(loss, "__qualname__", type(loss).__qualname__),
-    ]
-    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
-
-
-def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
-    """Resume from the newest intact checkpoint; a run that was killed before its first one starts again."""
-    checkpoints = run.path / CHECKPOINTS
-    for name in BUNDLES:
-        restore_backup(run.path / name)
-    damaged, checkpoint = set_damaged_aside(checkpoints), latest_checkpoint(checkpoints)
-    names = ", ".join(str(path) for path in damaged)
-    if damaged and checkpoint is None:
-        raise CheckpointError(
-            f"{names}: all checkpoints are damaged (a checksum differs), so the run cannot continue; "
-            f"continue from its weights with --init {run.path} and another --output"
-        )
-    if damaged and checkpoint:
-        notices.add(
-            f"damaged (a checksum differs), set aside: {names}; {checkpoint.name} is resumed", warning=True
-        )
-    if checkpoint:
-        trainer.resume(checkpoint)
-    elif _has_had_checkpoints(run.path):
-        raise CheckpointError(
-            f"{checkpoints}: no intact checkpoint is left, and a new start would replace the "
-            f"results; continue from the weights with --init {run.path} and another --output, or give "
-            "--overwrite instead of --resume"
-        )
-
-
-def _has_had_checkpoints(run: Path) -> bool:
-    """Return whether a run has ever written a checkpoint, even if none is left.
-
-    A best model may be older than the first checkpoint; only the log shows that.
+    Args:
+        file: a recipe; None: the run's own settings at a resumption, else the preset.
+        output: the run directory; None: runs/NAME, for the file, the preset, or "base".
+        values: whole keys and values of settings, which override the file.
+        preset: the preset to start from.
+        seeds: train once with each seed; None: once, with `train.seed`.
+        resume: continue an existing run; a run that this job of torchrun has started is resumed, too.
+        overwrite: rename an existing run, and start anew.
     """
-    events = logged_events(run / LOG)
-    return (
-        (run / LAST).exists()
-        or any((run / CHECKPOINTS).glob(f"{DAMAGED_PREFIX}*"))
-        or CheckpointEvent.kind in events
-        or ((run / BEST).exists() and StartEvent.kind not in events)
-    )
+    keys = dict(values)
+    name = file.stem if file else preset or ("adapted" if "train.init" in keys else "base")
+    output = output or Path("runs") / name
+    if (output / CONFIG).exists() and was_started_by_this_job(output):
+        resume, overwrite = True, False
+    if resume and file is None:
+        runs = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
+        file = next((run / CONFIG for run in runs if (run / CONFIG).exists()), None)
+        if file is not None and preset is not None:
+            check_preset(file.parent, preset, [*keys])
+    config = load_config(file, preset=preset, overrides=values)
+    return Training(config=config, output=output, resume=resume, overwrite=overwrite)
 
 
-def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
-    """Return a listener that writes the sentences of skipped steps, then calls all others."""
+def _key(name: str) -> str:
+    """Return section.name for a bare setting name.
 
-    def notify(event: Event) -> None:
-        if isinstance(event, SkippedEvent):
-            report.add(event)
-            event = replace(event, sentences=str(report.path))
-        for listener in listeners:
-            listener(event)
+    The section is data or train for the options of the text, otherwise the only one that has the setting.
 
-    return notify
-
-
-def _bundle_writer(
-    prepared: PreparedRun, guard: DirectoryGuard, command: str, decoding: "DecodingValidator"
-) -> Callable[[str, Transformer, Scores, int], None]:
-    """Return a function that writes a bundle with its card."""
-    config = shared_config(prepared.config)
-
-    def write(name: str, model: Transformer, scores: Scores, step: int) -> None:
-        card = model_card(
-            prepared.config,
-            prepared.source.store,
-            command=command,
-            step=step,
-            scores=scores,
-            signatures=decoding.signatures if scores else {},
-            origin=prepared.origin,
-        )
-        bundle = Bundle(config, prepared.tokenizers, without_adapters(model), scores=scores)
-        guard.check()
-        save_bundle(bundle, guard.path / name, card=card)
-
-    return write
+    Raises:
+        ConfigError: no section has it, or several have.
+    """
+    if name in {field.name for field in fields(TrainingRequest)}:
+        return f"{'train' if name == 'init' else 'data'}.{name}"
+    whole = [key for key in whole_keys(Config) if key.endswith(f".{name}")]
+    if len(whole) != 1:
+        known = [*whole_keys(Config), *signature(train).parameters]
+        several = "; give " + " or ".join(f"settings={{'{key}': ...}}" for key in whole)
+        what = f"{name!r} is the name of {len(whole)} settings{several}"
+        raise ConfigError(what if whole else f"unknown setting {name!r}{suggestion(name, known, WORDS)}")
+    return whole[0]
 
 
-class DecodingValidator:
-    """Translates validation sentences greedily and scores them; `tokenizer` is sacreBLEU's, for BLEU."""
-
-    def __init__(self, prepared: PreparedRun) -> None:
-        self._prepared = prepared
-        number, metric = prepared.config.valid.decode_sentences, prepared.config.valid.metric
-        own = [metric] if ":" in metric and metric not in prepared.config.valid.validators else []
-        self._metrics = [*DECODED_METRICS, *own]
-        self._sources, self._references = prepared.valid.src[:number], prepared.valid.tgt[:number]
-        self.tokenizer = tokenizer_of(prepared.config, self._references)
-        self._signatures: dict[str, str] = {}
-
-    @property
-    def signatures(self) -> dict[str, str]:
-        """The signatures of the scores, which do not depend on the outputs: a resumed run may have none."""
-        if not self._signatures and self._sources:
-            self._signatures = self._score(self._references).signatures
-        return self._signatures
-
-    def _score(self, outputs: Sequence[str]) -> EvaluationReport:
-        return evaluate_texts(
-            self._sources, outputs, [self._references], self._metrics, tokenize=self.tokenizer
-        )
-
-    def __call__(self, model: Transformer) -> dict[str, float]:
-        """Return BLEU, chrF, the percentage of exact matches, and how many outputs their limit has cut."""
-        config = self._prepared.config
-        translator = Translator(
-            Bundle(config, self._prepared.tokenizers, model),
-            precision=self._prepared.execution.precision,
-            engine="torch" if changed_parts(model) else "auto",  # the set-up has said why
-        )
-        greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
-        with without_warnings():  # of the same lines each time; the set-up has said how many there are
-            translations = translator.translations(self._sources, options=SearchOptions.from_config(greedy))
-        report = self._score([each.text for each in translations])
-        self._signatures = report.signatures
-        return report.scores | {CUT_OUTPUTS: sum(not each.finished for each in translations)}
-
-
-def tokenizer_of(config: Config, references: Sequence[str]) -> str:
-    """Return sacreBLEU's tokenizer for the validation text: as set, or by its language."""
-    data = config.data
-    names = (data.valid_tgt, data.tgt_key, data.valid_pairs, data.first_text[1], data.pairs)
-    language = config.languages.target or language_of_files(names, [references])
-    return tokenization_of([references], language=language, tokenize=config.valid.tokenize).bleu
+def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:
+    """Return the command that does the same, for the model card, with file names instead of paths."""
+    words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
+    words += plugin_options(name for _, name in config.plugged)
+    for key, value in values.items():
+        text = value if isinstance(value, str) else json.dumps(False if value is None else value)
+        words += ["--set", without_directories(f"{key}={text}")]
+    return shell_command(words)

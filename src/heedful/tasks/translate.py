@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from heedful.bulk.folders import folder_at
 from heedful.bulk.lines import LineLayout, LineTranslation
@@ -26,7 +26,8 @@ from heedful.errors import OptionError, refuse_if
 from heedful.runtime.durable import is_replaceable
 from heedful.settings.arguments import checked
 from heedful.storage.description import file_sha256
-from heedful.tasks.loading import load_translator, options_from, refuse_options_of_models
+from heedful.tasks.keywords import TranslationKeywords
+from heedful.tasks.loading import from_keywords, load_translator, refuse_options_of_models
 from heedful.tasks.options import TranslationOptions
 from heedful.tasks.output_checks import check_output, check_outputs_differ
 
@@ -41,7 +42,7 @@ def translate_file(
     *,
     document: bool | None = None,
     notify: Callable[[str], None] = lambda message: None,
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[TranslationKeywords],
 ) -> None:
     """Translate a file, a document or a directory into another one: `heedful translate`.
 
@@ -73,24 +74,17 @@ def translate_file(
     if document is None:
         document = format_of(source) not in (None, TEXT)
     where = {"document": Path(source)} if document else {"source": source}
-    translator = model if isinstance(model, Translator) else None
-    if translator is not None:
+    if isinstance(model, Translator):
         refuse_options_of_models(options)
-    task = options_from(
-        TranslationOptions,
-        options,
-        translate_file,
-        run=Path() if translator else model,
-        output=str(output),
-        **where,
-    )
-    if (outcome := translate(task, translator, notify=notify)) is not None:
+    task = from_keywords(TranslationOptions, options, translate_file, output=str(output), **where)
+    model = model if isinstance(model, Translator) else Path(model)
+    if (outcome := translate(model, task, notify=notify)) is not None:
         outcome.raise_if_failed()
 
 
 def translate(
+    model: Translator | Path,
     options: TranslationOptions,
-    translator: Translator | None = None,
     *,
     notify: Callable[[str], None],
     display: Display = no_display,
@@ -98,8 +92,8 @@ def translate(
     """Translate; every output is complete or absent.
 
     Args:
+        model: the models, or the path of a run or bundle, which is loaded.
         options: what to translate, and how.
-        translator: the models; None: load `options.run`.
         notify: called with lines about the progress.
         display: shows the progress.
 
@@ -118,7 +112,7 @@ def translate(
         (options.source == "", "--input: the path is empty; give one, or leave the option out"),
         (options.output == "", "--output: the path is empty; give one, or leave the option out"),
     )
-    task = _Task(options, translator, notify, display)
+    task = _Task(model, options, notify, display)
     if options.document is not None:
         return task.documents(options.document)
     if options.on != "here" or (options.source is not None and _are_shards(options.source)):
@@ -136,8 +130,8 @@ def _are_shards(source: str) -> bool:
 
 @dataclass(frozen=True)
 class _Task:
+    model: Translator | Path
     options: TranslationOptions
-    translator: Translator | None
     notify: Callable[[str], None]
     display: Display
 
@@ -190,7 +184,7 @@ class _Task:
             "--glossary-report": options.glossary_report,
         }  # fmt: skip
         refuse_if(
-            *((value, f"--document and {each} exclude each other") for each, value in lines_only.items())
+            *((value, f"--document and {flag} exclude each other") for flag, value in lines_only.items())
         )
         if options.output is None:
             raise OptionError("--document needs --output, the name of the translated document")
@@ -204,7 +198,7 @@ class _Task:
                 (is_file and not is_same, f"{output}: must end in {document.suffix}, as the document does"),
                 (options.resume and not is_file, "--resume needs --output, the name of a file"),
             )
-        self._check_outputs([document] if files is None else [files.path / each for each in files.documents])
+        self._check_outputs([document] if files is None else [files.path / name for name in files.documents])
         with ExitStack() as stack:
             job = documents.DocumentJob(
                 source=str(document.parent if files is None else files.path),
@@ -228,9 +222,9 @@ class _Task:
             "--prefix": options.prefix, "--line-buffered": options.line_buffered, "--memory": options.memory,
             "--glossary-report": options.glossary_report, "--to-tmx": options.to_tmx,
         }  # fmt: skip
-        is_loaded = on_ray and self.translator is not None
+        is_loaded = on_ray and isinstance(self.model, Translator)
         refuse_if(
-            *((value, f"{each} is for single files, not for shards") for each, value in files_only.items()),
+            *((value, f"{flag} is for single files, not for shards") for flag, value in files_only.items()),
             (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
             (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),
         )
@@ -248,11 +242,11 @@ class _Task:
             ),
         )
         output = folder_at(options.output)
-        load = partial(_load, options, self.translator, self.notify)
+        load = partial(_load, self.model, options, self.notify)
         job = TextShards(
             source=folder.location,
             output=output.location,
-            load=partial(_load, _for_other_machines(options)) if on_ray else load,
+            load=self._loading_elsewhere() if on_ray else load,
             column=options.column or "text",
         )
         return run_job(
@@ -265,12 +259,29 @@ class _Task:
 
     def _translation(self, stack: ExitStack) -> LineTranslation:
         """Return how lines are translated, with the memories, which are read and written in the stack."""
-        options, lines = self.options, _load(self.options, self.translator, self.notify)
+        options, lines = self.options, _load(self.model, self.options, self.notify)
         if not options.memory and options.to_tmx is None:
             return lines
         config, memories = lines.translator.bundle.config, options.memory or ()
         lookup = open_lookup(memories, config, written=options.to_tmx, notify=self.notify)
         return replace(lines, lookup=stack.enter_context(lookup))
+
+    def _loading_elsewhere(self) -> Callable[[], LineTranslation]:
+        """Return how other processes load the models: by absolute paths, with one thread each by default."""
+        options = self.options
+
+        def absolute(path: Path) -> Path:
+            return path.absolute() if path.exists() else path
+
+        there = replace(
+            options,
+            shortlist=options.shortlist and absolute(options.shortlist),
+            glossary=options.glossary and absolute(options.glossary),
+            ensemble=[absolute(path) for path in options.ensemble or ()],
+            runtime=replace(options.runtime, threads=options.runtime.threads or 1),
+        )
+        model = self.model
+        return partial(_load, model if isinstance(model, Translator) else absolute(model), there)
 
     def _check_outputs(self, inputs: Sequence[Path | None]) -> None:
         """Refuse files that cannot be written, that are inputs, or that are another output too."""
@@ -282,24 +293,26 @@ class _Task:
         if options.document is not None and options.document.is_dir():
             del files["--output"]
         inputs = [*inputs, options.shortlist, options.glossary, *(options.memory or ())]
-        models = [options.run, *(options.ensemble or ())]
-        if self.translator is not None:
-            bundles = (self.translator.bundle, *self.translator.ensemble)
-            models = [each.path for each in bundles if each.path is not None]
+        if isinstance(self.model, Translator):
+            bundles = (self.model.bundle, *self.model.ensemble)
+            models = [bundle.path for bundle in bundles if bundle.path is not None]
+        else:
+            models = [self.model, *(options.ensemble or ())]
         for option, file in files.items():
             if file is not None or option == "--output":
                 check_output(file, inputs=inputs, models=models)
 
 
 def _load(
+    model: Translator | Path,
     options: TranslationOptions,
-    translator: Translator | None = None,
     notify: Callable[[str], None] = lambda message: None,
 ) -> LineTranslation:
     """Load the models of a task, unless they are; return how they translate lines."""
-    if translator is None:
+    translator = model
+    if not isinstance(translator, Translator):
         translator = load_translator(
-            options.run,
+            translator,
             options.languages,
             options.runtime,
             shortlist=options.shortlist,
@@ -319,21 +332,5 @@ def _load(
     shortlist = None if options.shortlist is None else file_sha256(options.shortlist)
     further: dict[str, object] = {"prefix": options.prefix is not None, "shortlist": shortlist}
     if options.memory:
-        further["memory"] = [file_sha256(each) for each in options.memory]
+        further["memory"] = [file_sha256(memory) for memory in options.memory]
     return LineTranslation(translator=translator, options=search, layout=layout, further=further)
-
-
-def _for_other_machines(options: TranslationOptions) -> TranslationOptions:
-    """Return a task with absolute paths, and one thread for each worker if nothing else is asked for."""
-
-    def absolute(path: Path) -> Path:
-        return path.absolute() if path.exists() else path
-
-    return replace(
-        options,
-        run=absolute(options.run),
-        shortlist=options.shortlist and absolute(options.shortlist),
-        glossary=options.glossary and absolute(options.glossary),
-        ensemble=[absolute(path) for path in options.ensemble or ()],
-        runtime=replace(options.runtime, threads=options.runtime.threads or 1),
-    )

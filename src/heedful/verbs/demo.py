@@ -21,7 +21,7 @@ class Demo:
     output: Annotated[Path, Option("The run directory.", flags=OUTPUT)] = Path("runs/demo")
     overwrite: Overwrite = False
     max_minutes: Annotated[
-        float | None, Option("Minutes of training.", minimum=0.01, default="as many as the phrase book needs")
+        float | None, Option("Maximum minutes of training, which has 900 steps.", minimum=0.01, default="3")
     ] = None
     seed: Annotated[int, Option("Random seed of the training; the text is always the same.", minimum=0)] = 1
     as_json: AsJson = False

@@ -51,12 +51,12 @@ class Evaluate(EvaluationOptions):
 
 def command(task: Evaluate) -> None:
     """Evaluate, and print the scores."""
-    from heedful.tasks.evaluate import evaluate
+    from heedful.tasks.evaluate import evaluate_systems
 
     started = time.monotonic()
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
-        systems, reports = evaluate(task, notify=partial(print, file=sys.stderr))
+        systems, reports = evaluate_systems(task, notify=partial(print, file=sys.stderr))
     precision, seconds = systems[0].precision, round(time.monotonic() - started, 3)
     if task.as_json:
         print(json.dumps(_as_dict(systems, reports, seconds), ensure_ascii=False))

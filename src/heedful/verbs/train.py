@@ -1,7 +1,7 @@
 """`heedful train`: train a model on parallel text."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -78,35 +78,34 @@ def command(task: Train) -> None:
         training_display,
     )
     from heedful.tasks.learning_rate import find_learning_rate
-    from heedful.tasks.request import RunRequest
-    from heedful.tasks.seeds import SeedsResult
-    from heedful.tasks.train import TrainingExtras
+    from heedful.tasks.seeds import train_seeds
+    from heedful.tasks.train import plan
     from heedful.training.parallel.distributed import run_as_worker
 
     if task.find_lr and (task.seeds or task.resume or task.overwrite or task.track):
         raise typer.BadParameter(
             "--find-lr trains nothing: leave out --seeds, --resume, --overwrite and --track"
         )
-    request = RunRequest.of(
+    seeds = None if task.seeds is None else _numbers(task.seeds)
+    training = plan(
         task.config,
         task.output,
         [*task.text.overrides(), *task.settings],
         preset=task.preset,
-        seeds=None if task.seeds is None else _numbers(task.seeds),
+        seeds=seeds,
         resume=task.resume,
         overwrite=task.overwrite,
     )
-    if run_as_worker(request.config.train.device):
+    if run_as_worker(training.config.train.device):
         return
     with training_display() as display:
+        training = replace(training, command=command_line(), track=task.track, callbacks=[display])
         if task.find_lr:
-            print_found_rate(find_learning_rate(request.config, callbacks=[display]), as_json=task.as_json)
-            return
-        result = request.train(TrainingExtras(command=command_line(), track=task.track), [display])
-        if isinstance(result, SeedsResult):
-            print_seeds(result, as_json=task.as_json)
+            print_found_rate(find_learning_rate(training), as_json=task.as_json)
+        elif seeds is None:
+            print_result(training.run(), as_json=task.as_json)
         else:
-            print_result(result, as_json=task.as_json)
+            print_seeds(train_seeds(training, seeds), as_json=task.as_json)
 
 
 def _numbers(text: str) -> list[int]:
@@ -117,5 +116,5 @@ def _numbers(text: str) -> list[int]:
     if not has_other_ranks():
         problem = "give whole numbers, such as 1,2,3"
         with suppress(ValueError):
-            return [int(each) for each in text.split(",")]
+            return [int(number) for number in text.split(",")]
     raise typer.BadParameter(f"--seeds {text}: {problem}")

@@ -15,7 +15,7 @@ from heedful.cli.streams import (
     translation_display,
     warnings_on_stderr,
 )
-from heedful.settings.options import SAMPLING, SEARCH, Option
+from heedful.settings.options import SAMPLING, SEARCH, Option, Run
 from heedful.tasks.options import TranslationOptions
 
 
@@ -45,6 +45,7 @@ class Translate(TranslationOptions):
         heedful translate runs/en-de --document report.docx -o report.de.docx
     """
 
+    run: Run
     search: SearchOverrides = field(default_factory=dict)
     strategy: Annotated[
         str | None,
@@ -79,7 +80,7 @@ def command(task: Translate) -> None:
     started = time.monotonic()
     with warnings_on_stderr():
         outcome = translate(
-            task, notify=partial(print, file=sys.stderr, flush=True), display=translation_display
+            task.run, task, notify=partial(print, file=sys.stderr, flush=True), display=translation_display
         )
     if outcome is None:
         if task.document is None and not typed:

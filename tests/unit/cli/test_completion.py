@@ -15,8 +15,7 @@ from command_line import heedful
         ("heedful back", {"back-translate"}),
         ("heedful train --valid-s", {"--valid-src"}),
         ("heedful translate --help", {"--help", "--help-all"}),
-        ("heedful draw ma", {"masks"}),
-        ("heedful draw masks --out", {"--output"}),
+        ("heedful draw heads --out", {"--output"}),
     ],
 )
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -31,7 +31,6 @@ from heedful.settings.words import WORDS
         ("serve --key keys.json", "--keys"),
         ("export x -o y --to ct2", "ctranslate2"),
         ("export x -o y --to huggingface", "marian"),
-        ("draw mask", "masks"),
         ("train --set lr=0.1", "schedule.peak=0.1"),
         ("train --set train.lr=0.1", "schedule.peak"),
         ("train --set train.dropout=0.1", "model.dropout"),
@@ -63,7 +62,7 @@ def test_other_words_stand_for_names_that_exist() -> None:
 
 
 def test_a_setting_in_python_has_the_same_hint() -> None:
-    from heedful.api import train
+    from heedful.tasks.train import train
 
     with pytest.raises(ConfigError, match=r"schedule\.peak"):
         train(src="a", tgt="b", lr=0.1)

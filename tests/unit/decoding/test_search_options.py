@@ -1,11 +1,12 @@
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, get_type_hints
 
 import pytest
 
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import SearchOptions, SearchSettings
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
-from heedful.decoding.strategies.protocol import Greedy
+from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError
 from heedful.settings.run import DecodeConfig
@@ -15,6 +16,16 @@ def test_the_defaults_are_the_papers() -> None:
     options = SearchOptions()
     assert (options.strategy.beam_size, options.length_penalty, options.max_length_offset) == (4, 0.6, 50)
     assert SearchOptions.from_config(DecodeConfig()) == options
+
+
+def test_keywords_of_a_search_are_the_fields_of_the_strategies() -> None:
+    fields = dict[str, object]()
+    for kind in (DiverseBeamSearch, Sampling, MinimumBayesRisk, SearchOptions):
+        hints = get_type_hints(kind)
+        fields |= {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    del fields["sampling"]  # of `MinimumBayesRisk`: its settings are given themselves
+    fields |= {"strategy": Strategy | str, "suppressed_ids": Sequence[int] | None, "sample": bool}
+    assert get_type_hints(SearchSettings) == fields
 
 
 def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from command_line import heedful
 from machine_class import need_native
+from ten_pairs import write_pairs
 from tolerances import BF16, FLOAT32, assert_close
 from torch import Tensor, nn
 
@@ -43,10 +45,11 @@ def test_without_the_library_torch_computes() -> None:
 
 
 @pytest.mark.usefixtures("without_library")
-def test_kernels_that_must_be_native_need_the_library() -> None:
-    result = heedful("bench", "train", "--preset", "tiny", "--steps", 1, "--set", "train.kernels=native")
-    assert result.code == 2
-    assert "needs the native library: no native library: it was left out" in result.err
+def test_kernels_that_must_be_native_need_the_library(tmp_path: Path) -> None:
+    options = [*write_pairs(tmp_path), "--output", tmp_path / "run", "--set", "train.kernels=native"]
+    outcome = heedful("train", *options)
+    assert outcome.code == 2
+    assert "it was left out" in outcome.err
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 from command_line import heedful
-from tolerances import FLOAT64, close
 
 from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.errors import RunError
-from heedful.settings.loading import load_config
 from heedful.tasks import demo as module
-from heedful.tasks.demo import Plan, demo
-from heedful.training.events import EndEvent, Event, NoticeEvent, StartEvent
+from heedful.tasks.demo import demo
+from heedful.training.events import EndEvent
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_demo_leaves_text_a_model_scores_and_a_picture(tmp_path: Path) -> None:
-    events: list[Event] = []
-    report = demo(tmp_path / "run", max_minutes=0.005, listeners=[events.append])
+    report = demo(tmp_path / "run", max_minutes=0.005)
     assert {path.name for path in (tmp_path / "run/data").iterdir()} == {
         f"{part}.{side}" for part in ("train", "valid", "test", "unseen") for side in ("en", "de")
     }
@@ -47,45 +44,10 @@ def test_the_demo_leaves_text_a_model_scores_and_a_picture(tmp_path: Path) -> No
     assert report.picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_what_to_expect_is_said_before_training_starts(tmp_path: Path) -> None:
-    events: list[Event] = []
-    demo(tmp_path / "run", max_minutes=0.005, listeners=[events.append])
-    kinds = [type(event) for event in events]
-    notices = [event for event in events[: kinds.index(StartEvent)] if isinstance(event, NoticeEvent)]
-    assert notices[0].message.startswith("this machine takes about ")
-
-
-@pytest.mark.slow
-def test_the_advice_at_the_end_is_of_the_demos_own_options(tmp_path: Path) -> None:
-    events: list[Event] = []
-    demo(tmp_path / "run", max_minutes=0.005, listeners=[events.append])
-    [end] = [event for event in events if isinstance(event, EndEvent)]
-    assert "start again with --overwrite --max-minutes " in end.warning
-    assert "train.max_minutes" not in end.warning
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("max_minutes", [None, 0.005])
-def test_the_plan_limits_the_training_unless_minutes_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_minutes: float | None
-) -> None:
-    left: list[float] = []
-
-    def plan(seconds_per_step: float, *, seconds: float) -> Plan:
-        left.append(seconds)
-        return Plan(seconds_per_step, steps=2, seconds=120.0)
-
-    monkeypatch.setattr(module, "plan_training", plan)
-    monkeypatch.setattr(module, "time_steps", lambda config, pairs: 0.5)
-    demo(tmp_path / "run", max_minutes=max_minutes)
-    train = load_config(tmp_path / "run/config.toml").train
-    if max_minutes is None:
-        assert (train.max_steps, train.max_minutes) == (2, 2.0)
-        assert 0.0 < left[0] < 240.0
-    else:
-        assert (train.max_steps, train.max_minutes) == (None, close(0.005, FLOAT64.ELEMENT))
-        assert not left
+@pytest.mark.parametrize(("steps", "advises"), [(900, False), (450, True), (0, True)])
+def test_a_training_that_ends_early_names_the_options_of_the_demo(steps: int, *, advises: bool) -> None:
+    end = EndEvent(steps, 90.0, "train.max_minutes", 0, 0, steps)
+    assert ("--overwrite --max-minutes" in module._advice(end)) == advises
 
 
 @pytest.mark.slow
@@ -111,6 +73,5 @@ def test_the_command_prints_the_report(tmp_path: Path) -> None:
     outcome = heedful(*arguments, "--json")
     assert outcome.code == 0
     assert json.loads(outcome.out)["attention"] == str(tmp_path / "run/attention.png")
-    assert "this machine takes about " in outcome.err
     again = heedful(*arguments, "--overwrite")
     assert f"attention: {tmp_path / 'run/attention.png'}" in again.out

@@ -13,7 +13,7 @@ from tolerances import FLOAT64, close
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.tasks.learning_rate import settings_for
-from heedful.tasks.train import TrainingExtras, train
+from heedful.tasks.train import train
 from heedful.training.events import Event
 from heedful.training.schedule import learning_rate
 
@@ -70,7 +70,7 @@ def test_a_schedule_of_ones_own_needs_no_range_test(tmp_path: Path) -> None:
             load_config(overrides=settings),
             run,
             callbacks=[said.append],
-            extras=TrainingExtras(schedule=schedule),
+            schedule=schedule,
         )
         is_found = load_config(run / "config.toml").schedule.peak != 0.0
         assert (is_found, any("schedule.peak" in str(event) for event in said)) == (schedule is None,) * 2

@@ -9,9 +9,9 @@ from command_line import assert_one_clear_line, heedful
 from ten_pairs import as_options, write_pairs
 from tolerances import FLOAT64, assert_close, close
 
-from heedful.api import train
 from heedful.tasks.seeds import SeedsResult
-from heedful.tasks.train import TrainResult
+from heedful.tasks.train import train
+from heedful.tasks.training import TrainResult
 from heedful.training.events import EndEvent
 
 QUICK = {

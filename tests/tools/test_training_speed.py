@@ -1,25 +1,25 @@
-"""Operations counted by hand, and the rate of products."""
+"""benchmarks/training_speed.py: operations counted by hand, and made-up text."""
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from process_groups import settings, small_source
 from small_models import prepared, small_config
-from torch.overrides import TorchFunctionMode
 
 from heedful.data.batches import Batch, BatchSource
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config
-from heedful.tasks.training_speed import write_synthetic_text
 from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPlan
-from heedful.training.profiling import MatmulRate, count_flops
 
-CPU = torch.device("cpu")
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from profiling import count_flops
+from training_speed import write_synthetic_text
+
 ORDER = StepPlan(1, ((0, 0), (0, 1)), 0.01)
 
 
@@ -72,37 +72,6 @@ def test_operations_are_those_counted_by_hand(source: BatchSource, layers: int, 
     assert count_flops(ranks, ORDER) == by_hand
 
 
-class Threads(TorchFunctionMode):
-    """Notes the number of threads of each product."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of_products: list[int] = []
-
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
-        if "matmul" in func.__name__:
-            self.of_products.append(torch.get_num_threads())
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
-def test_products_are_measured_on_the_threads_that_are_asked_for(threads: int) -> None:
-    before = torch.get_num_threads()
-    products = MatmulRate("float32", CPU, threads=threads)
-    with Threads() as seen:
-        products.measure(0.0)
-    assert len(seen.of_products) == 4  # of two sizes, a warm-up and one that counts
-    assert set(seen.of_products) == {threads}
-    assert torch.get_num_threads() == before
-
-
 def test_made_up_sentences_are_as_long_as_those_of_multi30k(tmp_path: Path) -> None:
     src, tgt = tmp_path / "src", tmp_path / "tgt"
     write_synthetic_text(src, tgt, num_pairs=4000, num_words=500, seed=1)
@@ -112,9 +81,3 @@ def test_made_up_sentences_are_as_long_as_those_of_multi30k(tmp_path: Path) -> N
         assert abs(np.mean(lengths) - mean) < 0.4
         assert abs(np.std(lengths) - deviation) < 0.4
     assert abs(np.corrcoef(sides)[0, 1] - 0.86) < 0.04  # the same of Multi30k is 0.86 between logarithms
-
-
-def test_every_made_up_word_occurs_on_both_sides(tmp_path: Path) -> None:
-    src, tgt = tmp_path / "src", tmp_path / "tgt"
-    write_synthetic_text(src, tgt, num_pairs=100, num_words=500, seed=1)
-    assert len(set(src.read_text().split())) == len(set(tgt.read_text().split())) == 500

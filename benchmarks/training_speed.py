@@ -1,14 +1,23 @@
-"""The speed of training on this machine: of its steps, and of matrix multiplications."""
+"""Measure the speed of training on this machine; print one JSON line.
 
+    python benchmarks/training_speed.py --preset base --steps 30 --src train.en --tgt train.de
+
+Times the steps of `heedful train`, on the given text or on random sentences with the lengths of image
+captions: target tokens per second, the fraction of the machine's rate of matrix multiplications, and memory.
+"""
+
+import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
+from measuring import parser_of
+from profiling import MatmulRate, count_flops, finish
 
 from heedful.errors import ConfigError, TrainingError
 from heedful.ops.kernels import kernels_apply_to
@@ -16,6 +25,7 @@ from heedful.runtime.memory import peak_memory
 from heedful.runtime.native import native
 from heedful.runtime.threads import restored_threads, using_threads
 from heedful.runtime.workers import has_other_ranks
+from heedful.settings.loading import load_config, parse_override
 from heedful.settings.run import Config
 from heedful.tasks.directory import RunDirectory
 from heedful.tasks.notices import Notices
@@ -25,12 +35,9 @@ from heedful.training.memory import memory_for_steps
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size, start_process_group
 from heedful.training.parallel.process_group import ProcessGroup, Rank, StepPlan
-from heedful.training.profiling import MatmulRate, count_flops, finish
 from heedful.training.reporting import rate_advice
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
-
-ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
 _WARM_UP_STEPS = 5  # in which kernels are compiled and memory is allocated
 _WATCHED_STEPS = 10  # steps to measure the memory of; at most the timed ones
@@ -89,28 +96,37 @@ class TrainingBenchmark:
     peak_memory_of: str
 
 
-def bench_training(
-    config: Config, *, steps: int = 30, on_progress: ProgressCallback = lambda *_: None
-) -> TrainingBenchmark:
+def main() -> None:
+    """Measure, and print the JSON line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--preset", default="base")
+    parser.add_argument("--steps", type=int, default=30, help="steps to time, after a warm-up")
+    parser.add_argument("--src", type=Path, help="source side of the training text")
+    parser.add_argument("--tgt", type=Path, help="target side, line by line parallel")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting")
+    given = parser.parse_args()
+    overrides = [parse_override(each) for each in given.set]
+    overrides += [(f"data.{side}", str(file)) for side in ("src", "tgt") if (file := getattr(given, side))]
+    config = load_config(preset=given.preset, overrides=overrides)
+    print(json.dumps({"preset": given.preset} | asdict(bench_training(config, steps=given.steps))))
+
+
+def bench_training(config: Config, *, steps: int) -> TrainingBenchmark:
     """Measure training steps with these settings, after a warm-up.
 
     Batches have their full size: `batch.ramp_from` is ignored. Without training text in the settings,
     sentences are random words of the whole vocabulary, with the lengths of image captions. Only the cache of
-    ids is kept. `on_progress` receives the current phase, and the progress from 0 to 1.
+    ids is kept.
     """
     if has_other_ranks():
-        raise ConfigError(
-            "bench train measures the processes that it starts itself; run it without torchrun, "
-            "with train.processes"
-        )
-    on_progress("preparing batches", 0.0)
+        raise ConfigError("the processes that are measured are started here; run it without torchrun")
     with (
         restored_threads(),
         memory_for_steps(),
         tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary,
     ):
         run, batches = prepared_for_steps(config, Path(temporary))
-        return _measure(run, batches, steps, on_progress)
+        return _measure(run, batches, steps)
 
 
 def prepared_for_steps(config: Config, directory: Path) -> tuple[PreparedRun, str]:
@@ -176,37 +192,32 @@ def step_takers(run: PreparedRun) -> Iterator[ProcessGroup]:
         yield group
 
 
-def _measure(run: PreparedRun, batches: str, steps: int, on_progress: ProgressCallback) -> TrainingBenchmark:
+def _measure(run: PreparedRun, batches: str, steps: int) -> TrainingBenchmark:
     """Measure in an order in which the parts disturb each other least."""
     plans = step_plans(run)
     warm_up, timed = list(islice(plans, _WARM_UP_STEPS)), list(islice(plans, steps))
     watched, counted = timed[:_WATCHED_STEPS], timed[:_COUNTED_STEPS]
-    total, done = sum(map(len, (warm_up, timed, watched, counted))), count(1)
 
-    def take(group: ProcessGroup, plans: list[StepPlan], what: str) -> list[StepMetrics]:
+    def take(group: ProcessGroup, plans: list[StepPlan]) -> list[StepMetrics]:
         taken = []
         for plan in plans:
             taken.append(group.step(plan))
             _check_finite(taken[-1], plan, run.config)
-            on_progress(what, next(done) / total)
         return taken
 
     execution, (processes, threads) = run.execution, process_group_size(run.config, run.model)
     rate = MatmulRate(execution.precision, execution.device, threads=processes * threads)
     with step_takers(run) as group:
-        take(group, warm_up, "warming up")
+        take(group, warm_up)
         rate.measure(_MATMUL_SECONDS)
         start = time.perf_counter()
-        num_tokens = [each.num_tgt_tokens for each in take(group, timed, "timing steps")]
+        num_tokens = [metrics.num_tgt_tokens for metrics in take(group, timed)]
         finish(execution.device)
         seconds = time.perf_counter() - start
         rate.measure(_MATMUL_SECONDS)
         with peak_memory(execution.device) as memory:
-            take(group, watched, "measuring memory")
-    flops = 0
-    for plan in counted:
-        flops += _count_flops(run, plan, processes)
-        on_progress("counting operations", next(done) / total)
+            take(group, watched)
+    flops = sum(_count_flops(run, plan, processes) for plan in counted)
     tokens_per_second = sum(num_tokens) / seconds
     model_rate = flops / sum(num_tokens[: len(counted)]) * tokens_per_second
     return TrainingBenchmark(
@@ -252,3 +263,7 @@ def _kernels(run: PreparedRun, threads: int) -> str:
     with using_threads(threads):
         there_are = kernels_apply_to(next(run.model.parameters()))
     return "native" if there_are and run.execution.kernels else "torch"
+
+
+if __name__ == "__main__":
+    main()

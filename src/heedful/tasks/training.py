@@ -1,0 +1,395 @@
+"""Train: set up a run, take its steps, validate by decoding, and keep its bundles."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import without_warnings
+from heedful.decoding.translator import Translator
+from heedful.errors import CheckpointError, ConfigError
+from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
+from heedful.evaluation.tokenization import language_of_files, tokenization_of
+from heedful.model.transformer import Transformer
+from heedful.ops.changes import changed_parts
+from heedful.ops.lora import without_adapters
+from heedful.runtime.durable import restore_backup
+from heedful.runtime.threads import restored_threads
+from heedful.settings.loading import load_config
+from heedful.settings.plugins import changed_plugins, check_arguments, function_part, plugin_part
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle, save_bundle
+from heedful.tasks.card import model_card, shared_config
+from heedful.tasks.directory import (
+    BEST,
+    BUNDLES,
+    CHECKPOINTS,
+    LAST,
+    LOG,
+    SKIPPED,
+    DirectoryGuard,
+    RunDirectory,
+    SkippedReport,
+    check_are_outside,
+    check_files_are_there,
+    check_resumable,
+    settings_in,
+    text_files,
+)
+from heedful.tasks.notices import Listener, Notices
+from heedful.tasks.setup import PreparedRun, set_up_training
+from heedful.training.checkpoint import DAMAGED_PREFIX, latest_checkpoint, set_damaged_aside
+from heedful.training.events import (
+    CUT_OUTPUTS,
+    CheckpointEvent,
+    EndEvent,
+    Event,
+    EventLog,
+    SkippedEvent,
+    StartEvent,
+    TensorBoardLog,
+    logged_events,
+    summary_writer,
+)
+from heedful.training.loop import Trainer
+from heedful.training.memory import memory_for_steps
+from heedful.training.parallel.torchrun import leave_process_group, note_start
+from heedful.training.schedule import LearningRate
+from heedful.training.state import Scores, TrainerCallbacks
+from heedful.training.step import LossFunction, measure_nll
+
+DECODED_METRICS = ("bleu", "chrf", "exact")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """Results of training: the best and last bundles, and how it ended.
+
+    >>> run.best.name  # a bundle, for `Translator.load`
+    'best'
+    """
+
+    best: Path
+    last: Path
+    end: EndEvent
+
+    def __repr__(self) -> str:
+        how = f"{self.end.step:,} steps in {self.end.seconds / 60:.1f} minutes, {self.end.reason}"
+        return f"TrainResult(best={str(self.best)!r}, last={str(self.last)!r}, {how})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training that is asked for: its settings, its run directory, and what no file of settings has.
+
+    Processes of a training do not run the script that starts it: it needs no `if __name__ == "__main__":`.
+
+    Attributes:
+        config: all settings.
+        output: the run directory.
+        resume: continue an existing run.
+        overwrite: rename what is in the directory to NAME.old-N, and start anew.
+        callbacks: called with every event; one that raises `heedful.errors.StopTraining` ends training, as a
+            limit does.
+        command: the command line, for the model card and config.toml.
+        extra_files: names of files that the caller has put into a new run directory.
+        track: also write the curves for this program.
+        loss: a function of a model and a batch in place of the smoothed cross-entropy
+            (`heedful.training.LossFunction`). With several processes it must be defined in a module (a file),
+            not in the script or the notebook.
+        schedule: a function of a step, counted from 1, and of the fraction of the run that is done. It
+            returns the learning rate, and replaces the settings of `[schedule]`.
+    """
+
+    config: Config
+    output: Path
+    resume: bool = False
+    overwrite: bool = False
+    callbacks: Sequence[Listener] = ()
+    command: str = "heedful train"
+    extra_files: tuple[str, ...] = ()
+    track: Literal["tensorboard"] | None = None
+    loss: LossFunction | None = None
+    schedule: LearningRate | None = None
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise ConfigError("give --resume to continue the run, or --overwrite to start anew, not both")
+
+    def run(self) -> TrainResult:
+        """Train; everything is checked before an existing run is renamed.
+
+        Raises:
+            HeedfulError: text, settings, the base model, the directory, a checkpoint, the loss or the
+                schedule cannot be used; the loss is not finite, or a worker has died.
+            Terminated, KeyboardInterrupt: stopped by SIGTERM or Ctrl-C, with a checkpoint written.
+        """
+        if self.track is not None:
+            summary_writer()
+        plugged, run = self.with_plugged_functions(), RunDirectory(self.output, self.extra_files)
+        run.check(resume=self.resume, overwrite=self.overwrite)
+        if self.resume:
+            check_files_are_there(run.path, self.config)
+        elif self.overwrite:
+            check_are_outside(run.path, text_files(self.config.data).values())
+        notices = Notices(self.callbacks)
+        before = load_config(run.config_file) if self.resume else self.config
+        plugins = (name for _, name in self.config.plugged)
+        if change := changed_plugins(plugins, before.train.plugin_versions):
+            notices.add(change, warning=True)
+        with restored_threads(), memory_for_steps():
+            prepared = set_up_training(
+                self.config.with_plugin_versions(),
+                run,
+                notices,
+                resume=self.resume,
+                loss=plugged.loss,
+                tests_rates=plugged.schedule is None,
+            )
+            if self.resume:
+                check_resumable(before, prepared.config)
+            end = plugged._fit(prepared, run, notices)
+            leave_process_group()
+        return TrainResult(run.path / BEST, run.path / LAST, end)
+
+    def with_plugged_functions(self) -> "Training":
+        """Return the training with the loss and the schedule that plugins define, if none is given."""
+        plugged = dict(self.config.plugged)
+        parts = {key: plugin_part(name, key) for key, name in plugged.items()}
+        named = parts.get("train.loss")
+        if isinstance(named, type):  # a class of settings with defaults
+            check_arguments(named, f"train.loss={self.config.train.loss}", "")
+            named = named()
+        loss, schedule = self.loss or named, self.schedule or parts.get("schedule.name")
+        for key, given, arguments in (
+            ("train.loss", loss, "model, batch"),
+            ("schedule.name", schedule, "step, fraction_done"),
+        ):
+            if given is not None:
+                check_arguments(given, f"{key}={plugged.get(key, given)}", arguments)
+        return replace(self, loss=loss, schedule=schedule)
+
+    def _fit(self, prepared: PreparedRun, run: RunDirectory, notices: Notices) -> EndEvent:
+        """Start or resume a run in its directory, and train to the end."""
+        log, guard = EventLog(run.path / LOG), DirectoryGuard(run.path)
+        report = SkippedReport(run.path / SKIPPED, prepared.source.store, prepared.tokenizers)
+        listeners: list[Listener] = [
+            lambda _: guard.check(),
+            _naming_the_report(report, [log, *notices.listeners]),
+        ]
+        before = run.commands() if self.resume else []
+        commands = before if self.command in before[-1:] else [*before, self.command]
+        trainer = self._trainer(prepared, guard, commands, listeners)
+        if self.overwrite:
+            notices.add_set_aside(run.set_aside())
+        with run.locked(resume=self.resume), guard.watched(), ExitStack() as stack:
+            if self.resume:
+                _resume(trainer, run, notices)
+                progress = trainer.run.progress
+                run.write_config(prepared.config, commands)
+                log.drop_after(progress.step, validated_step=progress.validated_step)
+                report.drop_after(progress.step)
+            else:
+                note_start(run.path)
+                run.start(prepared.config, prepared.tokenizers, commands)
+            for event in notices.events:
+                log(event)
+            if self.track is not None:
+                curves = TensorBoardLog(run.path / self.track, log.path, trainer.run.progress.seconds)
+                listeners.append(stack.enter_context(closing(curves)))
+            return trainer.fit()
+
+    def _trainer(
+        self,
+        prepared: PreparedRun,
+        guard: DirectoryGuard,
+        commands: Sequence[str],
+        listeners: Sequence[Listener],
+    ) -> Trainer:
+        """Return the trainer with what it does besides steps: validation, checkpoints, bundles, events."""
+        config, decoding = prepared.config, DecodingValidator(prepared)
+        held_out, precision = list(prepared.valid_source.batches(epoch=0)), prepared.execution.precision
+        callbacks = TrainerCallbacks(
+            validators=[
+                partial(measure_nll, batches=held_out, precision=precision),
+                *([decoding] if config.valid.decode_sentences else []),
+                *map(_validator, config.valid.validators),
+            ],
+            listeners=listeners,
+            keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding),
+            checkpoints=guard.path / CHECKPOINTS,
+            fingerprint=fingerprint_of(prepared, self.loss),
+            # only scores of the same data and tokenizer are compared
+            validation_set=f"{prepared.valid_source.store.fingerprint}, {config.valid.decode_sentences} "
+            f"decoded, {decoding.tokenizer}",
+            before_writing=guard.check,
+        )
+        return Trainer(
+            prepared.model,
+            config,
+            prepared.source,
+            callbacks,
+            prepared.execution,
+            loss=self.loss,
+            schedule=self.schedule,
+        )
+
+
+def _validator(name: str) -> Callable[[Transformer], Scores]:
+    """Return the validator of a plugin; the name of its score is its own."""
+    measure = function_part(name, "valid.validators", "model", returns="a number", is_right=_is_number)
+
+    def validate(model: Transformer) -> Scores:
+        with torch.no_grad():
+            return {name: float(measure(model.eval()))}
+
+    return validate
+
+
+def _is_number(value: object, _: object) -> bool:
+    return isinstance(value, float | int)
+
+
+def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
+    """Return a hash of what may not change when a run is resumed: fixed settings, text, base model, code."""
+    fixed = [
+        settings_in(prepared.config),
+        changed_parts(prepared.model),
+        prepared.tokenizers.fingerprint(),
+        prepared.source.store.fingerprint,
+        prepared.origin.sha256 if prepared.origin else None,
+        prepared.source.mixture.counts() if prepared.source.mixture else None,
+        getattr(loss, "__qualname__", type(loss).__qualname__),
+    ]
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
+def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
+    """Resume from the newest intact checkpoint; a run that was killed before its first one starts again."""
+    checkpoints = run.path / CHECKPOINTS
+    for name in BUNDLES:
+        restore_backup(run.path / name)
+    damaged, checkpoint = set_damaged_aside(checkpoints), latest_checkpoint(checkpoints)
+    names = ", ".join(str(path) for path in damaged)
+    if damaged and checkpoint is None:
+        raise CheckpointError(
+            f"{names}: all checkpoints are damaged (a checksum differs), so the run cannot continue; "
+            f"continue from its weights with --init {run.path} and another --output"
+        )
+    if damaged and checkpoint:
+        notices.add(
+            f"damaged (a checksum differs), set aside: {names}; {checkpoint.name} is resumed", warning=True
+        )
+    if checkpoint:
+        trainer.resume(checkpoint)
+    elif _has_had_checkpoints(run.path):
+        raise CheckpointError(
+            f"{checkpoints}: no intact checkpoint is left, and a new start would replace the "
+            f"results; continue from the weights with --init {run.path} and another --output, or give "
+            "--overwrite instead of --resume"
+        )
+
+
+def _has_had_checkpoints(run: Path) -> bool:
+    """Return whether a run has ever written a checkpoint, even if none is left.
+
+    A best model may be older than the first checkpoint; only the log shows that.
+    """
+    events = logged_events(run / LOG)
+    return (
+        (run / LAST).exists()
+        or any((run / CHECKPOINTS).glob(f"{DAMAGED_PREFIX}*"))
+        or CheckpointEvent.kind in events
+        or ((run / BEST).exists() and StartEvent.kind not in events)
+    )
+
+
+def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
+    """Return a listener that writes the sentences of skipped steps, then calls all others."""
+
+    def notify(event: Event) -> None:
+        if isinstance(event, SkippedEvent):
+            report.add(event)
+            event = replace(event, sentences=str(report.path))
+        for listener in listeners:
+            listener(event)
+
+    return notify
+
+
+def _bundle_writer(
+    prepared: PreparedRun, guard: DirectoryGuard, command: str, decoding: "DecodingValidator"
+) -> Callable[[str, Transformer, Scores, int], None]:
+    """Return a function that writes a bundle with its card."""
+    config = shared_config(prepared.config)
+
+    def write(name: str, model: Transformer, scores: Scores, step: int) -> None:
+        card = model_card(
+            prepared.config,
+            prepared.source.store,
+            command=command,
+            step=step,
+            scores=scores,
+            signatures=decoding.signatures if scores else {},
+            origin=prepared.origin,
+        )
+        bundle = Bundle(config, prepared.tokenizers, without_adapters(model), scores=scores)
+        guard.check()
+        save_bundle(bundle, guard.path / name, card=card)
+
+    return write
+
+
+class DecodingValidator:
+    """Translates validation sentences greedily and scores them; `tokenizer` is sacreBLEU's, for BLEU."""
+
+    def __init__(self, prepared: PreparedRun) -> None:
+        self._prepared = prepared
+        number, metric = prepared.config.valid.decode_sentences, prepared.config.valid.metric
+        own = [metric] if ":" in metric and metric not in prepared.config.valid.validators else []
+        self._metrics = [*DECODED_METRICS, *own]
+        self._sources, self._references = prepared.valid.src[:number], prepared.valid.tgt[:number]
+        self.tokenizer = tokenizer_of(prepared.config, self._references)
+        self._signatures: dict[str, str] = {}
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The signatures of the scores, which do not depend on the outputs: a resumed run may have none."""
+        if not self._signatures and self._sources:
+            self._signatures = self._score(self._references).signatures
+        return self._signatures
+
+    def _score(self, outputs: Sequence[str]) -> EvaluationReport:
+        return evaluate_texts(
+            self._sources, outputs, [self._references], self._metrics, tokenize=self.tokenizer
+        )
+
+    def __call__(self, model: Transformer) -> dict[str, float]:
+        """Return BLEU, chrF, the percentage of exact matches, and how many outputs their limit has cut."""
+        config = self._prepared.config
+        translator = Translator(
+            Bundle(config, self._prepared.tokenizers, model),
+            precision=self._prepared.execution.precision,
+            engine="torch" if changed_parts(model) else "auto",  # the set-up has said why
+        )
+        greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
+        with without_warnings():  # of the same lines each time; the set-up has said how many there are
+            translations = translator.translations(self._sources, options=SearchOptions.from_config(greedy))
+        report = self._score([translation.text for translation in translations])
+        self._signatures = report.signatures
+        return report.scores | {CUT_OUTPUTS: sum(not translation.finished for translation in translations)}
+
+
+def tokenizer_of(config: Config, references: Sequence[str]) -> str:
+    """Return sacreBLEU's tokenizer for the validation text: as set, or by its language."""
+    data = config.data
+    names = (data.valid_tgt, data.tgt_key, data.valid_pairs, data.first_text[1], data.pairs)
+    language = config.languages.target or language_of_files(names, [references])
+    return tokenization_of([references], language=language, tokenize=config.valid.tokenize).bleu
