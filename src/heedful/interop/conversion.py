@@ -20,6 +20,9 @@ from heedful.settings.parsing import is_whole, short
 from heedful.settings.run import Config
 from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
+Settings = Mapping[str, Any]  # by key, as in a file of JSON
+Values = dict[str, Any]  # settings that are still put together
+Tensors = dict[str, Tensor]  # by name
 STACKS = ("encoder", "decoder")
 NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 _MISSING = "the weight {!r} is missing; is it another --layout, or part of a model?"
@@ -141,7 +144,7 @@ def rows_of(tensor: Tensor, first: int, count: int, *, num_added: int = 0, fill:
     )
 
 
-def add_tokens(weights: dict[str, Tensor], *, src: int, tgt: int) -> None:
+def add_tokens(weights: Tensors, *, src: int, tgt: int) -> None:
     """Add rows of zeros for missing tokens to embeddings and output; the output never writes these tokens.
 
     Args:
@@ -165,7 +168,7 @@ class Imported:
     """An imported model: its configuration, and its weights by the names of a bundle."""
 
     config: ModelConfig
-    weights: dict[str, Tensor]
+    weights: Tensors
 
 
 class Conversion:
@@ -188,11 +191,11 @@ class Conversion:
         *,
         layout: str,
         origin: Path,
-        settings: Mapping[str, Any],
-        beside: Mapping[str, Any] | None = None,
+        settings: Settings,
+        beside: Settings | None = None,
     ) -> None:
         self.left = dict(tensors)
-        self.moved: dict[str, Tensor] = {}
+        self.moved: Tensors = {}
         self.names: dict[str, str] = {}
         self.settings = dict(settings)
         self.beside = dict(beside or {})
@@ -271,7 +274,7 @@ class Conversion:
         config = Config(model=model).model
         return Imported(config, self._fitting(config))
 
-    def _sizes(self) -> dict[str, Any]:
+    def _sizes(self) -> Values:
         src, tgt = (self._weight(TOKENS[stack], ndim=2).shape for stack in STACKS)
         d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
         sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
@@ -283,7 +286,7 @@ class Conversion:
             return sizes
         return sizes | {"positions": "learned", "max_positions": self._weight(table, ndim=2).shape[0]}
 
-    def _parts(self) -> dict[str, Any]:
+    def _parts(self) -> Values:
         """Return which biases and norms there are, and which matrices are tied: equal ones."""
         names = " ".join(self.moved)
         src, tgt, output = (self._weight(name, ndim=2) for name in (*TOKENS.values(), "output.weight"))
@@ -318,14 +321,14 @@ class Conversion:
         self.require(ndim in (None, tensor.ndim), problem)
         return tensor
 
-    def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
+    def _fitting(self, config: ModelConfig) -> Tensors:
         """Return the weights of a model of this configuration, shared ones once.
 
         Biases are 0 if no module of their kind has one.
         """
         shapes = {n: p.shape for n, p in meta_model(config).named_parameters()}
         biased = {_kind(name) for name in self.moved if name.endswith(".bias")}
-        weights: dict[str, Tensor] = {}
+        weights: Tensors = {}
         for ours, shape in shapes.items():
             is_zero = ours not in self.moved and ours.endswith(".bias") and _kind(ours) not in biased
             weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
@@ -432,8 +435,8 @@ class Checkpoint:
         beside: the other contents by key, for example the arguments of the training script.
     """
 
-    tensors: dict[str, Tensor]
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Tensors
+    beside: Settings = field(default_factory=dict)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -454,7 +457,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         check_tensors(state_dict)
     except ValueError as error:
         raise InteropError(f"{path}: {error}; {_RESAVE}") from error
-    tensors: dict[str, Tensor] = {name: in_float32(tensor) for name, tensor in state_dict.items()}
+    tensors: Tensors = {name: in_float32(tensor) for name, tensor in state_dict.items()}
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
@@ -462,7 +465,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(tensors, beside)
 
 
-def _state_dict(contents: object) -> Mapping[str, Any]:
+def _state_dict(contents: object) -> Settings:
     if isinstance(contents, Mapping):
         for key in _WRAPPERS:
             inner = contents.get(key)

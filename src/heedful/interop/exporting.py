@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
+from heedful.interop.conversion import Settings
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
 from heedful.runtime.durable import new_directory
@@ -46,7 +46,7 @@ _WITHOUT_EFFECT = {
 
 
 def refuse_lost(
-    config: ModelConfig, back: Mapping[str, Any], system: str, remedy: str = "translate with heedful"
+    config: ModelConfig, back: Settings, system: str, remedy: str = "translate with heedful"
 ) -> None:
     """Refuse a model if the exported model would have other settings.
 
@@ -127,7 +127,7 @@ def write_pretrained(
     model: Transformer,
     *,
     tensors: Mapping[str, Tensor],
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Settings],
     files: Mapping[str, bytes],
     notes: Iterable[str],
     **readme: str,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from heedful.interop.conversion import Conversion, Positions
-from heedful.interop.keys import Keys, named
+from heedful.interop.conversion import Conversion, Positions, Settings, Values
+from heedful.interop.keys import Keys, allowed, columns, named
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings
 from heedful.settings.parsing import is_whole, shown
@@ -74,12 +74,14 @@ def tokens(prefix: str = "", *, shared: bool = True, output: str = "lm_head.weig
 
 
 KEYS = Keys(
-    read={
-        "encoder_attention_heads": "num_heads",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "activation_dropout": "activation_dropout",
-    },
+    read=columns(
+        """
+        encoder_attention_heads  num_heads
+        dropout                  dropout
+        attention_dropout        attention_dropout
+        activation_dropout       activation_dropout
+        """
+    ),
     choices={
         "activation_fn": named(
             "activation",
@@ -95,25 +97,24 @@ KEYS = Keys(
         "no_scale_embedding": {True: {"scale_embeddings": False}, False: {"scale_embeddings": True}},
     },
     equal=("attention_heads", "normalize_before", "learned_pos"),
-    fixed={
-        **dict.fromkeys(("adaptive_input", "cross_self_attention", "use_alibi"), False),
-        **dict.fromkeys((f"scale_{part}" for part in ("attn", "fc", "heads", "resids")), False),
-        **dict.fromkeys(("no_cross_attention", "no_decoder_final_norm"), False),
-        "no_token_positional_embeddings": False,
-        "adaptive_softmax_cutoff": None,
-        "base_layers": 0,
-        "moe_freq": 0,
-    },
+    fixed=allowed(
+        """
+        false  adaptive_input cross_self_attention use_alibi scale_attn scale_fc scale_heads scale_resids
+        false  no_cross_attention no_decoder_final_norm no_token_positional_embeddings
+        null   adaptive_softmax_cutoff
+        0      base_layers moe_freq
+        """
+    ),
     defaults={"activation_fn": "relu", "no_scale_embedding": False},
 )
 
 
-def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(beside: Settings) -> Values:
     """Return the model's arguments, by their names on the command line.
 
     In "cfg", the arguments of a stack may be nested: `{"encoder": {"attention_heads": 8}}`.
     """
-    arguments: dict[str, Any] = {}
+    arguments: Values = {}
     for key, value in saved_arguments(beside, "model").items():
         inner = value if isinstance(value, Mapping) else {}
         arguments |= {f"{key}_{name}": each for name, each in inner.items() if _is_name(name)} or (
@@ -127,7 +128,7 @@ def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def saved_arguments(beside: Mapping[str, Any], section: str) -> Mapping[Any, Any]:
+def saved_arguments(beside: Settings, section: str) -> Mapping[Any, Any]:
     """Return the arguments of a checkpoint: all of older ones, or a section of "cfg"; empty without any."""
     saved = beside.get("args")
     if saved is None and isinstance(beside.get("cfg"), Mapping):

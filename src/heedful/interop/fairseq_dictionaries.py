@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import count as count_from_zero
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS
+from heedful.interop.conversion import STACKS, Settings, Values
 from heedful.interop.fairseq import EOS_ID, PAD_ID, saved_arguments
 from heedful.interop.vocabulary import TypedSettings, read_token_lines, tokenizers_of_words
 from heedful.settings.model import ModelConfig
@@ -39,10 +39,10 @@ class Languages:
     """
 
     tags: tuple[str, ...] = ()
-    task: Mapping[str, Any] = field(default_factory=dict)
+    task: Settings = field(default_factory=dict)
 
     @classmethod
-    def of(cls, beside: Mapping[str, Any], lang_dict: Path | None) -> Self:
+    def of(cls, beside: Settings, lang_dict: Path | None) -> Self:
         """Return the language tokens of a checkpoint.
 
         Args:
@@ -73,7 +73,7 @@ class Languages:
             tags.append("<mask>")
         return cls(tuple(tags), task)
 
-    def settings(self, src: str | None, tgt: str | None, tokenizers: TokenizerPair) -> dict[str, Any]:
+    def settings(self, src: str | None, tgt: str | None, tokenizers: TokenizerPair) -> Values:
         """Return the sections of the configuration that say where tags stand.
 
         Args:
@@ -93,7 +93,7 @@ class Languages:
         if tagged == (None, None) and (src or tgt):
             raise InteropError("--src-lang, --tgt-lang: the model has no tokens of languages; leave them out")
         encoder, decoder = (text and chosen[text] for text in tagged)
-        sections: dict[str, Any] = {"languages": {}}
+        sections: Values = {"languages": {}}
         if encoder:
             sections["languages"]["src_tag"] = _token(tokenizers.src, encoder)
         if encoder and _replaces_end(self.task):
@@ -124,7 +124,7 @@ def _token(tokenizer: Tokenizer, language: str) -> str:
     return tokenizer.tokens([tokenizer.tag_id(language)])[0]
 
 
-def _replaces_end(task: Mapping[str, Any]) -> bool:
+def _replaces_end(task: Settings) -> bool:
     """Return whether tags replace the end of the source and the start of the output."""
     return bool(task.get("lang_tok_replacing_bos_eos")) or task.get("task") == "multilingual_translation"
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 from torch import Tensor
@@ -18,7 +17,7 @@ from heedful.interop import (
     opennmt,
     worked_examples,
 )
-from heedful.interop.conversion import Checkpoint, Conversion, Imported, read_checkpoint
+from heedful.interop.conversion import Checkpoint, Conversion, Imported, Settings, read_checkpoint
 from heedful.interop.ctranslate2 import argos
 from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
 from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2
@@ -91,7 +90,7 @@ def read_model(
     options: ImportOptions,
     *,
     layout: str | None = None,
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Settings],
     lang_dict: Path | None = None,
 ) -> tuple[ImportedBundle, str]:
     """Return a model as a bundle has it, and the layout of its files.
@@ -146,7 +145,7 @@ def _read_file(
     layout: str | None,
     source: Path,
     options: ImportOptions,
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Settings],
     lang_dict: Path | None,
 ) -> tuple[ImportedBundle, str]:
     checkpoint = read_checkpoint(source)
@@ -177,7 +176,7 @@ def _read_file(
     return ImportedBundle(config, imported.weights, tokenizers), layout
 
 
-def _config(sections: Mapping[str, Any]) -> Config:
+def _config(sections: Settings) -> Config:
     """Return the configuration of an imported model, without label smoothing, which no format states."""
     return Config(**{**sections, "train": {"label_smoothing": 0.0} | sections.get("train", {})})
 
@@ -186,9 +185,9 @@ def read_layout(
     layout: str,
     tensors: Mapping[str, Tensor],
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     origin: Path | str = "weights",
-    beside: Mapping[str, Any] | None = None,
+    beside: Settings | None = None,
 ) -> Imported:
     """Convert the tensors of a checkpoint to a configuration and weights with the same outputs.
 
@@ -299,7 +298,7 @@ def _has_ctranslate2(directory: Path) -> bool:
         return int.from_bytes(opened.read(4), "little") > 1
 
 
-def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> str:
+def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Settings) -> str:
     """Return the layout of a file of weights.
 
     Args:
@@ -323,7 +322,7 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
     raise InteropError(f"{path}: {problem if fitting else none}")
 
 
-def _fits(layout: str, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> bool:
+def _fits(layout: str, checkpoint: Checkpoint, settings: Settings) -> bool:
     try:
         read_layout(layout, checkpoint.tensors, settings=settings, beside=checkpoint.beside)
     except (InteropError, ConfigError):

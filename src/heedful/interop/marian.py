@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Positions
+from heedful.interop.conversion import STACKS, Conversion, Positions, Tensors, Values
 from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
 from heedful.interop.fairseq import BIAS, POSITIONS, rows
 from heedful.interop.huggingface.generation import inexact_settings, write_search
@@ -70,13 +70,10 @@ MARIAN = Family(
     weights=_APART,
     keys=keys(
         # Keys of an older class that today's does not support.
-        fixed={
-            "add_bias_logits": False,
-            "add_final_layer_norm": False,
-            "normalize_before": False,
-            "normalize_embedding": False,
-            "static_position_embeddings": True,
-        },
+        fixed="""
+            false  add_bias_logits add_final_layer_norm normalize_before normalize_embedding
+            true   static_position_embeddings
+        """,
         ignored=(_SHARED, "decoder_vocab_size"),
     ),
     classes=("MarianTokenizer",),
@@ -143,7 +140,7 @@ def _refuse(problem: str) -> NoReturn:
     raise InteropError(f"--to marian: {problem}; {_REMEDY}")
 
 
-def marian_tensors(model: Transformer) -> dict[str, Tensor]:
+def marian_tensors(model: Transformer) -> Tensors:
     """Return the tensors of a model by the names of MarianMTModel, a shared matrix once.
 
     Missing biases become zeros.
@@ -208,7 +205,7 @@ def _are_separate(bundle: Bundle) -> bool:
     return _vocabulary(bundle.tokenizers.src) != _vocabulary(bundle.tokenizers.tgt)
 
 
-def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
+def _tokenizer_settings(bundle: Bundle) -> Values:
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     names = {kind: src.tokens([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
     if names["bos"] == names["pad"]:
@@ -229,7 +226,7 @@ def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
     return settings | {"added_tokens_decoder": flags}  # at which MarianTokenizer splits a text
 
 
-def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, Any]:
+def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> Values:
     model = bundle.model.config
     return KEYS.export(model) | {
         "architectures": ["MarianMTModel"],

@@ -8,7 +8,7 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, require, unpacked
-from heedful.interop.conversion import DeferredTensor
+from heedful.interop.conversion import DeferredTensor, Settings, Tensors, Values
 from heedful.interop.vocabulary import read, read_token_lines
 from heedful.settings.parsing import Json, is_plain_name, is_whole, parse_json, shown
 
@@ -58,7 +58,7 @@ class MarianFiles:
     """
 
     model: Path
-    options: Mapping[str, Any]
+    options: Settings
     options_file: Path
     vocabularies: tuple[Path, Path] | None
     splitters: tuple[Path, Path] | None
@@ -168,7 +168,7 @@ def _names_models(file: Path) -> bool:
         return re.search(rb"^models:", stream.read(10_000), re.MULTILINE) is not None
 
 
-def _model_file(folder: Path, beside: Sequence[Path], options: Mapping[str, Any]) -> Path:
+def _model_file(folder: Path, beside: Sequence[Path], options: Settings) -> Path:
     models = [_beside(folder, name) for name in _texts(options, "models", folder / _DECODER)]
     models = models or [file for file in beside if _is_model(file)]
     if len(models) != 1:
@@ -214,7 +214,7 @@ def _beside(folder: Path, name: str) -> Path:
     return file
 
 
-def _texts(options: Mapping[str, Any], key: str, file: Path | None) -> list[str]:
+def _texts(options: Settings, key: str, file: Path | None) -> list[str]:
     values = options.get(key, [])
     values = values if isinstance(values, list) else [values]
     texts = [str(value) for value in values if not isinstance(value, bool)]
@@ -223,13 +223,13 @@ def _texts(options: Mapping[str, Any], key: str, file: Path | None) -> list[str]
     return texts
 
 
-def parse_options(content: bytes) -> dict[str, Any]:
+def parse_options(content: bytes) -> Values:
     """Return options by key.
 
     Raises:
         ValueError: it is not YAML, a key is repeated, or a value is neither a scalar nor a list of them.
     """
-    options: dict[str, Any] = {}
+    options: Values = {}
     for key, value in read_yaml(content.rstrip(b"\0"), _plain):
         require(key not in options, f"the option {shown(key)} is repeated")
         options[key] = value
@@ -284,7 +284,7 @@ def _by_id(ids: list[tuple[str, Any]]) -> list[str]:
     return [tokens[i] for i in range(len(tokens))]
 
 
-def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_weights(file: Path) -> tuple[Tensors, Values]:
     """Return the weights by Marian's names, matrices of layers as (out, in), and the options of the model.
 
     Raises:
@@ -292,7 +292,7 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     try:
         items = _items_of_bin(file) if file.suffix == ".bin" else _items_of_npz(file)
-        weights: dict[str, Tensor] = {}
+        weights: Tensors = {}
         options = None
         for name, content, form in items:
             if name == MODEL_OPTIONS:

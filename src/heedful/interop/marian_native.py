@@ -8,7 +8,7 @@ probability is 0.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,17 @@ from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.containers import Cursor, require
-from heedful.interop.conversion import TOKENS, Conversion, DeferredTensor, Imported, add_tokens
+from heedful.interop.conversion import (
+    TOKENS,
+    Conversion,
+    DeferredTensor,
+    Imported,
+    Settings,
+    Values,
+    add_tokens,
+)
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
-from heedful.interop.keys import each_of, split
+from heedful.interop.keys import allowed, split
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
@@ -42,21 +50,23 @@ _PAD = "<pad>"
 _SPACE = "▁"
 _CONTROL_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(32))
 # Options of a model that must have this value or be absent.
-FIXED = {
-    **each_of("right-left ulr transformer-disable-position-embeddings transformer-no-affine", (False,)),
-    **each_of("transformer-no-bias transformer-no-projection transformer-pool", (False,)),
-    **each_of("transformer-rnn-projection transformer-train-positions", (False,)),
-    **each_of("char-conv-filters-num special-vocab", ([],)),
-    **each_of("factors-dim-emb lemma-dim-emb", (0,)),
-    "type": ("transformer",),
-    "bert-train-type-embeddings": (True,),  # of another type of model
-    "factors-combine": ("sum",),
-    "input-types": ([], ["sequence", "sequence"]),
-    "lemma-dependency": ("",),
-    "transformer-attention-mask": ("default",),
-    "transformer-ffn-depth": (2,),
-    "transformer-decoder-ffn-depth": (0, 2),
-}
+FIXED = allowed(
+    """
+    false         right-left ulr transformer-disable-position-embeddings transformer-no-affine
+    false         transformer-no-bias transformer-no-projection transformer-pool
+    false         transformer-rnn-projection transformer-train-positions
+    []            char-conv-filters-num special-vocab
+    0             factors-dim-emb lemma-dim-emb
+    "transformer" type
+    true          bert-train-type-embeddings
+    "sum"         factors-combine
+    []|["sequence","sequence"]  input-types
+    ""            lemma-dependency
+    "default"     transformer-attention-mask
+    2             transformer-ffn-depth
+    0|2           transformer-decoder-ffn-depth
+    """
+)
 # Today's Marian has transformer-train-position-embeddings, and reads it nowhere in a transformer.
 WITHOUT_EFFECT = split(
     """
@@ -77,13 +87,15 @@ _READ = split(
 )
 # Options of decoder.yml that are read, that must have a value, and that change no outputs.
 _SEARCH_READ = split("allow-special allow-unk beam-size models normalize shortlist vocabs")
-SEARCH_FIXED = {
-    **each_of("best-deep force-decode right-left tsv", (False,)),
-    **each_of("all-caps-every english-title-case-every word-penalty", (0,)),
-    "output-approx-knn": ([],),
-    "output-sampling": (False, [], ["0"], [0]),
-    "weights": ([], [1]),
-}
+SEARCH_FIXED = allowed(
+    """
+    false               best-deep force-decode right-left tsv
+    0                   all-caps-every english-title-case-every word-penalty
+    []                  output-approx-knn
+    false|[]|["0"]|[0]  output-sampling
+    []|[1]              weights
+    """
+)
 SEARCH_WITHOUT_EFFECT = split(
     """
     alignment authors build-info check-nan cite clip-gemm config cpu-threads data-threads devices dump-config
@@ -94,7 +106,7 @@ SEARCH_WITHOUT_EFFECT = split(
     ssplit-prefix-file stat-freq tempdir tsv-fields use-legacy-batching version word-scores workspace
     """
 )
-_RECURRENT = {"dec-cell": ("ssru",), "layer-normalization": (False,)}  # of a decoder of cells
+_RECURRENT = allowed('"ssru" dec-cell\nfalse layer-normalization')  # of a decoder of cells
 # Names of weights of layer {n}, which is {i} here: of all layers, and of their self-attention or cells.
 LAYERS = """
     {stack}_l{n}_                        {stack}.layers.{i}.
@@ -173,7 +185,7 @@ def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
     sizes = model.config.src_vocab_size - 1, model.config.tgt_vocab_size - 1
     tokenizers = None if files.vocabularies is None else _read_tokenizers(files, sizes)
     search = _read_search(files)
-    sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
+    sections: Values = {"model": model.config.model_dump(), "decode": search}
     if tokenizers is None:
         if options.tgt_lang or options.src_lang:
             raise InteropError(f"{files.model}: without vocabularies there are no languages; leave them out")
@@ -193,7 +205,7 @@ def _is_in_8_bits(weight: Tensor) -> bool:
 
 
 def _convert(
-    files: MarianFiles, weights: Mapping[str, Tensor], options: Mapping[str, Any], chosen: ImportOptions
+    files: MarianFiles, weights: Mapping[str, Tensor], options: Settings, chosen: ImportOptions
 ) -> Imported:
     """Convert the weights with the options that are in their file."""
     conversion = Conversion(weights, layout=LAYOUT, origin=files.model, settings=chosen.settings)
@@ -302,7 +314,7 @@ def _version(settings: TypedSettings) -> tuple[int, ...]:
     return tuple(int(each) if each.isdecimal() and len(each) < 9 else 0 for each in numbers)
 
 
-def _read_search(files: MarianFiles) -> dict[str, Any]:
+def _read_search(files: MarianFiles) -> Values:
     """Return the settings of `DecodeConfig`: beam, and scores that are divided by a power of the length."""
     options = files.options
     is_flag = isinstance(options.get("normalize"), bool)
@@ -329,7 +341,7 @@ def _suppressed_ids(files: MarianFiles, tgt: Tokenizer) -> tuple[int, ...]:
     return tuple(sorted(suppressed))
 
 
-def _languages(files: MarianFiles, src: Tokenizer, options: ImportOptions) -> dict[str, Any]:
+def _languages(files: MarianFiles, src: Tokenizer, options: ImportOptions) -> Values:
     if options.src_lang is not None:
         raise InteropError(
             f"{files.model}: --src-lang {options.src_lang}: Marian has no tag for it; leave it out"

@@ -24,12 +24,15 @@ from heedful.interop.conversion import (
     DeferredTensor,
     Imported,
     Positions,
+    Settings,
+    Tensors,
+    Values,
     in_float32,
     read_checkpoint,
 )
 from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
-from heedful.interop.keys import Keys, each_of, named, split
+from heedful.interop.keys import Keys, allowed, columns, named, split
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names
 from heedful.model.positions import sinusoids
@@ -89,7 +92,7 @@ _RELU = {"activation": "relu", "gated": False}
 _GELU = {"activation": "gelu", "gated": False}
 _ZERO_IS_NONE = ("num_kv", "heads_kv", "head_dim")
 OPENNMT = Keys(
-    read={"heads": "num_heads", "num_kv": "num_kv_heads", "norm_eps": "layer_norm_eps"},
+    read=columns("heads num_heads\nnum_kv num_kv_heads\nnorm_eps layer_norm_eps"),
     choices={
         "pos_ffn_activation_fn": {
             "relu": _RELU,
@@ -108,7 +111,7 @@ OPENNMT = Keys(
     },
 )
 # The default search of OpenNMT-py and Eole.
-_SEARCH: Mapping[str, Any] = {
+_SEARCH: Settings = {
     "beam_size": 5,
     "length_normalization": "power",
     "length_penalty": 1.0,
@@ -116,19 +119,21 @@ _SEARCH: Mapping[str, Any] = {
     "max_length_offset": 1024,
 }
 _OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
-_ROTARY, _ROTARY_BASE = -1, 10_000
+_ROTARY = -1
 # Options of a model that must have one of these values or be absent.
-OPENNMT_FIXED = {
-    **each_of("copy_attn coverage_attn lora_embedding parallel_residual shared_layer_norm", (False,)),
-    **each_of("n_src_feats num_experts relative_positions_buckets rotary_dim sliding_window", (0,)),
-    **each_of("lora_layers quant_layers", ([],)),
-    **each_of("decoder_type encoder_type", ("transformer",)),
-    "generator_function": ("softmax",),
-    "model_task": ("seq2seq",),
-    "model_type": ("text",),
-    "rotary_theta": (_ROTARY_BASE,),
-    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-}
+OPENNMT_FIXED = allowed(
+    """
+    false          copy_attn coverage_attn lora_embedding parallel_residual shared_layer_norm
+    0              n_src_feats num_experts relative_positions_buckets rotary_dim sliding_window
+    []             lora_layers quant_layers
+    "transformer"  decoder_type encoder_type
+    "softmax"      generator_function
+    "seq2seq"      model_task
+    "text"         model_type
+    10000          rotary_theta
+    "scaled-dot"|"scaled-dot-flash"  self_attn_type
+    """
+)
 
 
 def is_opennmt(path: Path) -> bool:
@@ -185,7 +190,7 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     return _bundle(conversion, OPENNMT_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=models)
 
 
-def _facts(keys: Keys, settings: TypedSettings, training: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(keys: Keys, settings: TypedSettings, training: Settings) -> Values:
     """Return the settings of `ModelConfig`, with dropouts of the training."""
     given = {key: value for key, value in settings.values.items() if value or key not in _ZERO_IS_NONE}
     facts = keys.settings(TypedSettings(given, settings.file))
@@ -261,7 +266,7 @@ def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[_Vocabul
 def _bundle(
     conversion: Conversion,
     rows: str,
-    facts: Mapping[str, Any],
+    facts: Settings,
     vocabularies: list[_Vocabulary],
     *,
     in_pairs: bool,
@@ -314,7 +319,7 @@ def _bundle(
     )
     is_joint = vocabularies[0] == vocabularies[1] and models[0] == models[1]
     tokenizers = TokenizerPair(one, one if is_joint else other)
-    sections: dict[str, Any] = {
+    sections: Values = {
         "model": config.model_dump(),
         "decode": _SEARCH,
         "tokenizer": tokenizer_section(tokenizers, source_eos=False, joint=is_joint),
@@ -324,26 +329,30 @@ def _bundle(
 
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models
 # are not here: they are unknown, and so refused.
-EOLE_FIXED = {
-    **each_of("add_estimator coverage_attn embedding_layer_norm ffn_layernorm key_norm", (False,)),
-    **each_of("parallel_residual q_gating query_norm shared_layer_norm value_norm", (False,)),
-    **each_of("final_encoder_layer_norm with_cross_attn", (True,)),
-    **each_of("num_experts num_mtp_heads position_shift relative_positions_buckets sliding_window", (0,)),
-    **each_of("attn_scaling layer_types", ()),
-    **each_of("decoder_type encoder_type", ("transformer",)),
-    **each_of("embedding_type encoder_layer_style", ("standard",)),
-    "add_key_bias": (False, True),
-    "architecture": ("transformer", "custom"),
-    "generator_function": ("softmax",),
-    "LM_type": ("causal",),
-}
-EOLE_ROTARY_FIXED = {
-    **each_of("interleave_local rotary_dim rotary_dim_global tmax_index", (0,)),
-    **each_of("scaling_type xdrope_section", ()),
-    "multidimensional_rope": (False,),
-    "partial_rotary_factor": (0.0, 0),
-    "rotary_theta": (_ROTARY_BASE,),
-}
+EOLE_FIXED = allowed(
+    """
+    false          add_estimator coverage_attn embedding_layer_norm ffn_layernorm key_norm
+    false          parallel_residual q_gating query_norm shared_layer_norm value_norm
+    true           final_encoder_layer_norm with_cross_attn
+    0              num_experts num_mtp_heads position_shift relative_positions_buckets sliding_window
+    null           attn_scaling layer_types
+    "transformer"  decoder_type encoder_type
+    "standard"     embedding_type encoder_layer_style
+    false|true     add_key_bias
+    "transformer"|"custom"  architecture
+    "softmax"      generator_function
+    "causal"       LM_type
+    """
+)
+EOLE_ROTARY_FIXED = allowed(
+    """
+    0      interleave_local rotary_dim rotary_dim_global tmax_index
+    null   scaling_type xdrope_section
+    false  multidimensional_rope
+    0.0    partial_rotary_factor
+    10000  rotary_theta
+    """
+)
 EOLE_KNOWN = split(
     """
     adapter_bias add_ffnbias add_final_linear_bias add_qkvbias alignment_heads alignment_layer decoder
@@ -364,12 +373,14 @@ _EOLE_ROTARY_KNOWN = split(
 )
 _GELU_TANH, _SILU = {"activation": "gelu_tanh", "gated": False}, {"activation": "swish", "gated": False}
 EOLE_KEYS = Keys(
-    read={
-        "heads": "num_heads",
-        "heads_kv": "num_kv_heads",
-        "head_dim": ("d_k", "d_v"),
-        "norm_eps": "layer_norm_eps",
-    },
+    read=columns(
+        """
+        heads     num_heads
+        heads_kv  num_kv_heads
+        head_dim  d_k d_v
+        norm_eps  layer_norm_eps
+        """
+    ),
     choices={
         "mlp_activation_fn": {
             "relu": _RELU,
@@ -427,7 +438,7 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     facts["scale_embeddings"] |= is_scaled is True
     file = path / _VOCABULARY
     vocabularies = _vocabularies(TypedSettings(read_settings(file), file), options)
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     for file in sorted(path.glob(_WEIGHTS)):
         tensors |= read_checkpoint(file).tensors
     conversion = Conversion(tensors, layout=EOLE, origin=path, settings=options.settings)
@@ -441,7 +452,7 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     return _bundle(conversion, EOLE_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=subwords)
 
 
-def _eole_settings(model: Mapping[str, Any], config: TypedSettings) -> TypedSettings:
+def _eole_settings(model: Settings, config: TypedSettings) -> TypedSettings:
     """Return the settings of the model, which are equal in both stacks."""
     sections = TypedSettings(model, config.file)
     for key in ("encoder", "decoder"):

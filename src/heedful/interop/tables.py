@@ -40,7 +40,16 @@ import torch
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions, rows_of
+from heedful.interop.conversion import (
+    STACKS,
+    Conversion,
+    Imported,
+    Positions,
+    Settings,
+    Tensors,
+    move_positions,
+    rows_of,
+)
 from heedful.interop.outer_modules import move_outer_modules
 
 _LIST = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -112,7 +121,7 @@ class Table:
     rows: str
     transforms: Mapping[str, Transform] = field(default_factory=dict)
     positions: Positions = BOTH_TABLES
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Settings = field(default_factory=dict)
     adapt: "Callable[[Table, Conversion], Table] | None" = None
     by_words: bool = False
     about: str = ""
@@ -172,14 +181,14 @@ class Table:
         for name in used:
             conversion.left.pop(name, None)
 
-    def export(self, weights: Mapping[str, Tensor], num_layers: Mapping[str, int]) -> dict[str, Tensor]:
+    def export(self, weights: Mapping[str, Tensor], num_layers: Mapping[str, int]) -> Tensors:
         """Return weights by the other system's names, the first if there are alternatives.
 
         Args:
             weights: the weights by heedful's names.
             num_layers: the numbers of layers of "encoder" and "decoder".
         """
-        tensors: dict[str, Tensor] = {}
+        tensors: Tensors = {}
         for rule in self.rules:
             stack = rule.ours[0].partition(".")[0]
             for i in range(num_layers[stack] if "{i}" in rule.ours[0] else 1):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import Imported, add_tokens
+from heedful.interop.conversion import Imported, Settings, Values, add_tokens
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT
 from heedful.settings.parsing import Json, decode_text, is_whole, parse_json, read_limited, shown
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair
@@ -33,7 +33,7 @@ def read_bytes(file: Path) -> bytes:
     return read(file, bytes)
 
 
-def read_settings(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> Values:
     """Return the object in a JSON file; InteropError if it is missing or damaged."""
     content = read(file, parse_json)
     if not isinstance(content, dict):
@@ -62,7 +62,7 @@ class TypedSettings:
         file: the name of the file in messages.
     """
 
-    values: Mapping[str, Any]
+    values: Settings
     file: object
 
     def whole_number(self, key: str, *, least: int = 0, most: int = MAX_NUMBER) -> int | None:
@@ -86,15 +86,15 @@ class TypedSettings:
         self.require(isinstance(value, str | None), key, ": must be a text")
         return value
 
-    def one_of(self, key: str, known: Mapping[str, _T], default: str) -> _T:
-        """Return what a text stands for; InteropError for one that is not known."""
+    def one_of(self, key: str, known: Mapping[Any, _T], default: str | None = None) -> _T:
+        """Return what a text, a boolean or None stands for; InteropError for one that is not known."""
         value = self.values.get(key)
         value = default if value is None else value
-        is_known = isinstance(value, str) and value in known
+        is_known = isinstance(value, str | bool | None) and value in known
         self.require(is_known, key, f" is not supported; there are {', '.join(map(repr, known))}")
         return known[value]
 
-    def settings(self, key: str) -> Mapping[str, Any]:
+    def settings(self, key: str) -> Settings:
         """Return an object of settings, empty if there is none; InteropError for anything else."""
         value = self.values.get(key)
         self.require(isinstance(value, Mapping | None), key, ": must be an object of settings")
@@ -129,11 +129,9 @@ class TypedSettings:
                     + ("" if ignored is None else remedy)
                 )
 
-    def merged(
-        self, parts: Mapping[str, Mapping[str, Any]], *, apart: Collection[str] = ()
-    ) -> dict[str, Any]:
+    def merged(self, parts: Mapping[str, Settings], *, apart: Collection[str] = ()) -> Values:
         """Return the settings of several objects in one; InteropError if one outside `apart` differs."""
-        merged: dict[str, Any] = {}
+        merged: Values = {}
         for part, values in parts.items():
             for key, value in values.items():
                 other = merged.get(key, value)

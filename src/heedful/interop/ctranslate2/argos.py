@@ -11,13 +11,12 @@ Sentences are searched as by Argos: a beam of 4, length penalty 0.2, and unknown
 """
 
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from heedful.errors import InteropError
 from heedful.interop.containers import DAMAGED, unpacked
+from heedful.interop.conversion import Settings
 from heedful.interop.ctranslate2.reading import (
     MODEL_FILE,
     CTranslate2Directory,
@@ -34,7 +33,7 @@ _SENTENCEPIECE, _BPE = "sentencepiece.model", "bpe.model"
 _BPE_VERSION = "#version: 0.2"
 _SUFFIX = ".argosmodel"
 _CODES = {"zt": "zh-Hant", "pb": "pt-BR"}  # codes of its own
-_SEARCH: Mapping[str, Any] = {"beam_size": 4, "length_penalty": 0.2, "replace_unknown": True}
+_SEARCH: Settings = {"beam_size": 4, "length_penalty": 0.2, "replace_unknown": True}
 
 
 def is_package(path: Path) -> bool:

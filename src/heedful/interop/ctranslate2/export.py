@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.decoding.options import longest_output
 from heedful.errors import InteropError, needing, suggestion
-from heedful.interop.conversion import STACKS
+from heedful.interop.conversion import STACKS, Values
 from heedful.interop.ctranslate2.weights import ACTIVATIONS, GATED, PLAIN, SINUSOIDS
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
 from heedful.interop.vocabulary import unique_names
@@ -279,7 +279,7 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     return spec
 
 
-def _parts(config: ModelConfig, stack: str) -> dict[str, Any]:
+def _parts(config: ModelConfig, stack: str) -> Values:
     """Return the arguments of the spec of a stack, encoder or decoder."""
     from ctranslate2.specs import Activation
 

@@ -9,10 +9,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import TOKENS, add_tokens
+from heedful.interop.conversion import TOKENS, Settings, Values, add_tokens
 from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.weights import convert
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
@@ -46,7 +45,7 @@ _JOINT_FILES = (
     "bpe.model",
 )  # fmt: skip
 _SEPARATE_FILES = (("source.spm", "target.spm"), ("source.model", "target.model"))
-_SEARCH: Mapping[str, Any] = {  # of `translate_batch`, by default
+_SEARCH: Settings = {  # of `translate_batch`, by default
     "beam_size": 2,
     "early_stopping": "first",
     "length_normalization": "power",
@@ -77,7 +76,7 @@ class TextFiles:
     codes: Sequence[tuple[str, str]] | None = None
     moses: tuple[str, str] = ("en", "en")
     underscores: bool = False
-    search: Mapping[str, Any] = field(default_factory=dict)
+    search: Settings = field(default_factory=dict)
     languages: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -144,7 +143,7 @@ class CTranslate2Directory:
         model = conversion.finish(**others)
         tokenizers, notes = self._tokenizers(tokens_with, ids, text)
         languages, ends, more = self._template(tokenizers, text, options)
-        sections: dict[str, Any] = {
+        sections: Values = {
             "model": model.config.model_dump(),
             "decode": {**_SEARCH, **text.search},
             "languages": languages,
@@ -152,7 +151,7 @@ class CTranslate2Directory:
         }
         return ImportedBundle(Config(**sections), model.weights, tokenizers, (*notes, *more))
 
-    def _settings(self, ignored: Collection[str]) -> dict[str, Any]:
+    def _settings(self, ignored: Collection[str]) -> Values:
         file = self.path / _CONFIG_FILE
         settings = read_settings(file) if file.is_file() else {}
         for key in ignored:
@@ -324,7 +323,7 @@ def _split_at_spaces(tokens: Sequence[str], ids: SpecialIds) -> HuggingFaceToken
         }
         for i in sorted(set(special))
     ]  # fmt: skip
-    pipeline: dict[str, Any] = {
+    pipeline: Values = {
         "version": "1.0",
         "added_tokens": added,
         "normalizer": None,

@@ -6,14 +6,23 @@ Variables are read from the file when they are used, a few rows at a time.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Positions, is_formula, scaled
+from heedful.interop.conversion import (
+    STACKS,
+    Conversion,
+    DeferredTensor,
+    Positions,
+    Settings,
+    Tensors,
+    Values,
+    is_formula,
+    scaled,
+)
 from heedful.interop.ctranslate2.binary import ModelFile
-from heedful.interop.keys import each_of, split
+from heedful.interop.keys import allowed, split
 from heedful.interop.tables import Table
 from heedful.model.transformer import SINUSOIDS as FORMULAS
 from heedful.settings.parsing import shown
@@ -56,11 +65,13 @@ _FIRST_LAYER = "encoder/layer_0/ffn"
 _SPECS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}
 # Last parts of names: variables that must have one of these values or be absent, and variables that are read
 # or have no effect on outputs.
-FIXED = {
-    **each_of("alibi embeddings_merge final_logit_softcapping layer_norm_use_residual", (0,)),
-    **each_of("multi_query multi_query_attention sliding_window", (0,)),
-    "scale_outputs": (0, 1),
-}
+FIXED = allowed(
+    """
+    0    alibi embeddings_merge final_logit_softcapping layer_norm_use_residual
+    0    multi_query multi_query_attention sliding_window
+    0|1  scale_outputs
+    """
+)
 KNOWN = split(
     """
     activation alibi_use_positive_positions alignment_heads alignment_layer bos_token eos_token head_dim
@@ -98,9 +109,7 @@ class _Variable:
         return values
 
 
-def convert(
-    model: ModelFile, settings: Mapping[str, Any], *, epsilon: float | None
-) -> tuple[Conversion, dict[str, Any]]:
+def convert(model: ModelFile, settings: Settings, *, epsilon: float | None) -> tuple[Conversion, Values]:
     """Move all weights of a model; return them and the settings for `Conversion.finish`.
 
     Args:
@@ -111,7 +120,7 @@ def convert(
     Raises:
         InteropError: a variable is not supported, or contradicts a setting.
     """
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     for name in model:
         last = name.rpartition("/")[2]
         if last in FIXED:
@@ -136,7 +145,7 @@ def convert(
     return conversion, facts
 
 
-def _facts(model: ModelFile, epsilon: float | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(model: ModelFile, epsilon: float | None, settings: Settings) -> Values:
     """Return the settings of `ModelConfig` that the shapes of weights do not show."""
     model.require(
         model.spec in _SPECS, f"a model of the kind {shown(model.spec)}; there are {', '.join(_SPECS)}"
@@ -162,7 +171,7 @@ def _facts(model: ModelFile, epsilon: float | None, settings: Mapping[str, Any])
     }
 
 
-def _query_factor(model: ModelFile, theirs: str, facts: Mapping[str, Any]) -> float:
+def _query_factor(model: ModelFile, theirs: str, facts: Settings) -> float:
     """Return the factor of queries if scores are not scaled as in section 3.2.1."""
     name = f"{theirs.rsplit('/', 2)[0]}/queries_scale"
     d_k: int = facts.get("d_k") or facts["d_model"] // facts["num_heads"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import DeferredTensor, read_checkpoint, same_numbers
-from heedful.interop.keys import split
+from heedful.interop.conversion import DeferredTensor, Tensors, read_checkpoint, same_numbers
+from heedful.interop.keys import allowed, split
 from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.settings.parsing import shown
 
@@ -22,10 +22,12 @@ ADAPTER_FILE = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _PREFIX = "base_model.model."
 _OF_LORA = re.compile(r"(.+)\.lora_(embedding_)?([AB])(\.weight)?")
-_FIXED = {
-    "peft_type": ("LORA",),
-    "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base too
-}
+_FIXED = allowed(
+    """
+    "LORA"                                peft_type
+    true|"gaussian"|"eva"|"orthogonal"    init_lora_weights
+    """  # others change the base too
+)
 # Keys that are read, and keys that say how the adapter was trained or found.
 _KNOWN = split(
     """
@@ -51,7 +53,7 @@ def base_of(adapter: Path) -> str:
     return name
 
 
-def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Tensor]:
+def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> Tensors:
     """Return the tensors of a base model with an adapter merged into them.
 
     Args:
@@ -67,7 +69,7 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Ten
     if file is None:
         raise InteropError(f"{adapter}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory")
     merged = dict(tensors)
-    lora: dict[tuple[str, bool], dict[str, Tensor]] = {}
+    lora: dict[tuple[str, bool], Tensors] = {}
     changed: dict[str, tuple[int, ...]] = {}
     for key, tensor in read_checkpoint(file).tensors.items():
         name = key.removeprefix(_PREFIX).replace(".base_layer.", ".")

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
+from heedful.interop.conversion import Values
 from heedful.interop.huggingface.pretrained import PIPELINE_FILE, TOKENIZER_FILE, PretrainedDirectory
 from heedful.interop.vocabulary import read_settings
 from heedful.settings.parsing import is_whole, shown
@@ -97,15 +97,15 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     return [*tokens.values(), *new]
 
 
-def _with_id(directory: PretrainedDirectory, token: object, i: str) -> dict[str, Any]:
+def _with_id(directory: PretrainedDirectory, token: object, i: str) -> Values:
     if not isinstance(token, dict):
         directory.refuse(f"{shown(token)} is not an added token", file=TOKENIZER_FILE)
     return {**token, "id": int(i) if i.isdecimal() and len(i) < 10 else None}
 
 
-def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]) -> list[dict[str, Any]]:
+def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]) -> list[Values]:
     """Return the tokens of added_tokens.json, ids by token, and of tokenizer.json, which has priority."""
-    saved: dict[str, dict[str, Any]] = {}
+    saved: dict[str, Values] = {}
     if (directory.path / ADDED_TOKENS_FILE).is_file():
         for token, i in read_settings(directory.path / ADDED_TOKENS_FILE).items():
             saved[token] = {"content": token, "id": i, "normalized": token not in special}
@@ -155,9 +155,9 @@ def _refuse_cut_merges(directory: PretrainedDirectory, model: object) -> None:
             )
 
 
-def _by_content(directory: PretrainedDirectory, tokens: object) -> dict[str, dict[str, Any]]:
+def _by_content(directory: PretrainedDirectory, tokens: object) -> dict[str, Values]:
     """Return the "added_tokens" of tokenizer.json by their content."""
-    added: dict[str, dict[str, Any]] = {}
+    added: dict[str, Values] = {}
     for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
         if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
             directory.refuse(f"{shown(token)} is not an added token with its content", file=PIPELINE_FILE)

@@ -3,11 +3,12 @@
 See huggingface.co/docs/transformers/main_classes/text_generation, and `GenerationConfig` there.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from heedful.decoding.options import longest_output
+from heedful.interop.conversion import Values
 from heedful.interop.huggingface.pretrained import CONFIG_FILE, PretrainedDirectory
+from heedful.interop.keys import allowed
 from heedful.interop.vocabulary import MAX_NUMBER
 from heedful.settings.parsing import is_whole, shown
 from heedful.settings.run import Config, DecodeConfig
@@ -30,20 +31,17 @@ _WITHOUT_EFFECT = """
     return_legacy_cache speculation_type target_lookbehind temperature top_h top_k top_p transformers_version
     typical_p use_cache use_mtp
 """
-_ABSENT = """
-    begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty force_words_ids
-    forced_decoder_ids max_time penalty_alpha sequence_bias stop_strings watermarking_config
-"""
 # Keys that must have this value or be missing; others are not supported.
-_FIXED: Mapping[str, Any] = dict.fromkeys(_ABSENT.split()) | {
-    "diversity_penalty": 0.0,
-    "do_sample": False,
-    "encoder_repetition_penalty": 1.0,
-    "guidance_scale": 1.0,
-    "low_memory": False,
-    "num_beam_groups": 1,
-    "token_healing": False,
-}
+_FIXED = allowed(
+    """
+    null   begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty force_words_ids
+    null   forced_decoder_ids max_time penalty_alpha sequence_bias stop_strings watermarking_config
+    0.0    diversity_penalty
+    1.0    encoder_repetition_penalty guidance_scale
+    false  do_sample low_memory token_healing
+    1      num_beam_groups
+    """
+)
 GENERATION_KEYS = {*_READ.split(), *_WITHOUT_EFFECT.split(), *_FIXED}
 _USUAL_NEW_TOKENS = 20
 _NO_LIMIT = 1024
@@ -64,7 +62,7 @@ _NUMBERS: dict[str, tuple[str, int | float | None]] = {
 }
 
 
-def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
+def read_search(directory: PretrainedDirectory) -> Values:
     """Return the settings of `DecodeConfig` for the same outputs as `generate`.
 
     By default an output has at most 20 tokens, as in `generate`.
@@ -75,8 +73,8 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     settings, file = directory.generation, directory.generation_file
     typed = directory.typed(file)
     known = None if file == CONFIG_FILE else GENERATION_KEYS  # all keys of config.json are checked elsewhere
-    typed.check({key: (only,) for key, only in _FIXED.items()}, known, ignored=directory.options.ignored)
-    search: dict[str, Any] = {"length_normalization": "power", "early_stopping": _early_stopping(directory)}
+    typed.check(_FIXED, known, ignored=directory.options.ignored)
+    search: Values = {"length_normalization": "power", "early_stopping": _early_stopping(directory)}
     for key, (ours, usual) in _NUMBERS.items():
         value = (typed.number if isinstance(usual, float) else typed.whole_number)(key)
         search[ours] = usual if value is None else value
@@ -102,7 +100,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
 
 def write_search(
     config: Config, special_tokens: SpecialTokens, tgt: Tokenizer, *, max_positions: int
-) -> dict[str, Any]:
+) -> Values:
     """Return the settings of `generate` that are closest to a search.
 
     Args:

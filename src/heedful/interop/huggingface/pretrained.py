@@ -7,13 +7,13 @@ itself is not needed.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from torch import Tensor
 
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
-from heedful.interop.conversion import read_checkpoint
+from heedful.interop.conversion import Settings, Tensors, Values, read_checkpoint
 from heedful.interop.huggingface.adapters import merge_adapter
 from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings
 from heedful.settings.parsing import is_plain_name, shown
@@ -51,7 +51,7 @@ class ImportOptions:
         adapter: the directory of a LoRA adapter of PEFT to merge into the weights.
     """
 
-    settings: Mapping[str, Any]
+    settings: Settings
     src_lang: str | None = None
     tgt_lang: str | None = None
     ignored: Collection[str] = ()
@@ -79,7 +79,7 @@ class ImportedBundle:
     shortlist: Shortlist | None = None
 
 
-def tokenizer_section(tokenizers: TokenizerPair, *, joint: bool, source_eos: bool = True) -> dict[str, Any]:
+def tokenizer_section(tokenizers: TokenizerPair, *, joint: bool, source_eos: bool = True) -> Values:
     """Return the section `[tokenizer]` of an imported model."""
     src = tokenizers.src
     return {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint, "source_eos": source_eos}
@@ -100,10 +100,10 @@ class PretrainedDirectory:
     """
 
     path: Path
-    config: Mapping[str, Any]
-    generation: Mapping[str, Any]
+    config: Settings
+    generation: Settings
     generation_file: str
-    tokenizer: Mapping[str, Any]
+    tokenizer: Settings
     options: ImportOptions
     prefix: str | None = None
 
@@ -161,14 +161,14 @@ class PretrainedDirectory:
         """Whether there are tokenizer files, complete or not."""
         return any((self.path / name).is_file() for name in _TOKENIZER_FILES)
 
-    def read_tensors(self) -> dict[str, Tensor]:
+    def read_tensors(self) -> Tensors:
         """Return the weights, memory-mapped if the file allows it, with the adapter merged into them.
 
         Raises:
             InteropError: there are none, they cannot be read without executing code, or the adapter is not
                 supported.
         """
-        tensors: dict[str, Tensor] = {}
+        tensors: Tensors = {}
         for file in self._weight_files():
             tensors |= read_checkpoint(self.path / file).tensors
         adapter = self.options.adapter
@@ -228,7 +228,7 @@ def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> Pret
     )
 
 
-def _task(bare: PretrainedDirectory, config: Mapping[str, Any]) -> dict[str, Any]:
+def _task(bare: PretrainedDirectory, config: Settings) -> Values:
     """Return the settings of a task; without one, the text that the model has before each source."""
     name, tasks = bare.options.task, config.get("task_specific_params")
     if name is None:

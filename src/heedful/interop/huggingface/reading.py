@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from heedful.interop.conversion import Conversion
+from heedful.interop.conversion import Conversion, Settings, Values
 from heedful.interop.huggingface.added_tokens import pipeline_with_added_tokens, with_added_tokens
 from heedful.interop.huggingface.generation import (
     GENERATION_KEYS,
@@ -18,7 +17,7 @@ from heedful.interop.huggingface.pretrained import (
     PretrainedDirectory,
     tokenizer_section,
 )
-from heedful.interop.keys import Keys, named
+from heedful.interop.keys import Keys, allowed, columns, named
 from heedful.interop.tables import Table
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
@@ -35,17 +34,15 @@ _WITHOUT_EFFECT = """
 """
 WITHOUT_EFFECT = GENERATION_KEYS.union(_WITHOUT_EFFECT.split())
 # Keys of any config.json that must have this value or be absent.
-FIXED: Mapping[str, Any] = {
-    "add_cross_attention": False,
-    "auto_map": None,
-    "chunk_size_feed_forward": 0,
-    "cross_attention_hidden_size": None,
-    "is_decoder": False,
-    "is_encoder_decoder": True,
-    "pruned_heads": {},
-    "quantization_config": None,
-    "tie_encoder_decoder": False,
-}
+FIXED = allowed(
+    """
+    false  add_cross_attention is_decoder tie_encoder_decoder
+    null   auto_map cross_attention_hidden_size quantization_config
+    0      chunk_size_feed_forward
+    true   is_encoder_decoder
+    {}     pruned_heads
+    """
+)
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -56,17 +53,19 @@ ACTIVATIONS = {
 }
 # Keys of the families that come from fairseq; the default of `Family.keys`.
 KEYS = Keys(
-    read={
-        "d_model": "d_model",
-        "encoder_attention_heads": "num_heads",
-        "encoder_ffn_dim": "d_ff",
-        "encoder_layers": "num_encoder_layers",
-        "decoder_layers": "num_decoder_layers",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "activation_dropout": "activation_dropout",
-        "scale_embedding": "scale_embeddings",
-    },
+    read=columns(
+        """
+        d_model                  d_model
+        encoder_attention_heads  num_heads
+        encoder_ffn_dim          d_ff
+        encoder_layers           num_encoder_layers
+        decoder_layers           num_decoder_layers
+        dropout                  dropout
+        attention_dropout        attention_dropout
+        activation_dropout       activation_dropout
+        scale_embedding          scale_embeddings
+        """
+    ),
     choices={"activation_function": named("activation", ACTIVATIONS)},
     equal=("attention_heads", "ffn_dim"),
     fixed=FIXED,
@@ -74,14 +73,12 @@ KEYS = Keys(
 )
 
 
-def keys(fixed: Mapping[str, Any], ignored: Iterable[str] = ()) -> Keys:
-    """Return the keys of a family that comes from fairseq, with keys of its own."""
-    return replace(KEYS, fixed={**FIXED, **fixed}, ignored=(*KEYS.ignored, *ignored))
+def keys(fixed: str = "", ignored: Iterable[str] = ()) -> Keys:
+    """Return the keys of a family that comes from fairseq, with rows of `allowed` of its own."""
+    return replace(KEYS, fixed=FIXED | allowed(fixed), ignored=(*KEYS.ignored, *ignored))
 
 
-def no_languages(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def no_languages(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     """Refuse languages, which the family does not have."""
     if directory.options.src_lang or directory.options.tgt_lang:
         name = directory.config["model_type"]
@@ -89,9 +86,7 @@ def no_languages(
     return {}
 
 
-def target_before_source(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def target_before_source(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     """Return the tag of the target language, such as `>>fra<<`, which each source starts with."""
     options = directory.options
     if options.src_lang is not None:
@@ -102,7 +97,7 @@ def target_before_source(
     return {"src_tag": tokenizer.tokens([tokenizer.tag_id(options.tgt_lang)])[0]}
 
 
-Languages = Callable[[PretrainedDirectory, Tokenizer, dict[str, Any]], dict[str, Any]]
+Languages = Callable[[PretrainedDirectory, Tokenizer, Values], Values]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +126,7 @@ class Family:
     weights: Table
     classes: tuple[str, ...]
     tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair] | None = None
-    config: Callable[[PretrainedDirectory], Mapping[str, Any]] | None = None
+    config: Callable[[PretrainedDirectory], Settings] | None = None
     keys: Keys = KEYS
     languages: Languages = no_languages
     check: Callable[[PretrainedDirectory], object] | None = None
@@ -184,7 +179,7 @@ class Family:
             beside=directory.config,
         )
         model = self.weights.read(conversion)
-        sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
+        sections: Values = {"model": model.config.model_dump(), "decode": search}
         if tokenizers is not None:
             sizes = model.config.src_vocab_size, model.config.tgt_vocab_size
             _check_tokenizers(directory, tokenizers, sizes)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, scaled
+from heedful.interop.conversion import STACKS, Conversion, Settings, Tensors, Values, scaled
 from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
 from heedful.interop.huggingface.generation import inexact_settings, read_special_id, write_search
 from heedful.interop.huggingface.pretrained import (
@@ -34,7 +33,7 @@ from heedful.interop.huggingface.reading import (
     Family,
     no_languages,
 )
-from heedful.interop.keys import Keys, named
+from heedful.interop.keys import Keys, allowed, columns, named
 from heedful.interop.tables import AS_IS, Table, Transform
 from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.model.transformer import Transformer
@@ -91,7 +90,7 @@ _OF_ONE_STACK = (
 )  # fmt: skip
 
 
-def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
+def _flat(directory: PretrainedDirectory) -> Values:
     """Return the settings of both stacks in one object; they must be equal, but for the number of layers."""
     config = dict(directory.config)
     stacks = [config.pop(stack, None) for stack in STACKS]
@@ -115,7 +114,7 @@ def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
     return flat | config | rotary | windows
 
 
-def _rotary(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, Any]:
+def _rotary(directory: PretrainedDirectory, flat: Values) -> Values:
     """Return the angles of positions: one for all layers, or one for each kind of layer."""
     whole = given = flat.pop("rope_parameters", None) or {}
     local: Any = {}
@@ -138,7 +137,7 @@ def _rotary(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, A
     }
 
 
-def _windows(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, Any]:
+def _windows(directory: PretrainedDirectory, flat: Values) -> Values:
     """Return which layers see a window, and how much it holds."""
     is_version_2 = directory.config["model_type"] == "t5gemma2"
     every, window = (
@@ -153,7 +152,7 @@ def _windows(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, 
     return {"full_attention_every": every, "encoder_window": sides, "decoder_window": window - 1}
 
 
-def _full_attention_every(directory: PretrainedDirectory, stacks: Sequence[Mapping[str, Any]]) -> int:
+def _full_attention_every(directory: PretrainedDirectory, stacks: Sequence[Settings]) -> int:
     """Return n if every n-th layer of both stacks, and no other, sees all."""
     kinds: list[Any] = [stack.get("layer_types") for stack in stacks]
     depths = [stack.get("num_hidden_layers") for stack in stacks]
@@ -171,9 +170,7 @@ def _layer_types(every: int, depth: int) -> list[str]:
     return ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(depth)]
 
 
-def _begin_token(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def _begin_token(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     """Return the token that tokenizer.json has before each text, and the decoder's first input."""
     no_languages(directory, tokenizer, search)
     frame = _frame(read_settings(directory.path / PIPELINE_FILE))
@@ -185,7 +182,7 @@ def _begin_token(
     return {"start_id": _start_id(directory)} | ({"src_tag": begin} if len(frame) > 1 else {})
 
 
-def _frame(pipeline: Mapping[str, Any]) -> list[Any]:
+def _frame(pipeline: Settings) -> list[Any]:
     """Return a text, "A", with the special tokens that tokenizer.json puts around it."""
     processor = pipeline.get("post_processor") or {}
     single = processor.get("single") if isinstance(processor, Mapping) else None
@@ -197,7 +194,6 @@ def _start_id(directory: PretrainedDirectory) -> int:
     return read_special_id(directory, "bos_token_id") if start is None else start
 
 
-_MODEL = ("rotary_base", "rotary_scale", "rotary_window_base", "encoder_window", "decoder_window")
 T5GEMMA = Family(
     layout="t5gemma",
     model_type="t5gemma",
@@ -207,25 +203,30 @@ T5GEMMA = Family(
     languages=_begin_token,
     source_eos=False,
     keys=Keys(
-        read={
-            "hidden_size": "d_model",
-            "intermediate_size": "d_ff",
-            "head_dim": ("d_k", "d_v"),
-            "num_attention_heads": "num_heads",
-            "num_key_value_heads": "num_kv_heads",
-            "encoder_layers": "num_encoder_layers",
-            "decoder_layers": "num_decoder_layers",
-            "rms_norm_eps": "layer_norm_eps",
-            "attn_logit_softcapping": "attention_cap",
-            "final_logit_softcapping": "output_cap",
-            "dropout_rate": ("dropout", "activation_dropout"),
-            "attention_dropout": "attention_dropout",
-            "full_attention_every": "full_attention_every",
-            **{key: key for key in _MODEL},
-        },
+        read=columns(
+            """
+            hidden_size              d_model
+            intermediate_size        d_ff
+            head_dim                 d_k d_v
+            num_attention_heads      num_heads
+            num_key_value_heads      num_kv_heads
+            encoder_layers           num_encoder_layers
+            decoder_layers           num_decoder_layers
+            rms_norm_eps             layer_norm_eps
+            attn_logit_softcapping   attention_cap
+            final_logit_softcapping  output_cap
+            dropout_rate             dropout activation_dropout
+            attention_dropout        attention_dropout
+            full_attention_every     full_attention_every
+            rotary_base              rotary_base
+            rotary_scale             rotary_scale
+            rotary_window_base       rotary_window_base
+            encoder_window           encoder_window
+            decoder_window           decoder_window
+            """
+        ),
         choices={"hidden_activation": named("activation", ACTIVATIONS)},
-        fixed={key: value for key, value in FIXED.items() if key != "cross_attention_hidden_size"}
-        | {"attention_bias": False},
+        fixed=FIXED | allowed("false attention_bias"),
         ignored=(
             *WITHOUT_EFFECT,
             "initializer_range",
@@ -245,8 +246,8 @@ T5GEMMA2 = replace(
     weights=replace(T5GEMMA.weights, facts={**_FACTS, "query_norm": True, "decoder_unit": "merged"}),
     keys=replace(  # transformers has the cap of scores among the settings, and does not apply it
         T5GEMMA.keys,
-        read={key: value for key, value in T5GEMMA.keys.read.items() if value != "attention_cap"},
-        fixed={**T5GEMMA.keys.fixed, "attn_logit_softcapping": None},
+        read={key: names for key, names in T5GEMMA.keys.read.items() if names != ("attention_cap",)},
+        fixed=FIXED | allowed("false attention_bias\nnull attn_logit_softcapping"),
     ),
 )
 _CLASSES = {"t5gemma": "T5GemmaForConditionalGeneration", "t5gemma2": "T5Gemma2ForConditionalGeneration"}
@@ -304,7 +305,7 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
     )
 
 
-def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
+def _architecture(model: ModelConfig, family: Family) -> Values:
     """Return the settings of config.json, with an object for each stack: the reverse of `_flat`.
 
     Raises:
@@ -327,11 +328,11 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
     shared = {key: flat.pop(key) for key in ("dropout_rate", "attention_dropout")}
     depths = {stack: flat.pop(f"{stack}_layers") for stack in STACKS}
     kind = {"rope_type": "default"} if scale == 1 else {"rope_type": "linear", "factor": scale}
-    rope: dict[str, Any] = kind | {"rope_theta": base}
+    rope: Values = kind | {"rope_theta": base}
     is_version_2 = family is T5GEMMA2
     if is_version_2:
         rope = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
-    stacks: dict[str, Any] = {
+    stacks: Values = {
         stack: flat | {
             "num_hidden_layers": depth,
             "layer_types": _layer_types(every, depth),
@@ -378,7 +379,7 @@ def _refuse_other_text(bundle: Bundle, special_tokens: SpecialTokens) -> None:
         )
 
 
-def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
+def _tensors(model: Transformer, family: Family) -> Tensors:
     """Return the tensors by transformers' names; a shared matrix is there once."""
     config = model.config
     weights = {
@@ -396,7 +397,7 @@ def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
     return tensors | {decoder: tensors[decoder].clone()}  # two matrices there, even if they are one here
 
 
-def _image_tensors(d_model: int) -> dict[str, Tensor]:
+def _image_tensors(d_model: int) -> Tensors:
     """Return zeros for the tensors of `_VISION`."""
     shapes: dict[str, tuple[int, ...]] = {
         "embed_tokens.eoi_embedding": (d_model,),
