@@ -174,7 +174,7 @@ def test_what_surrounds_the_stacks_is_known_by_the_words_in_its_name(
     [
         ("src_embedding", "the encoder has no token embedding"),
         ("tgt_positions", "the decoder has no position table"),
-        ("linear", "one Linear for the logits is expected, but there is none"),
+        ("linear", "one Linear for the logits is expected"),
     ],
 )
 def test_what_is_missing_around_the_stacks_is_named(gone: str, message: str) -> None:

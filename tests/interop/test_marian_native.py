@@ -385,7 +385,7 @@ def test_tokens_are_texts_whatever_yaml_takes_them_for(tmp_path: Path) -> None:
         ("a: 3\n", "no token has the id 2"),
         ("a: 1e3\n", "1000.0 is not the id"),
         ("a: {b: 2}\n", "line 1"),
-        ("a: &x 2\nb: *x\n", "line 2"),
+        ("a: &x 2\nb: *x\n", "have one id"),
         ("a 2\n", "line 1"),
         ('"a: 2\n', "line 2"),
         ('"\\ud800": 2\n', "line 1"),

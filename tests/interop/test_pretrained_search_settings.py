@@ -100,7 +100,7 @@ def test_texts_are_split_at_the_length_that_the_published_model_was_made_for(tmp
             r"forced_eos_token_id=\[2, 3\]: must be a whole number",
         ),
         ({"length_penalty": -1.0}, "length_penalty=-1.0 is negative"),
-        ({"early_stopping": "soon"}, "early_stopping='soon' is unknown"),
+        ({"early_stopping": "soon"}, "early_stopping='soon'"),
         ({"mirostat": 2}, "'mirostat' is unknown"),
     ],
 )

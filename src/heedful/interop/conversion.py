@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils._pytree import tree_map_only
 
 from heedful.errors import InteropError
@@ -77,8 +78,8 @@ class DeferredTensor(Tensor):
         self.stored, self.decode = stored, decode
 
     def _numbers(self) -> Tensor:
-        stored = self.stored._numbers() if isinstance(self.stored, DeferredTensor) else self.stored
-        return self.decode(stored)
+        stored = self.stored
+        return self.decode(stored._numbers() if isinstance(stored, DeferredTensor) else stored)
 
     def rows(self, start: int, stop: int) -> Tensor | None:
         """Return some rows; None if they are not made of the same rows of the stored tensor."""
@@ -155,9 +156,9 @@ def add_tokens(weights: Tensors, *, src: int, tgt: int) -> None:
     counts = {TOKENS["encoder"]: src} | dict.fromkeys((TOKENS["decoder"], "output.weight"), tgt)
     if tgt and "output.weight" in weights:
         weights.setdefault("output.bias", torch.zeros(len(weights["output.weight"])))
-    for name in counts.keys() & weights.keys():
-        if counts[name]:
-            weights[name] = rows_of(weights[name], 0, len(weights[name]), num_added=counts[name])
+    for name, count in counts.items():
+        if count and name in weights:
+            weights[name] = rows_of(weights[name], 0, len(weights[name]), num_added=count)
     if tgt:
         bias = weights["output.bias"]
         weights["output.bias"] = rows_of(bias, 0, len(bias), num_added=tgt, fill=NEVER)
@@ -258,13 +259,15 @@ class Conversion:
         self.require(not self.left, f"the weight {next(iter(self.left), '')!r} is unknown")
         norm = self.settings.get("norm", facts.get("norm", "post"))
         read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | self._parts()
-        read["final_norm"] = norm == "post" and any(".final_norm." in name for name in self.moved)
+        read["final_norm"] &= norm == "post"
         if "num_heads" in facts:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
             stated = self.settings.get(key, value)
-            problem = f"model.{key}={short(str(stated))} contradicts the weights: it is {value}"
-            self.require(stated == value, problem)
+            self.require(
+                stated == value,
+                f"model.{key}={short(str(stated))} contradicts the weights: it is {value}",
+            )
         num_heads = read.get("num_heads") or self.required("num_heads")
         num_kv_heads = self.settings.get("num_kv_heads") or facts.get("num_kv_heads") or num_heads
         problem = f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads"
@@ -279,8 +282,8 @@ class Conversion:
         d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
         sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
         for stack in STACKS:
-            layers = {name.split(".")[2] for name in self.moved if name.startswith(f"{stack}.layers.")}
-            sizes[f"num_{stack}_layers"] = len(layers)
+            layers = re.findall(rf"\b{stack}\.layers\.([0-9]+)", " ".join(self.moved))
+            sizes[f"num_{stack}_layers"] = len(set(layers))
         table = "encoder.embedding.positions.weight"
         if table not in self.moved:
             return sizes
@@ -296,6 +299,7 @@ class Conversion:
             "attention_bias": re.search(r"attention\.(query|key|value|output)\.bias", names) is not None,
             "feed_forward_bias": re.search(r"feed_forward\.(inner|outer)\.bias", names) is not None,
             "output_bias": "output.bias" in self.moved,
+            "final_norm": ".final_norm." in names,
             "embedding_norm": "encoder.embedding.norm." in names
             and ("decoder.embedding.norm." in names or "encoder"),
             "tied": ties.get((one_pad and same_numbers(src, tgt), same_numbers(output, tgt)), "none"),
@@ -330,13 +334,15 @@ class Conversion:
         biased = {_kind(name) for name in self.moved if name.endswith(".bias")}
         weights: Tensors = {}
         for ours, shape in shapes.items():
-            is_zero = ours not in self.moved and ours.endswith(".bias") and _kind(ours) not in biased
-            weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
+            if ours.endswith(".bias") and _kind(ours) not in biased:
+                weights[ours] = torch.zeros(shape)
+                continue
+            weights[ours] = tensor = self._weight(ours)
             problem = f"has shape {tuple(tensor.shape)}, but the others need {tuple(shape)}"
             self.require(tensor.shape == shape, f"the weight {self.names.get(ours)!r} {problem}")
         others = self.moved.keys() - shapes.keys() - {TOKENS["decoder"], "output.weight"}
-        names = sorted(self.names[ours] for ours in others)
-        self.require(not names, f"the weight {''.join(names[:1])!r} is not part of a model of these settings")
+        name = min(map(self.names.__getitem__, others), default="")
+        self.require(not others, f"the weight {name!r} is not part of a model of these settings")
         return weights
 
 
@@ -386,29 +392,25 @@ def move_positions(conversion: Conversion, tables: Mapping[str, str], positions:
     Raises:
         InteropError: the vectors of two tables have different sizes.
     """
-    by_name = {
-        name: _flat(conversion.take(name))[positions.unused :] for name in dict.fromkeys(tables.values())
-    }
+    by_name: Tensors = {}
+    for name in tables.values():
+        if name not in by_name:
+            table = conversion.take(name)
+            by_name[name] = table.reshape(-1, table.shape[-1])[positions.unused :]
     use_formula = positions.fixed and conversion.settings.get("positions") == "sinusoidal"
-    if not positions.learned and (
-        use_formula or all(is_formula(each, positions) for each in by_name.values())
-    ):
+    is_computed = use_formula or all(is_formula(table, positions) for table in by_name.values())
+    if is_computed and not positions.learned:
         return
+    if positions.fixed:
+        tables = dict.fromkeys(STACKS, next(iter(by_name))) | dict(tables)
     names = " and ".join(map(repr, by_name))
     is_one_size = len({table.shape[1] for table in by_name.values()}) <= 1
     conversion.require(is_one_size, f"the vectors of {names} have different sizes")
     length = (min if positions.learned else max)(map(len, by_name.values()), default=0)
-    for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
-        name = tables.get(stack) or (tables[other] if positions.fixed else "")
-        if name:
-            table = by_name[name][:length]
-            if len(table) < length:
-                table = torch.cat([table, table.new_zeros(length - len(table), table.shape[1])])
-            conversion.put(f"{stack}.embedding.positions.weight", table, origin=name)
-
-
-def _flat(table: Tensor) -> Tensor:
-    return table.reshape(-1, table.shape[-1])
+    for stack, name in tables.items():
+        table = by_name[name]
+        added = length - len(table)
+        conversion.put(f"{stack}.embedding.positions.weight", pad(table, (0, 0, 0, added)), origin=name)
 
 
 def is_formula(table: Tensor, positions: Positions) -> bool:
@@ -466,11 +468,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def _state_dict(contents: object) -> Settings:
-    if isinstance(contents, Mapping):
-        for key in _WRAPPERS:
-            inner = contents.get(key)
-            if isinstance(inner, Mapping) and inner:
-                return inner
-        if contents:
-            return contents
-    raise ValueError(f"holds no weights but a {type(contents).__name__}")
+    if not isinstance(contents, Mapping) or not contents:
+        raise ValueError(f"holds no weights but a {type(contents).__name__}")
+    for key in _WRAPPERS:
+        inner = contents.get(key)
+        if isinstance(inner, Mapping) and inner:
+            return inner
+    return contents

@@ -1,7 +1,7 @@
 """Read a model of another system: a directory, a package or a file of weights, by the layout of its names."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ from heedful.interop.huggingface.reading import Family
 from heedful.interop.huggingface.t5 import MT5, T5, UMT5
 from heedful.interop.huggingface.t5gemma import T5GEMMA, T5GEMMA2
 from heedful.interop.marian import MARIAN
-from heedful.interop.marian_files import is_marian
+from heedful.interop.marian_files import is_marian, is_model
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import fit_vocabularies, read_settings, read_tokenizers
 from heedful.settings.parsing import shown
@@ -70,6 +70,14 @@ OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
     opennmt.EOLE: opennmt.read_eole,
 }
 DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
+# The options of an import that a layout takes; other files of weights take vocabularies alone.
+_TAKEN: dict[str, Collection[str]] = {
+    fairseq.LAYOUT: {"vocabularies", "languages", "lang_dict"},
+    marian_native.LAYOUT: {"vocabularies", "languages"},
+    opennmt.LAYOUT: {"languages"},
+    **dict.fromkeys((CTRANSLATE2, argos.LAYOUT, opennmt.EOLE), ("languages", "ignored")),
+}
+_TAKEN_OF_TRANSFORMERS = {"languages", "ignored", "task", "adapter"}
 
 
 def families(layout: str) -> dict[str, Family]:
@@ -123,21 +131,20 @@ def check_import_options(layout: str, options: ImportOptions, lang_dict: Path | 
     Raises:
         ConfigError: it has not.
     """
-    has_files, is_pretrained = is_directory(layout), bool(families(layout))
+    taken = _TAKEN_OF_TRANSFORMERS if families(layout) else _TAKEN.get(layout, {"vocabularies"})
     languages = options.src_lang or options.tgt_lang
-    has_none: list[tuple[str, str, object]] = [
-        ("--src-vocab, --tgt-vocab", "has its own tokenizers; leave them out",
-         has_files and layout != marian_native.LAYOUT and options.vocabularies),
-        ("--ignore", "has no config.json; leave it out",
-         (not has_files or layout in (marian_native.LAYOUT, opennmt.LAYOUT)) and options.ignored),
-        ("--task", "has no tasks; leave it out", not is_pretrained and options.task),
-        ("--base", "has no adapters; leave it out", not is_pretrained and options.adapter),
-        ("--lang-dict", "has no such file; leave it out", layout != fairseq.LAYOUT and lang_dict),
-        ("--src-lang, --tgt-lang", "has no languages; leave them out",
-         not has_files and layout != fairseq.LAYOUT and languages),
-    ]  # fmt: skip
-    for option, problem, is_given in has_none:
-        if is_given:
+    given: dict[str, tuple[object, str, str]] = {
+        "vocabularies": (
+            options.vocabularies, "--src-vocab, --tgt-vocab", "has its own tokenizers; leave them out",
+        ),
+        "ignored": (options.ignored, "--ignore", "has no config.json; leave it out"),
+        "task": (options.task, "--task", "has no tasks; leave it out"),
+        "adapter": (options.adapter, "--base", "has no adapters; leave it out"),
+        "lang_dict": (lang_dict, "--lang-dict", "has no such file; leave it out"),
+        "languages": (languages, "--src-lang, --tgt-lang", "has no languages; leave them out"),
+    }  # fmt: skip
+    for name, (value, option, problem) in given.items():
+        if value and name not in taken:
             raise ConfigError(f"{option}: layout {layout!r} {problem}")
 
 
@@ -166,7 +173,7 @@ def _read_file(
         )
         read = languages.settings(options.src_lang, options.tgt_lang, tokenizers)
         imported = replace(imported, config=imported.config.replace(**read.pop("model", {})))
-        sections = {name: read.get(name, {}) | sections.get(name, {}) for name in {**read, **sections}}
+        sections = {name: read.get(name, {}) | sections.get(name, {}) for name in read | sections}
     elif lang_dict or options.src_lang or options.tgt_lang:
         raise ConfigError("--lang-dict, --src-lang, --tgt-lang: give --src-vocab and --tgt-vocab too")
     if tokenizers is not None:
@@ -245,7 +252,7 @@ def cached_bundle(path: Path) -> Path:
     """
     digest = hashlib.sha256(f"{version('heedful')} {FORMAT_VERSION}".encode())
     files = [path] if path.is_file() else [*path.iterdir(), *path.glob("model/*")]
-    for file in sorted(each for each in files if each.is_file()):
+    for file in sorted(filter(Path.is_file, files)):
         digest.update(f"{file.relative_to(path)} {file_sha256(file)} ".encode(errors="backslashreplace"))
     output = platformdirs.user_cache_path("heedful") / "imported" / digest.hexdigest()[:32]
     layout = None if output.exists() else recognise(path)
@@ -264,15 +271,16 @@ def recognise(path: Path) -> str | None:
     """
     if argos.is_package(path):
         return argos.LAYOUT
+    has_ctranslate2 = (path / MODEL_FILE).is_file()
     if is_marian(path):
-        if path.is_dir() and _has_ctranslate2(path):
+        if has_ctranslate2 and not is_model(path / MODEL_FILE):
             raise InteropError(
                 f"{path}: the layouts {marian_native.LAYOUT} and {CTRANSLATE2} fit; choose one by --layout"
             )
         return marian_native.LAYOUT
     if path.is_file():
         return opennmt.LAYOUT if opennmt.is_opennmt(path) else None
-    if (path / MODEL_FILE).is_file():
+    if has_ctranslate2:
         return CTRANSLATE2
     if opennmt.is_eole(path):
         return opennmt.EOLE
@@ -287,15 +295,6 @@ def recognise(path: Path) -> str | None:
             f"{path / CONFIG_FILE}: model_type is {shown(model_type)}; there are {', '.join(FAMILIES)}"
         )
     return FAMILIES[model_type].layout
-
-
-def _has_ctranslate2(directory: Path) -> bool:
-    """Return whether `model.bin` is CTranslate2's, by its version: Marian's binary files have 1."""
-    file = directory / MODEL_FILE
-    if not file.is_file():
-        return False
-    with file.open("rb") as opened:
-        return int.from_bytes(opened.read(4), "little") > 1
 
 
 def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Settings) -> str:
@@ -332,6 +331,6 @@ def _fits(layout: str, checkpoint: Checkpoint, settings: Settings) -> bool:
 
 def check_layout(layout: str) -> None:
     """Raise an InteropError with a suggestion if there is no such layout."""
-    if ":" not in layout and layout not in (*LAYOUTS, *DIRECTORY_LAYOUTS):
-        known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
+    known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
+    if ":" not in layout and layout not in known:
         raise InteropError(f"layout {layout!r} does not exist{suggestion(layout, known)}")

@@ -5,6 +5,7 @@ embedding. That is a row of zeros here, a token `<pad>` after all others; its lo
 probability is 0.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,11 +38,18 @@ from heedful.interop.marian_files import (
     read_weights,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import TypedSettings, read, read_bytes
+from heedful.interop.vocabulary import (
+    MARIAN_TAG,
+    TypedSettings,
+    as_list,
+    pieces,
+    read,
+    read_bytes,
+    tag_of_language,
+)
 from heedful.settings.parsing import is_whole
 from heedful.settings.run import Config
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
-from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 LAYOUT = "marian-native"
@@ -213,7 +221,7 @@ def _convert(
     settings.check(FIXED, _READ | WITHOUT_EFFECT)
     is_recurrent = settings.one_of("transformer-decoder-autoreg", _UNITS, "self-attention")
     if is_recurrent:
-        TypedSettings({key: options.get(key) for key in _RECURRENT}, files.model).check(_RECURRENT)
+        settings.check(_RECURRENT)
     norm, letter, outer = _norms(settings, conversion)
     self_attention = ATTENTION.replace("{stack}", "encoder") + CELLS if is_recurrent else ATTENTION
     kind = "rms" if letter == "r" else "ln"
@@ -262,9 +270,8 @@ def _number(settings: TypedSettings, key: str) -> int:
 def _tied_layers(settings: TypedSettings) -> Sequence[int]:
     """Return Marian's number of each layer of the decoder; tied layers have the number of another one."""
     depth = _number(settings, "dec-depth")
-    tied = settings.values.get("transformer-tied-layers") or range(1, depth + 1)
-    is_list = isinstance(tied, list | range) and all(is_whole(i, least=1, most=1000) for i in tied)
-    is_right = is_list and len(tied) == depth
+    tied = as_list(settings.values.get("transformer-tied-layers")) or range(1, depth + 1)
+    is_right = len(tied) == depth and all(is_whole(i, least=1, most=1000) for i in tied)
     settings.require(is_right, "transformer-tied-layers", f" are not the {depth} layers of dec-depth")
     return tied
 
@@ -272,11 +279,9 @@ def _tied_layers(settings: TypedSettings) -> Sequence[int]:
 def _norms(settings: TypedSettings, conversion: Conversion) -> tuple[str, str, list[str]]:
     """Return "post" or "pre", the letter of the norm, and the rows of norms around the stacks."""
     usual = {"preprocess": "", "postprocess": "dan", "postprocess-emb": "d", "postprocess-top": ""}
-    texts = {key: settings.text(f"transformer-{key}") for key in usual}
+    usual |= {key: text for key in usual if (text := settings.text(f"transformer-{key}")) is not None}
     # Dropout, which only training has, is left out.
-    before, after, emb, top = (
-        (usual[key] if text is None else text).replace("d", "") for key, text in texts.items()
-    )
+    before, after, emb, top = (text.replace("d", "") for text in usual.values())
     letter = (before or after)[-1:]
     outer = [EMBEDDING_NORM] * bool(emb) + [FINAL_NORM] * bool(top)
     if letter in ("n", "r") and emb in ("", letter) and top in ("", letter):
@@ -310,20 +315,19 @@ def _activation(settings: TypedSettings, conversion: Conversion) -> str:
 
 def _version(settings: TypedSettings) -> tuple[int, ...]:
     """Return the version of Marian that trained the model, `v1.12.3 abcdef 2023-03-01`; (0,) if unknown."""
-    numbers = str(settings.values.get("version")).removeprefix("v").split(" ")[0].split(".")[:3]
-    return tuple(int(each) if each.isdecimal() and len(each) < 9 else 0 for each in numbers)
+    match = re.match(r"v?([0-9]{1,8})\.([0-9]{1,8})\.([0-9]{1,8})", str(settings.values.get("version")))
+    return tuple(map(int, match.groups())) if match else (0,)
 
 
 def _read_search(files: MarianFiles) -> Values:
     """Return the settings of `DecodeConfig`: beam, and scores that are divided by a power of the length."""
-    options = files.options
-    is_flag = isinstance(options.get("normalize"), bool)
-    options = {**options, "normalize": int(options["normalize"])} if is_flag else options
-    settings = TypedSettings(options, files.options_file)
+    settings = TypedSettings(files.options, files.options_file)
     settings.check(SEARCH_FIXED, _SEARCH_READ | SEARCH_WITHOUT_EFFECT)
+    is_flag = isinstance(files.options.get("normalize"), bool)  # true means 1
+    penalty = files.options["normalize"] if is_flag else settings.number("normalize", least=0, most=30)
     return {
         "beam_size": settings.whole_number("beam-size", least=1, most=1000) or _BEAM_SIZE,
-        "length_penalty": settings.number("normalize", least=0, most=30) or 0.0,
+        "length_penalty": float(penalty or 0),
         "length_normalization": "power",
         # As in Marian, a sentence ends when as many hypotheses have ended as the beam has.
         "early_stopping": "first",
@@ -337,7 +341,7 @@ def _suppressed_ids(files: MarianFiles, tgt: Tokenizer) -> tuple[int, ...]:
         suppressed.add(tgt.unk_id)
     if files.options.get("allow-special") is not True:
         tokens = enumerate(tgt.tokens(range(tgt.vocab_size)))
-        suppressed |= {i for i, token in tokens if token in _CONTROL_BYTES}
+        suppressed.update(i for i, token in tokens if token in _CONTROL_BYTES)
     return tuple(sorted(suppressed))
 
 
@@ -348,7 +352,7 @@ def _languages(files: MarianFiles, src: Tokenizer, options: ImportOptions) -> Va
         )
     if options.tgt_lang is None:
         return {}
-    return {"src_tag": src.tokens([src.tag_id(options.tgt_lang)])[0]}
+    return {"src_tag": tag_of_language(src, options.tgt_lang)}
 
 
 def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPair:
@@ -362,12 +366,9 @@ def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPai
 def _tokenizer(vocabulary: Path, splitter: Path | None, num_rows: int) -> Tokenizer:
     """Return a tokenizer: SentencePiece's own ids, ids by a list of its tokens, or words between spaces."""
     name = str(vocabulary)
-    model = None
-    if vocabulary.suffix == ".spm" or splitter is not None:
-        model = read_bytes(splitter or vocabulary)
     if vocabulary.suffix == ".spm":
-        spm = load_sentencepiece(model or b"", name=name)
-        tokens = [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
+        splitter = vocabulary
+        tokens = pieces(read_bytes(vocabulary), name)
     else:
         tokens = read_vocabulary(vocabulary)
     eos, unk = (_special_id(tokens, *names, name) for names in (("</s>", "eos", 0), ("<unk>", "UNK", 1)))
@@ -380,16 +381,16 @@ def _tokenizer(vocabulary: Path, splitter: Path | None, num_rows: int) -> Tokeni
     if _PAD in tokens:
         raise InteropError(f"{name}: it has a token {_PAD!r}, which Marian's own vocabularies have not")
     tokens.append(_PAD)
-    if model is None:
+    if splitter is None:
         if any(token.startswith(_SPACE) for token in tokens):
             raise InteropError(
                 f"{name}: its tokens are of SentencePiece, but source.spm and target.spm are not beside it; "
                 "copy the whole folder"
             )
         return tokenizer_from_words(tokens, name=name, starts_with_pad=True)
-    has_tags = any(token.startswith(">>") and token.endswith("<<") for token in tokens)
+    has_tags = any(map(MARIAN_TAG.fullmatch, tokens))
     ids = SpecialIds(pad=num_rows, unk=unk, bos=num_rows, eos=eos)
-    return VocabularyTokenizer(model, tokens, ids, leading_tags=has_tags, name=name)
+    return VocabularyTokenizer(read_bytes(splitter), tokens, ids, leading_tags=has_tags, name=name)
 
 
 def _special_id(tokens: list[str], token: str, older: str, usual: int, name: str) -> int:

@@ -6,6 +6,7 @@ between them, unless the options name SentencePiece models. A source has no end 
 """
 
 import argparse
+import fnmatch
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,14 @@ from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
 from heedful.interop.keys import Keys, allowed, columns, named, split
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names
+from heedful.interop.vocabulary import (
+    TypedSettings,
+    as_list,
+    is_texts,
+    read_bytes,
+    read_settings,
+    unique_names,
+)
 from heedful.model.positions import sinusoids
 from heedful.model.transformer import SINUSOIDS
 from heedful.settings.parsing import shown
@@ -118,6 +126,7 @@ _SEARCH: Settings = {
     "max_length": 250,
     "max_length_offset": 1024,
 }
+_DROPOUTS = columns("dropout dropout activation_dropout\nattention_dropout attention_dropout")
 _OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
 _ROTARY = -1
 # Options of a model that must have one of these values or be absent.
@@ -171,8 +180,9 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     vocabularies = _vocabularies(TypedSettings(vocabulary, path), options)
     tensors = dict(checkpoint.tensors)
     generator = checkpoint.beside.get("generator")
-    for name, tensor in generator.items() if isinstance(generator, Mapping) else ():
-        if isinstance(tensor, Tensor) and name in ("weight", "bias"):
+    for name in ("weight", "bias"):
+        tensor = generator.get(name) if isinstance(generator, Mapping) else None
+        if isinstance(tensor, Tensor):
             tensors[f"generator.{name}"] = in_float32(tensor)
     values = settings.values
     reach, absolute = values.get("max_relative_positions", 0), values.get("position_encoding", False)
@@ -186,7 +196,7 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
         facts |= {"positions": "rotary", "scale_embeddings": False}
     conversion = Conversion(tensors, layout=LAYOUT, origin=path, settings=options.settings)
     in_pairs = values.get("rotary_interleave", True) is True
-    models = _subword_models(values.get("transforms"), values)
+    models = _subword_models(values.get("transforms"), settings)
     return _bundle(conversion, OPENNMT_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=models)
 
 
@@ -194,25 +204,21 @@ def _facts(keys: Keys, settings: TypedSettings, training: Settings) -> Values:
     """Return the settings of `ModelConfig`, with dropouts of the training."""
     given = {key: value for key, value in settings.values.items() if value or key not in _ZERO_IS_NONE}
     facts = keys.settings(TypedSettings(given, settings.file))
-    for theirs, names in (
-        ("dropout", ("dropout", "activation_dropout")),
-        ("attention_dropout", ("attention_dropout",)),
-    ):
-        value = training.get(theirs)
-        value = value[0] if isinstance(value, list) and value else value
-        if isinstance(value, float):
-            facts |= dict.fromkeys(names, value)
+    for theirs, names in _DROPOUTS.items():
+        first = as_list(training.get(theirs))[:1]
+        if first and isinstance(first[0], float):
+            facts |= dict.fromkeys(names, first[0])
     return facts
 
 
 def _in_halves(imported: Imported) -> Imported:
     """Reorder queries and keys: rotary pairs are neighbours (2i, 2i + 1) there, and halves apart here."""
-    config, weights = imported.config, dict(imported.weights)
-    for name, tensor in imported.weights.items() if config.positions == "rotary" else ():
-        if name.rsplit(".", 1)[0].endswith(("self_attention.query", "self_attention.key")):
-            decode = partial(_reordered, size=config.head_key_size)
+    decode = partial(_reordered, size=imported.config.head_key_size)
+    weights = dict(imported.weights)
+    for name, tensor in imported.weights.items():
+        if re.search(r"self_attention\.(query|key)\.", name):
             weights[name] = DeferredTensor(tensor, decode, tensor.shape)
-    return Imported(config, weights)
+    return Imported(imported.config, weights)
 
 
 def _reordered(rows: Tensor, *, size: int) -> Tensor:
@@ -220,12 +226,12 @@ def _reordered(rows: Tensor, *, size: int) -> Tensor:
     return cat([heads[:, ::2], heads[:, 1::2]], dim=1).reshape(rows.shape)
 
 
-def _subword_models(transforms: object, values: object) -> list[Path]:
+def _subword_models(transforms: object, options: TypedSettings) -> list[Path]:
     """Return the names of the SentencePiece models of source and target, if there are two."""
-    is_used = isinstance(transforms, list | tuple) and "sentencepiece" in transforms
-    values = values if is_used and isinstance(values, Mapping) else {}
-    names = [values.get(f"{language}_subword_model") for language in ("src", "tgt")]
-    return [Path(name) for name in names if isinstance(name, str) and name]
+    if "sentencepiece" not in as_list(transforms):
+        return []
+    names = options.text("src_subword_model"), options.text("tgt_subword_model")
+    return list(map(Path, filter(None, names)))
 
 
 @dataclass(frozen=True)
@@ -242,23 +248,20 @@ def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[_Vocabul
         problem = "there is no choice of languages; leave out --src-lang and --tgt-lang"
         raise InteropError(f"{saved.file}: {problem}")
     saved.require(not saved.values.get("src_feats"), "src_feats", ": features of tokens are not supported")
-    specials = saved.values.get("specials")
-    specials = specials if isinstance(specials, Mapping) else {}
-    names = {
-        kind: token if isinstance(token := specials.get(f"{kind}_token"), str) else usual
-        for kind, usual in _SPECIAL.items()
-    }
+    specials = TypedSettings(saved.settings("specials"), saved.file)
+    names = {kind: specials.text(f"{kind}_token") or usual for kind, usual in _SPECIAL.items()}
     start = saved.text("decoder_start_token") or names["bos"]
     results = []
-    for language, bos in (("src", None), ("tgt", start)):
+    for language, special in (("src", names), ("tgt", {**names, "bos": start})):
         tokens: Any = saved.values.get(language)
-        is_list = isinstance(tokens, list) and all(isinstance(each, str) for each in tokens)
-        saved.require(is_list, language, " is not a list of tokens")
-        known = {token: i for i, token in reversed([*enumerate(tokens)])}
-        for token in (bos or names["eos"], *(names[kind] for kind in ("pad", "unk", "eos"))):
-            saved.require(token in known, language, f" has no token {shown(token)}")
-        special = names | ({} if bos is None else {"bos": bos})
-        ids = {kind: known.get(token, known[names["eos"]]) for kind, token in special.items()}
+        saved.require(is_texts(tokens), language, " is not a list of tokens")
+        known = {token: i for i, token in reversed([*enumerate(tokens)])}  # the first of equal ones
+        needed = special if language == "tgt" else special.keys() - {"bos"}
+        for kind in needed:
+            is_known = special[kind] in known
+            saved.require(is_known, language, f" has no token {shown(special[kind])}")
+        eos = known[names["eos"]]
+        ids = {kind: known.get(token, eos) for kind, token in special.items()}
         results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
     return results
 
@@ -283,7 +286,7 @@ def _bundle(
         subwords: the names of SentencePiece models beside the weights; without them, texts are tokens with
             spaces between them.
     """
-    src, tgt = (each.ids for each in vocabularies)
+    src, tgt = (vocabulary.ids for vocabulary in vocabularies)
     ids = {"src_pad_id": src.pad, "tgt_pad_id": tgt.pad, "decoder_start_id": tgt.bos}
     sizes = {key: facts[key] for key in ("d_k", "d_v") if key in facts}
     conversion.settings = {**sizes, **ids, **conversion.settings}
@@ -300,7 +303,8 @@ def _bundle(
         rows = "\n".join(row for row in rows.splitlines() if not row.endswith("positions.weight"))
     table = Table(rows.replace("MATRICES", theirs).replace("OURS", ours), positions=positions)
     imported = table.read(conversion, norm="pre", **facts)
-    imported = _in_halves(imported) if in_pairs else imported
+    if in_pairs and kind == "rotary":
+        imported = _in_halves(imported)
     config, path = imported.config, conversion.origin
     for vocabulary, size in zip(vocabularies, (config.src_vocab_size, config.tgt_vocab_size), strict=True):
         number = len(vocabulary.tokens)
@@ -317,7 +321,7 @@ def _bundle(
         tokenizer_of(model, each.tokens, each.ids, TextFiles())
         for model, each in zip(models, vocabularies, strict=True)
     )
-    is_joint = vocabularies[0] == vocabularies[1] and models[0] == models[1]
+    is_joint = (models[0], vocabularies[0]) == (models[1], vocabularies[1])
     tokenizers = TokenizerPair(one, one if is_joint else other)
     sections: Values = {
         "model": config.model_dump(),
@@ -430,8 +434,7 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     settings.check(EOLE_FIXED, EOLE_KNOWN, ignored=options.ignored)
     rotary = TypedSettings(settings.settings("rope_config"), path / _CONFIG)
     rotary.check(EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN, ignored=options.ignored)
-    training = config.values.get("training")
-    facts = _facts(EOLE_KEYS, settings, training if isinstance(training, Mapping) else {})
+    facts = _facts(EOLE_KEYS, settings, config.settings("training"))
     is_scaled = settings.values.get("normalize")
     problem = " is not supported with positions that are not rotary"
     settings.require(not is_scaled or facts["positions"] == "rotary", "normalize", problem)
@@ -442,12 +445,12 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     for file in sorted(path.glob(_WEIGHTS)):
         tensors |= read_checkpoint(file).tensors
     conversion = Conversion(tensors, layout=EOLE, origin=path, settings=options.settings)
-    for name in tensors:
-        is_one = not name.endswith(".layer_scalar") or bool((tensors[name] == 1).all())
+    for name in fnmatch.filter(tensors, "*.layer_scalar"):
+        is_one = bool((tensors[name] == 1).all())
         conversion.require(is_one, f"the weight {name!r} is not 1, which is not supported")
-    texts = config.values.get("transforms_configs")
-    models = texts.get("sentencepiece") if isinstance(texts, Mapping) else None
-    subwords = _subword_models(config.values.get("transforms"), models)
+    texts = TypedSettings(config.settings("transforms_configs"), config.file)
+    options_of_models = TypedSettings(texts.settings("sentencepiece"), config.file)
+    subwords = _subword_models(config.values.get("transforms"), options_of_models)
     in_pairs = rotary.values.get("rotary_interleave", True) is True
     return _bundle(conversion, EOLE_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=subwords)
 
@@ -455,7 +458,7 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
 def _eole_settings(model: Settings, config: TypedSettings) -> TypedSettings:
     """Return the settings of the model, which are equal in both stacks."""
     sections = TypedSettings(model, config.file)
-    for key in ("encoder", "decoder"):
+    for key in STACKS:
         is_there = sections.values.get(key) is not None
         sections.require(
             is_there, key, ": it has no encoder or no decoder; only models with both are supported"

@@ -96,14 +96,14 @@ class ModelFile:
             return values
         scales = self._variable(f"{name}_scale")
         is_one = scales.shape in ((), (1,))
-        each = _in_float32(scales if is_one else scales[rows])
         is_right = scales.dtype == np.float32 and (is_one or scales.shape == stored.shape[:1])
         self.require(
             is_right, f"the scales of {name!r} have shape {scales.shape}, not one number for each row"
         )
-        is_usable = bool((np.isfinite(each) & (np.abs(each) > _LEAST_SCALE)).all())
+        divisors = _in_float32(scales if is_one else scales[rows])
+        is_usable = bool((np.isfinite(divisors) & (np.abs(divisors) > _LEAST_SCALE)).all())
         self.require(is_usable, f"a scale of {name!r} is too small or not a number")
-        values /= each.reshape(-1, *[1] * (values.ndim - 1))
+        values /= divisors.reshape(-1, *[1] * (values.ndim - 1))
         return values
 
     def release(self) -> None:

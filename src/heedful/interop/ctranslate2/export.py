@@ -200,9 +200,9 @@ def _special(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -
 def _arguments(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -> Iterable[str]:
     """The bundle's own search, as far as CTranslate2 has it."""
     search, tgt = bundle.config.decode, bundle.tokenizers.tgt
-    first: Sequence[int] = special_tokens.tgt_prefix
+    first = special_tokens.tgt_prefix
     if not first and search.forced_first_id is not None:
-        first = [search.forced_first_id]
+        first = (search.forced_first_id,)
     if first:
         yield f"target_prefix=[{_literal([names.tgt[i] for i in first])}] * len(lines)"
     yield f"beam_size={search.beam_size}"

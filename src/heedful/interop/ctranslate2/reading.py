@@ -15,7 +15,17 @@ from heedful.interop.conversion import TOKENS, Settings, Values, add_tokens
 from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.weights import convert
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
-from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, read_words, unique_names
+from heedful.interop.vocabulary import (
+    MARIAN_TAG,
+    TypedSettings,
+    first_file,
+    ids_of,
+    read_bytes,
+    read_settings,
+    read_words,
+    tag_of_language,
+    unique_names,
+)
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.text import (
@@ -38,7 +48,6 @@ _KNOWN_KEYS = {
 }  # fmt: skip
 _PADDING = re.compile(r"[<\[](blank|pad)[>\]]", re.IGNORECASE)
 _TAG = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")  # of M2M100, NLLB, mBART
-_MARIAN_TAG = re.compile(r">>.+<<")
 # Files of SentencePiece models, of one for both languages and of two.
 _JOINT_FILES = (
     "sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "spm.bpe.model", "tokenizer.model",
@@ -185,8 +194,7 @@ class CTranslate2Directory:
         return {"src": src, "tgt": tgt}
 
     def _vocabulary(self, stem: str) -> list[str] | None:
-        files = [self.path / f"{stem}{suffix}" for suffix in (".json", ".txt")]
-        file = next((each for each in files if each.is_file()), None)
+        file = first_file(self.path, (f"{stem}.json", f"{stem}.txt"))
         if file is None:
             return None
         tokens, unknown = read_words(file), self.settings["unk_token"]
@@ -202,21 +210,18 @@ class CTranslate2Directory:
             raise self.error(
                 "decoder_start_token is null: the caller begins each output; such models are not supported"
             )
-        added: dict[str, list[str]] = {}
-        for language, tokens in self.vocabularies.items():
-            added[language] = [] if any(map(_PADDING.fullmatch, tokens)) else ["<pad>"]
+        tokens_with = {language: list(tokens) for language, tokens in self.vocabularies.items()}
+        for tokens in tokens_with.values():
+            if not any(map(_PADDING.fullmatch, tokens)):
+                tokens.append("<pad>")
         if self.model.scalar("decoder/start_from_zero_embedding", 0):
-            added["tgt"].append(start := "<start>")
+            tokens_with["tgt"].append(start := "<start>")
         if self.is_joint:
-            added["src"] = added["tgt"]
-        tokens_with = {
-            language: unique_names([*tokens, *added[language]], {})
-            for language, tokens in self.vocabularies.items()
-        }
-        return start, tokens_with
+            tokens_with["src"] = tokens_with["tgt"]
+        return start, {language: unique_names(tokens, {}) for language, tokens in tokens_with.items()}
 
     def _special_ids(self, language: str, tokens: list[str], start: str) -> SpecialIds:
-        known = {token: i for i, token in enumerate(tokens)}
+        known = ids_of(tokens)
         needed = {key: str(self.settings[key]) for key in ("eos_token", "unk_token")}
         if language == "tgt":
             needed["decoder_start_token"] = start
@@ -282,10 +287,10 @@ class CTranslate2Directory:
         if self.settings.get("add_source_bos") is True:
             languages["src_tag"] = self.settings["bos_token"]
         if options.src_lang is not None:
-            languages["src_tag"] = src.tokens([src.tag_id(options.src_lang)])[0]
+            languages["src_tag"] = tag_of_language(src, options.src_lang)
         if options.tgt_lang is not None:
-            tag = tgt.tokens([tgt.tag_id(options.tgt_lang)])[0]
-            languages["src_tag" if _MARIAN_TAG.fullmatch(tag) else "tgt_tag"] = tag
+            tag = tag_of_language(tgt, options.tgt_lang)
+            languages["src_tag" if MARIAN_TAG.fullmatch(tag) else "tgt_tag"] = tag
         ends = self.settings.get("add_source_eos") is True
         by_tokenizer = not ends and self.settings["decoder_start_token"] != self.settings["bos_token"]
         if by_tokenizer and text.models:
@@ -307,7 +312,7 @@ def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, te
         tokens,
         ids,
         special=tags,
-        leading_tags=any(map(_MARIAN_TAG.fullmatch, tokens)),
+        leading_tags=any(map(MARIAN_TAG.fullmatch, tokens)),
         underscores=text.underscores,
         name="tokenizer",
     )
@@ -337,7 +342,7 @@ def _split_at_spaces(tokens: Sequence[str], ids: SpecialIds) -> HuggingFaceToken
         "decoder": None,
         "model": {
             "type": "WordLevel",
-            "vocab": {token: i for i, token in enumerate(tokens)},
+            "vocab": ids_of(tokens),
             "unk_token": tokens[ids.unk],
         },
     }

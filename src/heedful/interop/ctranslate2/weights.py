@@ -3,6 +3,7 @@
 Variables are read from the file when they are used, a few rows at a time.
 """
 
+import fnmatch
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ KNOWN = split(
     """
 )
 # Facts that the user may set otherwise.
-_FREE = ("positions", "layer_norm_eps")
+_FREE = {"positions", "layer_norm_eps"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,22 +124,24 @@ def convert(model: ModelFile, settings: Settings, *, epsilon: float | None) -> t
     tensors: Tensors = {}
     for name in model:
         last = name.rpartition("/")[2]
+        is_scale = name.endswith("_scale") and name.removesuffix("_scale") in model
         if last in FIXED:
             value = model.scalar(name, 0)
             problem = f"{name}={value:g} is not supported, and would change the outputs"
             model.require(value in FIXED[last], problem)
-        elif last not in KNOWN and not (name.endswith("_scale") and name.removesuffix("_scale") in model):
+        elif last not in KNOWN and not is_scale:
             tensors[name] = DeferredTensor(torch.empty(0), _Variable(model, name), model.shape(name))
     facts = _facts(model, epsilon, settings)
-    for key, value in settings.items():
-        is_free = key not in facts or key in _FREE or value == facts[key]
-        model.require(is_free, f"model.{key}={shown(value)} contradicts the file: it is {facts.get(key)}")
+    for key in (settings.keys() & facts.keys()) - _FREE:
+        problem = f"model.{key}={shown(settings[key])} contradicts the file: it is {facts[key]}"
+        model.require(settings[key] == facts[key], problem)
     if facts["positions"] != "learned":
-        tensors = {name: each for name, each in tensors.items() if not name.endswith("/encodings")}
-    heads = {key: value for key, value in facts.items() if key in ("num_heads", "num_kv_heads")}
+        for name in fnmatch.filter(tensors, "*/encodings"):
+            del tensors[name]
+    heads: Values = {key: facts[key] for key in facts.keys() & {"num_heads", "num_kv_heads"}}
     conversion = Conversion(tensors, layout="ctranslate2", origin=model.path, settings={**settings, **heads})
     (GATED if facts["gated"] else PLAIN).move(conversion)
-    for ours in [name for name in conversion.moved if name.endswith("query.weight")]:
+    for ours in fnmatch.filter(conversion.moved, "*query.weight"):
         factor = _query_factor(model, conversion.names[ours], facts)
         if abs(factor - 1) > 1e-6:
             conversion.moved[ours] = scaled(conversion.moved[ours], factor)
@@ -153,7 +156,7 @@ def _facts(model: ModelFile, epsilon: float | None, settings: Settings) -> Value
     d_model = _sizes(model, "decoder/embeddings/weight")[1]
     is_layer = f"{_FIRST_LAYER}/layer_norm/beta" in model
     activation = int(_same(model, "activation", 0))
-    name = _NUMBERS[activation] if 0 <= activation < len(_NUMBERS) else str(activation)
+    name = dict(enumerate(_NUMBERS)).get(activation, str(activation))
     known = ", ".join(ACTIVATIONS)
     model.require(name in ACTIVATIONS, f"the activation {name} is not supported; there are {known}")
     num_heads = int(_same(model, "num_heads", _SPECS[model.spec]))
@@ -200,7 +203,7 @@ def _scales_embeddings(model: ModelFile, d_model: int) -> bool:
     scales = []
     for stack in STACKS:
         names = f"{stack}/scale_embeddings", f"{stack}/embeddings/multiply_by_sqrt_depth"
-        name = next((each for each in names if each in model), names[0])
+        name = next(filter(model.__contains__, names), names[0])
         value = model.scalar(name, root)
         scales.append((root if value else 1.0) if model.is_flag(name) else value)
     known = [value for value in (1.0, root) if all(abs(each / value - 1) < 1e-6 for each in scales)]
@@ -211,14 +214,13 @@ def _scales_embeddings(model: ModelFile, d_model: int) -> bool:
 def _positions(model: ModelFile, d_model: int) -> str:
     """Return which sinusoids the tables are; all others are learned."""
     names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
-    if not any(name in model for name in names):
+    if not any(map(model.__contains__, names)):
         return SINUSOIDS
-    shapes = [_sizes(model, name) for name in names]
-    problem = f"{' and '.join(names)} differ in size; they must be equal"
-    model.require(shapes[0] == shapes[1], problem)
+    src, tgt = (_sizes(model, name) for name in names)
+    model.require(src == tgt, f"{' and '.join(names)} differ in size; they must be equal")
     stored = [torch.from_numpy(model.rows(name, slice(None))) for name in names]
-    for kind, formula in FORMULAS.items():
-        if shapes[0][1] == d_model and all(is_formula(each, Positions(formula=formula)) for each in stored):
+    for kind, formula in FORMULAS.items() if src[1] == d_model else ():
+        if all(is_formula(table, Positions(formula=formula)) for table in stored):
             return kind
     return "learned"
 

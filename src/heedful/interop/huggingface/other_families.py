@@ -24,13 +24,12 @@ from heedful.interop.huggingface.reading import (
     Family,
     clean_up_spaces,
     keys,
-    pieces,
     read_special_ids,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table, Transform
-from heedful.interop.vocabulary import read_words
+from heedful.interop.vocabulary import ids_of, is_texts, pieces, read_words
 from heedful.model.transformer import SINUSOIDS
 from heedful.settings.model import SINUSOID_OFFSETS
 from heedful.settings.parsing import decode_text, shown
@@ -45,12 +44,11 @@ def _fsmt_tokenizers(directory: PretrainedDirectory) -> TokenizerPair:
     if directory.tokenizer.get("do_lower_case") is True:
         directory.refuse("do_lower_case=true is not supported", file=TOKENIZER_FILE)
     languages = directory.tokenizer.get("langs") or directory.config.get("langs")
-    names = [each for each in languages if isinstance(each, str)] if isinstance(languages, list) else []
-    if len(names) != len(STACKS) or names != languages:
+    if not is_texts(languages) or len(languages) != len(STACKS):
         directory.refuse(f"langs={shown(languages)} are not two languages", file=TOKENIZER_FILE)
     src, tgt = (
         moses_tokenizer(directory, words, language, rules="fsmt")
-        for words, language in zip(("vocab-src.json", "vocab-tgt.json"), names, strict=True)
+        for words, language in zip(("vocab-src.json", "vocab-tgt.json"), languages, strict=True)
     )
     return TokenizerPair(src, tgt)
 
@@ -68,7 +66,7 @@ def moses_tokenizer(
     return MosesTokenizer(
         _merges(directory, first=0 if rules == "fsmt" else 1),  # after the version
         tokens,
-        read_special_ids(directory, {token: i for i, token in enumerate(tokens)}, usual=special),
+        read_special_ids(directory, ids_of(tokens), usual=special),
         language=language,
         rules=rules,
         added=added,

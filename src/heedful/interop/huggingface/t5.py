@@ -20,13 +20,13 @@ from heedful.interop.huggingface.reading import (
     FIXED,
     WITHOUT_EFFECT,
     Family,
-    pieces,
     target_before_source,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
 )
 from heedful.interop.keys import Keys, columns, named
 from heedful.interop.tables import AS_IS, Table, Transform
+from heedful.interop.vocabulary import pieces
 from heedful.text import ByteTokenizer, Tokenizer
 from heedful.text.tokenizer import is_sentinel
 

@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Settings, Tensors, Values, scaled
-from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
+from heedful.interop.exporting import refuse_changed, refuse_lost, special_names, write_pretrained
 from heedful.interop.huggingface.generation import inexact_settings, read_special_id, write_search
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
@@ -38,7 +38,7 @@ from heedful.interop.tables import AS_IS, Table, Transform
 from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.model.transformer import Transformer
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
-from heedful.settings.parsing import parse_json, shown
+from heedful.settings.parsing import is_whole, parse_json, shown
 from heedful.storage.bundle import Bundle
 from heedful.text import HuggingFaceTokenizer, Tokenizer
 from heedful.text.huggingface_tokenizer import PIPELINE
@@ -84,6 +84,7 @@ def _with_scalar(table: Table, conversion: Conversion) -> Table:
     return replace(table, transforms=transforms)
 
 
+_MAX_LAYERS = 1000
 _OF_ONE_STACK = (
     "num_hidden_layers", "layer_types", "is_decoder", "model_type", "use_cache",
     "cross_attention_hidden_size",
@@ -93,72 +94,80 @@ _OF_ONE_STACK = (
 def _flat(directory: PretrainedDirectory) -> Values:
     """Return the settings of both stacks in one object; they must be equal, but for the number of layers."""
     config = dict(directory.config)
-    stacks = [config.pop(stack, None) for stack in STACKS]
-    encoder = stacks[0]
+    usual = _USUAL[str(config["model_type"])]
+    stacks: dict[str, Any] = {stack: config.pop(stack, None) for stack in STACKS}
+    encoder = stacks["encoder"]
     if isinstance(encoder, Mapping) and isinstance(encoder.get("text_config"), Mapping):
-        stacks[0] = encoder["text_config"]
+        stacks["encoder"] = encoder["text_config"]
     parts = {}
-    for stack, values in zip(STACKS, stacks, strict=True):
+    for stack, values in stacks.items():
         if not isinstance(values, Mapping):
             directory.refuse(f"{stack}={shown(values)} are not settings; copy the whole directory")
         parts[stack] = {key: value for key, value in values.items() if key not in _OF_ONE_STACK}
         if "num_hidden_layers" in values:
             parts[stack][f"{stack}_layers"] = values["num_hidden_layers"]
     flat = directory.typed().merged(parts)
-    if any(values.get("layer_types") is not None for values in stacks):
-        flat["layer_types"] = _full_attention_every(directory, stacks)
-    rotary, windows = _rotary(directory, flat), _windows(directory, flat)
-    is_scaled_once = directory.config["model_type"] == "t5gemma2" or windows["full_attention_every"] == 1
-    if rotary["rotary_scale"] != 1 and not is_scaled_once:
+    every = usual.full_attention_every
+    if any(values.get("layer_types") is not None for values in stacks.values()):
+        every = _full_attention_every(directory, list(stacks.values()))
+    rotary, windows = _rotary(directory, flat, usual), _windows(directory, flat, every, usual)
+    if rotary["rotary_scale"] != 1 and not usual.has_two_bases and every > 1:
         directory.refuse('rope_type="linear" is not supported for layers that see a window')
     return flat | config | rotary | windows
 
 
-def _rotary(directory: PretrainedDirectory, flat: Values) -> Values:
+class _Usual(NamedTuple):
+    """What a version has if its files do not say it."""
+
+    full_attention_every: int
+    rotary_base: float
+    has_two_bases: bool = False  # angles of their own in layers that see a window
+
+
+_USUAL = {"t5gemma": _Usual(2, 10_000.0), "t5gemma2": _Usual(6, 1_000_000.0, has_two_bases=True)}
+
+
+def _rotary(directory: PretrainedDirectory, flat: Values, usual: _Usual) -> Values:
     """Return the angles of positions: one for all layers, or one for each kind of layer."""
-    whole = given = flat.pop("rope_parameters", None) or {}
-    local: Any = {}
-    if isinstance(given, Mapping) and "full_attention" in given:
-        whole, local = given["full_attention"] or {}, given.get("sliding_attention") or {}
-    for values, supported in ((whole, ("default", "linear")), (local, ("default",))):
+    given = flat.pop("rope_parameters", None) or {}
+    by_kind = given if isinstance(given, Mapping) and "full_attention" in given else {"full_attention": given}
+    parts = []
+    for kind, supported in (("full_attention", ("default", "linear")), ("sliding_attention", ("default",))):
+        values: Any = by_kind.get(kind) or {}
         if not isinstance(values, Mapping):
             directory.refuse(f"rope_parameters={shown(given)} are not settings")
-        kind = values.get("rope_type", values.get("type", "default"))
-        if kind not in supported:
-            directory.refuse(f"rope_type={shown(kind)} is not supported; {' and '.join(supported)} are")
-    is_linear = "linear" in (whole.get("rope_type"), whole.get("type"))
-    is_version_2 = directory.config["model_type"] == "t5gemma2"
+        rope_type = values.get("rope_type", values.get("type", "default"))
+        if rope_type not in supported:
+            directory.refuse(f"rope_type={shown(rope_type)} is not supported; {' and '.join(supported)} are")
+        scale = values.get("factor", 1.0) if rope_type == "linear" else 1.0
+        parts.append((values.get("rope_theta"), scale))
+    (base, scale), (local_base, _) = parts
+    older_base = flat.pop("rope_theta", usual.rotary_base)
     return {
-        "rotary_base": whole.get(
-            "rope_theta", flat.pop("rope_theta", 1_000_000.0 if is_version_2 else 10_000.0)
-        ),
-        "rotary_scale": whole.get("factor", 1.0) if is_linear else 1.0,
-        "rotary_window_base": local.get("rope_theta", 10_000.0) if is_version_2 else None,
+        "rotary_base": older_base if base is None else base,
+        "rotary_scale": scale,
+        "rotary_window_base": (local_base or 10_000.0) if usual.has_two_bases else None,
     }
 
 
-def _windows(directory: PretrainedDirectory, flat: Values) -> Values:
+def _windows(directory: PretrainedDirectory, flat: Values, every: int, usual: _Usual) -> Values:
     """Return which layers see a window, and how much it holds."""
-    is_version_2 = directory.config["model_type"] == "t5gemma2"
-    every, window = (
-        flat.pop("layer_types", None) or (6 if is_version_2 else 2),
-        flat.pop("sliding_window", 4096),
-    )
-    if not isinstance(window, int) or window < 1:
+    window = flat.pop("sliding_window", 4096)
+    if not is_whole(window, least=1):
         directory.refuse(f"sliding_window={shown(window)} is not a number of tokens")
     if every == 1:
         return {"full_attention_every": 1}
-    sides = ((window + 1) // 2 - 1, window // 2) if is_version_2 else (window, window)
+    sides = ((window + 1) // 2 - 1, window // 2) if usual.has_two_bases else (window, window)
     return {"full_attention_every": every, "encoder_window": sides, "decoder_window": window - 1}
 
 
 def _full_attention_every(directory: PretrainedDirectory, stacks: Sequence[Settings]) -> int:
     """Return n if every n-th layer of both stacks, and no other, sees all."""
-    kinds: list[Any] = [stack.get("layer_types") for stack in stacks]
-    depths = [stack.get("num_hidden_layers") for stack in stacks]
-    if all(isinstance(each, list) and len(each) == depth for each, depth in zip(kinds, depths, strict=True)):
-        for n in range(1, max(map(len, kinds)) + 2):
-            if kinds == [_layer_types(n, len(each)) for each in kinds]:
+    kinds = [stack.get("layer_types") for stack in stacks]
+    depths: list[Any] = [stack.get("num_hidden_layers") for stack in stacks]
+    if all(is_whole(depth, most=_MAX_LAYERS) for depth in depths):
+        for n in range(1, max(depths) + 2):
+            if kinds == [_layer_types(n, depth) for depth in depths]:
                 return n
     directory.refuse(
         f"layer_types={shown(kinds)}: must have full_attention for every n-th of {shown(depths)} layers, and "
@@ -179,7 +188,9 @@ def _begin_token(directory: PretrainedDirectory, tokenizer: Tokenizer, search: V
         directory.refuse(
             f"post_processor has {shown(frame)}: only {begin} may be put before a text", file=PIPELINE_FILE
         )
-    return {"start_id": _start_id(directory)} | ({"src_tag": begin} if len(frame) > 1 else {})
+    start_id = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
+    languages = {"start_id": read_special_id(directory, "bos_token_id") if start_id is None else start_id}
+    return languages if frame == ["A"] else languages | {"src_tag": begin}
 
 
 def _frame(pipeline: Settings) -> list[Any]:
@@ -187,11 +198,6 @@ def _frame(pipeline: Settings) -> list[Any]:
     processor = pipeline.get("post_processor") or {}
     single = processor.get("single") if isinstance(processor, Mapping) else None
     return [next(iter(each.values())).get("id") for each in single or [{"Sequence": {"id": "A"}}]]
-
-
-def _start_id(directory: PretrainedDirectory) -> int:
-    start = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
-    return read_special_id(directory, "bos_token_id") if start is None else start
 
 
 T5GEMMA = Family(
@@ -281,14 +287,11 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
     tgt, kind = bundle.tokenizers.tgt, _CLASSES[family.model_type]
     longest = bundle.config.decode.max_source_tokens or _POSITIONS[family.model_type]
     ids = {f"{name}_token_id": getattr(tgt, f"{name}_id") for name in ("pad", "bos", "eos")}
-    names = {
-        f"{name}_token": tgt.tokens([getattr(tgt, f"{name}_id")])[0] for name in ("pad", "unk", "bos", "eos")
-    }
     search = write_search(bundle.config, special_tokens, tgt, max_positions=longest)
     settings = {
         CONFIG_FILE: config | ids | {"architectures": [kind], "max_position_embeddings": longest},
         GENERATION_FILE: search,
-        TOKENIZER_FILE: {**names, "tokenizer_class": "PreTrainedTokenizerFast"},
+        TOKENIZER_FILE: special_names(tgt) | {"tokenizer_class": "PreTrainedTokenizerFast"},
     }
     write_pretrained(
         output,
