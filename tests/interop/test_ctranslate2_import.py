@@ -27,6 +27,7 @@ from ctranslate2_files import (
 )
 from pretrained_models import FAMILIES
 from safetensors.numpy import load_file
+from swapped_tensors import swaps
 from tolerances import FLOAT32, assert_apart, assert_close
 
 from heedful.decoding.options import SearchOptions
@@ -327,22 +328,12 @@ def test_a_swapped_tensor_is_noticed(tmp_path: Path) -> None:
     expected = torch.tensor(translator(directory).score_batch([source], [target])[0].log_probs)
     content = (directory / "model.bin").read_bytes()
     _, _, variables, _ = read_binary(directory / "model.bin")
-    names = [name for name, each in variables.items() if each.ndim]
-    swapped = 0
-    for i, one in enumerate(names):
-        other = next((name for name in names[i + 1 :] if variables[name].shape == variables[one].shape), None)
-        if other is None:
-            continue
-
-        def swap(found: Variables, one: str = one, other: str = other) -> None:
-            found[one], found[other] = found[other], found[one]
-
-        changed_binary(directory, swap)
-        found = log_probs(read(directory), source, target)
-        assert_apart(found, expected, FLOAT32.MODEL, note=(one, other))
+    changed = list(swaps({name: each for name, each in variables.items() if each.ndim}))
+    assert len(changed) > 25
+    for what, swapped in changed:
+        changed_binary(directory, lambda found, swapped=swapped: found.update(swapped))
+        assert_apart(log_probs(read(directory), source, target), expected, FLOAT32.MODEL, note=what)
         (directory / "model.bin").write_bytes(content)
-        swapped += 1
-    assert swapped > 25
 
 
 def test_a_directory_is_translated_with_and_comes_back_with_its_tokenizers(

@@ -1,11 +1,9 @@
 """Marian's own models equal Marian: what it said of the fixtures in tests/golden/marian."""
 
-import itertools
 import json
 import shutil
 import struct
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 from command_line import assert_one_clear_line, heedful
 from machine_class import need_native
 from numpy.typing import NDArray
+from swapped_tensors import swaps
 
 from heedful import Translator, load_bundle
 from heedful.decoding.backends.choice import EngineChoice
@@ -166,25 +165,15 @@ def with_options(name: str, folder: Path, **options: str) -> Path:
     return changed(name, folder, tensors | {"special:model.yml": np.frombuffer(text, np.int8)})
 
 
-def pairs_of_equal_shape(tensors: Tensors) -> Iterable[tuple[str, str]]:
-    weights = [name for name in tensors if ":" not in name]
-    names = sorted(weights, key=lambda name: (tensors[name].shape, name))
-    for one, other in itertools.pairwise(names):
-        if tensors[one].shape == tensors[other].shape:
-            yield one, other
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIXTURES)
 def test_a_swapped_tensor_is_noticed(name: str, tmp_path: Path) -> None:
-    tensors = npz(name)
-    for one, other in pairs_of_equal_shape(tensors):
-        swapped = tensors | {one: tensors[other], other: tensors[one]}
+    for what, swapped in swaps(npz(name), but=":"):
         translator = imported(changed(name, tmp_path, swapped))
         off = max(differences(translator, name, sources=slice(5, 6)))
         if "costs" in judged(name):
             off = max(off, *cost_differences(translator, name))
-        assert off > 1e-3, (one, other)
+        assert off > 1e-3, what
 
 
 def archived(name: str, file: Path) -> Path:

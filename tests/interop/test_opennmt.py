@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,7 @@ from command_line import assert_one_clear_line, heedful
 from pretrained_models import imported
 from safetensors.torch import load_file, save_file
 from small_tokenizers import sentencepiece_model
+from swapped_tensors import swaps
 from tolerances import FLOAT32, assert_apart, assert_close
 from torch import Tensor
 
@@ -104,25 +104,13 @@ def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / name, tmp_path / "model")
     layout, judged = name.partition("/")[0], judged_of(name)
     source = source_of(tmp_path / "model")
-    by_shape: dict[torch.Size, list[str]] = {}
-
-    def group(tensors: dict[str, Tensor]) -> None:
-        for key in sorted(tensors):
-            if not key.endswith(("pe.pe", "layer_scalar")):
-                by_shape.setdefault(tensors[key].shape, []).append(key)
-
-    changed_weights(source, group)
-    pairs = [pair for keys in by_shape.values() for pair in pairwise(keys)]
-    assert len(pairs) > 15
-    for one, other in pairs:
-
-        def swap(tensors: dict[str, Tensor], one: str = one, other: str = other) -> None:
-            tensors[one], tensors[other] = tensors[other].clone(), tensors[one].clone()
-
-        changed_weights(source, swap)
-        found = logits_of(source, layout, judged)
-        assert_apart(found, judged["logits"], FLOAT32.MODEL, note=(one, other))
-        changed_weights(source, swap)
+    changed: list[tuple[str, dict[str, Tensor]]] = []
+    changed_weights(source, lambda tensors: changed.extend(swaps(tensors, but="pe.pe$|layer_scalar$")))
+    assert len(changed) > 15
+    for what, swapped in changed:
+        copies = {name: tensor.clone() for name, tensor in swapped.items()}
+        changed_weights(source, lambda tensors, copies=copies: tensors.update(copies))
+        assert_apart(logits_of(source, layout, judged), judged["logits"], FLOAT32.MODEL, note=what)
 
 
 @pytest.mark.parametrize(

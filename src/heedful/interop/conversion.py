@@ -239,8 +239,9 @@ class Conversion:
     def required(self, key: str) -> int:
         """Return a setting that cannot be inferred from the weights; InteropError if nothing states it."""
         value: Any = self.settings.get(key)
-        problem = f"the weights do not say what model.{key} is; give --set model.{key}=N"
-        self.require(is_whole(value, least=1), problem)
+        self.require(
+            is_whole(value, least=1), f"the weights do not say what model.{key} is; give --set model.{key}=N"
+        )
         return int(value)
 
     def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
@@ -270,8 +271,10 @@ class Conversion:
             )
         num_heads = read.get("num_heads") or self.required("num_heads")
         num_kv_heads = self.settings.get("num_kv_heads") or facts.get("num_kv_heads") or num_heads
-        problem = f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads"
-        self.require(is_whole(num_kv_heads, least=1), problem)
+        self.require(
+            is_whole(num_kv_heads, least=1),
+            f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads",
+        )
         heads = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
         model: Any = {"dropout": 0.0} | facts | heads | self.settings | read
         config = Config(model=model).model
@@ -310,8 +313,10 @@ class Conversion:
         for key, part, heads in (("d_k", "query", num_heads), ("d_v", "value", num_kv_heads)):
             name = f"encoder.layers.0.self_attention.{part}.weight"
             rows = self._weight(name, ndim=2).shape[0]
-            problem = f"the {rows} rows of {self.names[name]!r} cannot be divided by model.num_heads={heads}"
-            self.require(rows % heads == 0, problem)
+            self.require(
+                rows % heads == 0,
+                f"the {rows} rows of {self.names[name]!r} cannot be divided by model.num_heads={heads}",
+            )
             if rows // heads * num_heads != d_model:
                 sizes[key] = rows // heads
         return sizes
@@ -321,8 +326,9 @@ class Conversion:
         name = self.names.get(ours, ours)
         self.require(ours in self.moved, _MISSING.format(name))
         tensor = self.moved[ours]
-        problem = f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}"
-        self.require(ndim in (None, tensor.ndim), problem)
+        self.require(
+            ndim in (None, tensor.ndim), f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}"
+        )
         return tensor
 
     def _fitting(self, config: ModelConfig) -> Tensors:
@@ -404,8 +410,10 @@ def move_positions(conversion: Conversion, tables: Mapping[str, str], positions:
     if positions.fixed:
         tables = dict.fromkeys(STACKS, next(iter(by_name))) | dict(tables)
     names = " and ".join(map(repr, by_name))
-    is_one_size = len({table.shape[1] for table in by_name.values()}) <= 1
-    conversion.require(is_one_size, f"the vectors of {names} have different sizes")
+    conversion.require(
+        len({table.shape[1] for table in by_name.values()}) <= 1,
+        f"the vectors of {names} have different sizes",
+    )
     length = (min if positions.learned else max)(map(len, by_name.values()), default=0)
     for stack, name in tables.items():
         table = by_name[name]

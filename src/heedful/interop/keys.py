@@ -68,13 +68,19 @@ class Keys:
             model |= dict.fromkeys(self.read[key], typed.values[key])
         for key in self.equal:
             one, other = (f"{stack}_{key}" for stack in STACKS)
-            problem = f" and {other}={shown(typed.values.get(other))} differ; they must be equal"
-            typed.require(typed.values.get(one) == typed.values.get(other), one, problem)
+            typed.require(
+                typed.values.get(one) == typed.values.get(other),
+                one,
+                f" and {other}={shown(typed.values.get(other))} differ; they must be equal",
+            )
         chosen: Values = {}
         for key, meanings in self.choices.items():
             for name, meaning in typed.one_of(key, meanings).items():
-                is_same = chosen.setdefault(name, meaning) == meaning
-                typed.require(is_same, key, f" contradicts another key: model.{name} is {chosen[name]}")
+                typed.require(
+                    chosen.setdefault(name, meaning) == meaning,
+                    key,
+                    f" contradicts another key: model.{name} is {chosen[name]}",
+                )
         return model | chosen
 
     def export(self, model: ModelConfig) -> Values:

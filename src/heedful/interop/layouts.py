@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -82,9 +83,9 @@ _TAKEN_OF_TRANSFORMERS = {"languages", "ignored", "task", "adapter"}
 
 def families(layout: str) -> dict[str, Family]:
     """Return the families of transformers with a layout, by model_type; a plugin's is `PLUGIN:NAME`."""
-    plugged = plugin_part(layout, "layout") if ":" in layout else None
-    if isinstance(plugged, Family):
-        return {plugged.model_type: plugged}
+    if ":" in layout:
+        plugged = plugin_part(layout, "layout")
+        return {plugged.model_type: plugged} if isinstance(plugged, Family) else {}
     return {name: family for name, family in FAMILIES.items() if family.layout == layout}
 
 
@@ -308,12 +309,8 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Settings) ->
     Raises:
         InteropError: no layout fits, or several do.
     """
-    fitting = [
-        layout
-        for layout in LAYOUTS
-        if _fits(layout, checkpoint, settings)
-        or _fits(layout, checkpoint, {"num_heads": 1, **settings})  # weights may not show the number of heads
-    ]
+    with_heads = {"num_heads": 1, **settings}  # weights may not show the number of heads
+    fitting = [layout for layout in LAYOUTS if _fits(layout, checkpoint, settings, with_heads)]
     if len(fitting) == 1:
         return fitting[0]
     problem = f"the layouts {' and '.join(fitting)} fit; choose one by --layout"
@@ -321,12 +318,13 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Settings) ->
     raise InteropError(f"{path}: {problem if fitting else none}")
 
 
-def _fits(layout: str, checkpoint: Checkpoint, settings: Settings) -> bool:
-    try:
-        read_layout(layout, checkpoint.tensors, settings=settings, beside=checkpoint.beside)
-    except (InteropError, ConfigError):
-        return False
-    return True
+def _fits(layout: str, checkpoint: Checkpoint, *attempts: Settings) -> bool:
+    """Return whether a layout can be read with one of several settings."""
+    for settings in attempts:
+        with suppress(InteropError, ConfigError):
+            read_layout(layout, checkpoint.tensors, settings=settings, beside=checkpoint.beside)
+            return True
+    return False
 
 
 def check_layout(layout: str) -> None:

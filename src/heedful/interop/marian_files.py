@@ -23,7 +23,7 @@ from torch import Tensor
 from heedful.errors import InteropError
 from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, require, unpacked
 from heedful.interop.conversion import DeferredTensor, Settings, Tensors, Values
-from heedful.interop.vocabulary import as_list, read, token_lines
+from heedful.interop.vocabulary import as_list, first_file, read, token_lines
 from heedful.settings.parsing import is_plain_name, is_whole, parse_json, shown
 
 MODEL_OPTIONS = "special:model.yml"
@@ -44,6 +44,9 @@ _LENGTHS_IN_HEADER = 26  # of a member of an archive: of its name, and of what f
 _CHUNK = 2**20
 
 
+_Pair = tuple[Path, Path]  # of source and target
+
+
 @dataclass(frozen=True)
 class MarianFiles:
     """Where the parts of a model are.
@@ -60,8 +63,8 @@ class MarianFiles:
     model: Path
     options: Settings
     options_file: Path
-    vocabularies: tuple[Path, Path] | None
-    splitters: tuple[Path, Path] | None
+    vocabularies: _Pair | None
+    splitters: _Pair | None
     shortlist: Path | None
 
 
@@ -190,19 +193,18 @@ def _vocabulary_files(beside: Sequence[Path]) -> list[Path]:
     return several * 2 if len(several) == 1 else several
 
 
-def _splitters(folder: Path, vocabularies: Sequence[Path]) -> tuple[Path, Path] | None:
+def _splitters(folder: Path, vocabularies: Sequence[Path]) -> _Pair | None:
     """Return OPUS-MT's SentencePiece models, which texts are split with before Marian reads them."""
     if any(file.suffix == ".spm" for file in vocabularies):
         return None
     src, tgt = folder / "source.spm", folder / "target.spm"
     if src.is_file() and tgt.is_file():
         return src, tgt
-    for file in (folder / "source.bpe", folder / "target.bpe"):
-        if file.is_file():
-            raise InteropError(
-                f"{file}: codes of subword-nmt are not supported; without this file the model is imported "
-                "for texts that are split already"
-            )
+    if (codes := first_file(folder, ("source.bpe", "target.bpe"))) is not None:
+        raise InteropError(
+            f"{codes}: codes of subword-nmt are not supported; without this file the model is imported "
+            "for texts that are split already"
+        )
     return None
 
 
@@ -347,7 +349,11 @@ class _Form:
         return replace(self, shape=(stop - start, width))(stored[start * size : stop * size])
 
 
-def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
+_Bytes = NDArray[np.uint8]
+_Item = tuple[str, _Bytes, _Form]  # a name, and bytes with their form
+
+
+def _weight(name: str, content: _Bytes, form: _Form) -> Tensor:
     """Return a weight that is decoded when it is used; matrices of layers are turned."""
     dtype = np.dtype(form.dtype)
     is_float = dtype.kind == "f" or form.multiplier is not None
@@ -358,7 +364,7 @@ def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
     return DeferredTensor(torch.from_numpy(content), form, shape)
 
 
-def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
+def _items_of_npz(file: Path) -> Iterator[_Item]:
     """Yield the arrays of an archive; none of them is packed, as Marian writes and reads them."""
     content = np.frombuffer(map_file(file), np.uint8)
     with zipfile.ZipFile(file) as archive:
@@ -392,7 +398,7 @@ def _form(name: str, stream: IO[bytes], size: int) -> _Form:
     return form
 
 
-def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
+def _items_of_bin(file: Path) -> Iterator[_Item]:
     """Yield the arrays of a binary file: headers, names, shapes, padding, data."""
     cursor = Cursor(buffer := map_file(file))
     content = np.frombuffer(buffer, np.uint8)
@@ -410,7 +416,7 @@ def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
         yield name, content[start : start + form.num_bytes], form
 
 
-def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray[np.uint8]) -> _Form:
+def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: _Bytes) -> _Form:
     """Return what an item is; 8-bit numbers of intgemm have a multiplier after them.
 
     Such a matrix is stored as its transpose, the embedding as it is.

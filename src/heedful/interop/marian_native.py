@@ -5,6 +5,7 @@ embedding. That is a row of zeros here, a token `<pad>` after all others; its lo
 probability is 0.
 """
 
+import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -147,6 +148,15 @@ EMBEDDINGS = """
 """
 EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
 FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
+# What stands for the marks in these rows, by the place of norms and by their letter; RMSNorm has no shift.
+_MARKS = {
+    "post": {"CELL": "ffn_NORM", "PRE": ""},
+    "pre": {"CELL": "NORM", "PRE": "_pre"},
+    "n": {"NORM": "ln"},
+    "r": {"NORM": "rms", "{scale,bias}": "scale", "{weight,bias}": "weight"},
+}
+# By transformer-preprocess and -postprocess.
+_PLACES = {("", "an"): "post", ("", "ar"): "post", ("n", "a"): "pre", ("r", "a"): "pre"}
 _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
@@ -224,16 +234,13 @@ def _convert(
         settings.check(_RECURRENT)
     norm, letter, outer = _norms(settings, conversion)
     self_attention = ATTENTION.replace("{stack}", "encoder") + CELLS if is_recurrent else ATTENTION
-    kind = "rms" if letter == "r" else "ln"
     text = "\n".join([LAYERS, self_attention, EMBEDDINGS, *outer])
-    text = text.replace("CELL", "NORM" if norm == "pre" else "ffn_NORM").replace("NORM", kind)
-    text = text.replace("PRE", "_pre" if norm == "pre" else "")
-    if letter == "r":  # has no shift
-        text = text.replace("{scale,bias}", "scale").replace("{weight,bias}", "weight")
+    for mark, name in (_MARKS[norm] | _MARKS[letter]).items():
+        text = text.replace(mark, name)
     for n, number in enumerate(_tied_layers(settings), start=1):
         prefix = f"decoder_l{number}_"
-        names = [name for name in weights if number != n and name.startswith(prefix)]
-        conversion.left |= {f"decoder_l{n}_{name.removeprefix(prefix)}": weights[name] for name in names}
+        for name in fnmatch.filter(weights, f"{prefix}*"):
+            conversion.left[f"decoder_l{n}_{name.removeprefix(prefix)}"] = weights[name]
     Table(text).move(conversion)
     is_tied = bool(options.get("tied-embeddings") or options.get("tied-embeddings-all"))
     is_right = is_tied == conversion.names["output.weight"].endswith("Wemb")
@@ -283,23 +290,21 @@ def _norms(settings: TypedSettings, conversion: Conversion) -> tuple[str, str, l
     # Dropout, which only training has, is left out.
     before, after, emb, top = (text.replace("d", "") for text in usual.values())
     letter = (before or after)[-1:]
-    outer = [EMBEDDING_NORM] * bool(emb) + [FINAL_NORM] * bool(top)
-    if letter in ("n", "r") and emb in ("", letter) and top in ("", letter):
-        if (before, after) == ("", f"a{letter}"):
-            return "post", letter, outer
-        if (before, after, top) == (letter, "a", letter):
-            settings.require(
-                conversion.settings.get("norm") == "pre" or _version(settings) >= _NORMED_KEYS,
-                "version",
-                " leaves keys and values unnormalised with transformer-preprocess, which is not supported; "
-                "for a model of 1.11 or later, give --set model.norm=pre",
-            )
-            return "pre", letter, outer
-    raise conversion.error(
+    norm = _PLACES.get((before, after), "")
+    is_final = top == letter if norm == "pre" else top in ("", letter)
+    conversion.require(
+        bool(norm) and is_final and emb in ("", letter),
         f"transformer-preprocess={before!r}, transformer-postprocess={after!r}, "
         f"transformer-postprocess-emb={emb!r}, transformer-postprocess-top={top!r} (without d) are not "
-        "supported; post-norm is '', 'an', pre-norm 'n', 'a' with top 'n', or both with r for n"
+        "supported; post-norm is '', 'an', pre-norm 'n', 'a' with top 'n', or both with r for n",
     )
+    settings.require(
+        norm in ("post", conversion.settings.get("norm")) or _version(settings) >= _NORMED_KEYS,
+        "version",
+        " leaves keys and values unnormalised with transformer-preprocess, which is not supported; "
+        "for a model of 1.11 or later, give --set model.norm=pre",
+    )
+    return norm, letter, [EMBEDDING_NORM] * bool(emb) + [FINAL_NORM] * bool(top)
 
 
 def _activation(settings: TypedSettings, conversion: Conversion) -> str:

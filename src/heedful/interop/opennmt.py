@@ -258,8 +258,7 @@ def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[_Vocabul
         known = {token: i for i, token in reversed([*enumerate(tokens)])}  # the first of equal ones
         needed = special if language == "tgt" else special.keys() - {"bos"}
         for kind in needed:
-            is_known = special[kind] in known
-            saved.require(is_known, language, f" has no token {shown(special[kind])}")
+            saved.require(special[kind] in known, language, f" has no token {shown(special[kind])}")
         eos = known[names["eos"]]
         ids = {kind: known.get(token, eos) for kind, token in special.items()}
         results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
@@ -291,16 +290,15 @@ def _bundle(
     sizes = {key: facts[key] for key in ("d_k", "d_v") if key in facts}
     conversion.settings = {**sizes, **ids, **conversion.settings}
     kind = facts["positions"]
+    is_learned = kind == "learned"
     positions = Positions(
-        learned=kind == "learned",
+        learned=is_learned,
         fixed=kind in SINUSOIDS,
-        required=kind == "learned",
+        required=is_learned,
         formula=SINUSOIDS.get(kind, sinusoids),
         rounding=ANGLE_ROUNDING,
     )
     theirs, ours = MATRICES[rows][bool(facts["gated"])]
-    if kind == "rotary":
-        rows = "\n".join(row for row in rows.splitlines() if not row.endswith("positions.weight"))
     table = Table(rows.replace("MATRICES", theirs).replace("OURS", ours), positions=positions)
     imported = table.read(conversion, norm="pre", **facts)
     if in_pairs and kind == "rotary":
@@ -312,23 +310,22 @@ def _bundle(
     folder = path if path.is_dir() else path.parent
     files = [folder / name.name for name in subwords]
     models: list[bytes | None] = [None, None]
-    notes: tuple[str, ...] = ()
-    if len(files) == len(STACKS) and all(file.is_file() for file in files):
-        models = [read_bytes(file) for file in files]
-    else:
-        notes = ("Texts are tokens with spaces between them, as OpenNMT-py and Eole take them.",)
+    notes = ["Texts are tokens with spaces between them, as OpenNMT-py and Eole take them."]
+    if len(files) == len(STACKS) and all(map(Path.is_file, files)):
+        models, notes = list(map(read_bytes, files)), []
+    src_texts, tgt_texts = zip(models, vocabularies, strict=True)
+    is_joint = src_texts == tgt_texts
     one, other = (
-        tokenizer_of(model, each.tokens, each.ids, TextFiles())
-        for model, each in zip(models, vocabularies, strict=True)
+        tokenizer_of(model, vocabulary.tokens, vocabulary.ids, TextFiles())
+        for model, vocabulary in (src_texts, tgt_texts)
     )
-    is_joint = (models[0], vocabularies[0]) == (models[1], vocabularies[1])
     tokenizers = TokenizerPair(one, one if is_joint else other)
     sections: Values = {
         "model": config.model_dump(),
         "decode": _SEARCH,
         "tokenizer": tokenizer_section(tokenizers, source_eos=False, joint=is_joint),
     }
-    return ImportedBundle(Config(**sections), imported.weights, tokenizers, notes)
+    return ImportedBundle(Config(**sections), imported.weights, tokenizers, tuple(notes))
 
 
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models
@@ -436,8 +433,11 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     rotary.check(EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN, ignored=options.ignored)
     facts = _facts(EOLE_KEYS, settings, config.settings("training"))
     is_scaled = settings.values.get("normalize")
-    problem = " is not supported with positions that are not rotary"
-    settings.require(not is_scaled or facts["positions"] == "rotary", "normalize", problem)
+    settings.require(
+        not is_scaled or facts["positions"] == "rotary",
+        "normalize",
+        " is not supported with positions that are not rotary",
+    )
     facts["scale_embeddings"] |= is_scaled is True
     file = path / _VOCABULARY
     vocabularies = _vocabularies(TypedSettings(read_settings(file), file), options)
@@ -446,8 +446,9 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
         tensors |= read_checkpoint(file).tensors
     conversion = Conversion(tensors, layout=EOLE, origin=path, settings=options.settings)
     for name in fnmatch.filter(tensors, "*.layer_scalar"):
-        is_one = bool((tensors[name] == 1).all())
-        conversion.require(is_one, f"the weight {name!r} is not 1, which is not supported")
+        conversion.require(
+            bool((tensors[name] == 1).all()), f"the weight {name!r} is not 1, which is not supported"
+        )
     texts = TypedSettings(config.settings("transforms_configs"), config.file)
     options_of_models = TypedSettings(texts.settings("sentencepiece"), config.file)
     subwords = _subword_models(config.values.get("transforms"), options_of_models)

@@ -67,8 +67,10 @@ def _by_stack(conversion: Conversion, what: str, tensors: Sequence[str]) -> dict
     names: dict[str, str] = {}
     for name in tensors:
         stacks = _stacks(name)
-        problem = f"the {what} {name!r} may be the source's or the target's; put 'src' or 'tgt' into its name"
-        conversion.require(len(stacks) == 1 and stacks[0] not in names, problem)
+        conversion.require(
+            len(stacks) == 1 and stacks[0] not in names,
+            f"the {what} {name!r} may be the source's or the target's; put 'src' or 'tgt' into its name",
+        )
         names[stacks[0]] = name
     for stack in STACKS:
         conversion.require(not names or stack in names, f"the {stack} has no {what}")

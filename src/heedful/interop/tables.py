@@ -273,16 +273,17 @@ def num_parts(names: Iterable[str], prefix: str) -> int:
 def _move(conversion: Conversion, names: Sequence[str], rule: Rule) -> None:
     """Set heedful's weights of a rule from tensors of the file."""
     tensors = list(map(conversion.look, names))
-    is_one_shape = len({tensor.shape for tensor in tensors}) == 1
-    conversion.require(is_one_shape, f"{names[0]!r} and {names[-1]!r} have different shapes")
+    conversion.require(
+        len({tensor.shape for tensor in tensors}) == 1,
+        f"{names[0]!r} and {names[-1]!r} have different shapes",
+    )
     whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
     if len(rule.ours) == 1:
         conversion.put(rule.ours[0], rule.transform.forwards(whole), origin=names[0])
         return
     heads = [_num_heads(conversion, ours) for ours in rule.ours]
     size, rest = divmod(len(whole), sum(heads))
-    problem = f"the {len(whole)} rows of {names[0]!r} are not {sum(heads)} equal parts"
-    conversion.require(rest == 0, problem)
+    conversion.require(rest == 0, f"the {len(whole)} rows of {names[0]!r} are not {sum(heads)} equal parts")
     first = 0
     for ours, num_heads in zip(rule.ours, heads, strict=True):
         part = rows_of(whole, first, size * num_heads)

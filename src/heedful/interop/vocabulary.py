@@ -150,8 +150,11 @@ class TypedSettings:
         for part, values in parts.items():
             for key, value in values.items():
                 other = merged.get(key, value)
-                problem = f": {key} is {shown(other)} elsewhere, {shown(value)} here; they must be equal"
-                self.require(key in apart or other == value, part, problem)
+                self.require(
+                    key in apart or other == value,
+                    part,
+                    f": {key} is {shown(other)} elsewhere, {shown(value)} here; they must be equal",
+                )
                 merged[key] = value
         return merged
 

@@ -93,8 +93,7 @@ def _read_package(directory: Path, options: ImportOptions) -> ImportedBundle:
         raise InteropError(f"{directory}: there is no {_SENTENCEPIECE} and no {_BPE}; copy the whole package")
     model = CTranslate2Directory(directory / _MODEL, ignored=options.ignored)
     if prefix := metadata.text("target_prefix"):
-        is_token = prefix in model.vocabularies["tgt"]
-        metadata.require(is_token, "target_prefix", " is not in the vocabulary")
+        metadata.require(prefix in model.vocabularies["tgt"], "target_prefix", " is not in the vocabulary")
         languages["tgt_tag"] = prefix
     return model.bundle(text, options)
 

@@ -127,14 +127,17 @@ def convert(model: ModelFile, settings: Settings, *, epsilon: float | None) -> t
         is_scale = name.endswith("_scale") and name.removesuffix("_scale") in model
         if last in FIXED:
             value = model.scalar(name, 0)
-            problem = f"{name}={value:g} is not supported, and would change the outputs"
-            model.require(value in FIXED[last], problem)
+            model.require(
+                value in FIXED[last], f"{name}={value:g} is not supported, and would change the outputs"
+            )
         elif last not in KNOWN and not is_scale:
             tensors[name] = DeferredTensor(torch.empty(0), _Variable(model, name), model.shape(name))
     facts = _facts(model, epsilon, settings)
     for key in (settings.keys() & facts.keys()) - _FREE:
-        problem = f"model.{key}={shown(settings[key])} contradicts the file: it is {facts[key]}"
-        model.require(settings[key] == facts[key], problem)
+        model.require(
+            settings[key] == facts[key],
+            f"model.{key}={shown(settings[key])} contradicts the file: it is {facts[key]}",
+        )
     if facts["positions"] != "learned":
         for name in fnmatch.filter(tensors, "*/encodings"):
             del tensors[name]
@@ -186,8 +189,9 @@ def _query_factor(model: ModelFile, theirs: str, facts: Settings) -> float:
 def _same(model: ModelFile, key: str, default: float) -> float:
     """Return a number that must be the same in both stacks; older files have one for both."""
     one, other = (model.scalar(f"{stack}/{key}", model.scalar(key, default)) for stack in STACKS)
-    problem = f"encoder/{key}={one:g} and decoder/{key}={other:g} differ; they must be equal"
-    model.require(one == other, problem)
+    model.require(
+        one == other, f"encoder/{key}={one:g} and decoder/{key}={other:g} differ; they must be equal"
+    )
     return one
 
 

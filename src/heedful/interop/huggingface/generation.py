@@ -93,8 +93,11 @@ def read_search(directory: PretrainedDirectory) -> Values:
     counts_start = search["no_repeat_ngram_size"] == 1
     typed.require(not counts_start, "no_repeat_ngram_size", " counts the start token there, which is no text")
     changes_logits = search["repetition_penalty"] != 1 and search["beam_size"] == 1
-    problem = " with num_beams=1 changes logits there; only log-probabilities can be changed here"
-    typed.require(not changes_logits, "repetition_penalty", problem)
+    typed.require(
+        not changes_logits,
+        "repetition_penalty",
+        " with num_beams=1 changes logits there; only log-probabilities can be changed here",
+    )
     typed.require(search["length_penalty"] >= 0, "length_penalty", " is negative; it must be at least 0")
     # `max_length` includes the decoder's start token.
     usual_length = min(_USUAL_NEW_TOKENS + 1, positions or _NO_LIMIT)

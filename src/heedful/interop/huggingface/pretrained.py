@@ -148,8 +148,9 @@ class PretrainedDirectory:
                 return name
             is_any = name in _ANY_CLASS
             kind = shown(self.config.get("model_type"))
-            problem = f" is not supported for {kind}; there is {' or '.join(known)}"
-            typed.require(is_any, "tokenizer_class", problem)
+            typed.require(
+                is_any, "tokenizer_class", f" is not supported for {kind}; there is {' or '.join(known)}"
+            )
         return None
 
     @property
