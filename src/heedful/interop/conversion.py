@@ -281,7 +281,7 @@ class Conversion:
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> Values:
-        src, tgt = (self._weight(TOKENS[stack], ndim=2).shape for stack in STACKS)
+        src, tgt = (self._weight(name, ndim=2).shape for name in TOKENS.values())
         d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
         sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
         for stack in STACKS:

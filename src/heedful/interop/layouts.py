@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -160,23 +161,26 @@ def _read_file(
     layout = layout or recognise_weights(source, checkpoint, options.settings)
     check_import_options(layout, options, lang_dict)
     sections = {name: dict(values) for name, values in settings.items()}
-    tokenizers, model = None, dict(options.settings)
-    of_fairseq = layout == fairseq.LAYOUT  # it has another format of vocabularies
-    if options.vocabularies and not of_fairseq:
-        tokenizers = read_tokenizers(*options.vocabularies)
-        model |= {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
-    tensors, beside = checkpoint.tensors, checkpoint.beside
-    imported = read_layout(layout, tensors, settings=model, origin=source, beside=beside)
-    if options.vocabularies and of_fairseq:
+    vocabularies = options.vocabularies
+    read = partial(read_layout, layout, checkpoint.tensors, origin=source, beside=checkpoint.beside)
+    tokenizers = None
+    if vocabularies is None:
+        if lang_dict or options.src_lang or options.tgt_lang:
+            raise ConfigError("--lang-dict, --src-lang, --tgt-lang: give --src-vocab and --tgt-vocab too")
+        imported = read(settings=options.settings)
+    elif layout == fairseq.LAYOUT:  # it has another format of vocabularies
+        imported = read(settings=options.settings)
         languages = fairseq_dictionaries.Languages.of(checkpoint.beside, lang_dict)
         tokenizers = fairseq_dictionaries.read_dictionaries(
-            *options.vocabularies, imported.config, languages=languages
+            *vocabularies, imported.config, languages=languages
         )
-        read = languages.settings(options.src_lang, options.tgt_lang, tokenizers)
-        imported = replace(imported, config=imported.config.replace(**read.pop("model", {})))
-        sections = {name: read.get(name, {}) | sections.get(name, {}) for name in read | sections}
-    elif lang_dict or options.src_lang or options.tgt_lang:
-        raise ConfigError("--lang-dict, --src-lang, --tgt-lang: give --src-vocab and --tgt-vocab too")
+        tagged = languages.settings(options.src_lang, options.tgt_lang, tokenizers)
+        imported = replace(imported, config=imported.config.replace(**tagged.pop("model", {})))
+        sections = {name: tagged.get(name, {}) | sections.get(name, {}) for name in tagged | sections}
+    else:
+        tokenizers = read_tokenizers(*vocabularies)
+        pads = {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
+        imported = read(settings={**options.settings, **pads})
     if tokenizers is not None:
         imported = fit_vocabularies(imported, tokenizers)
         sections["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | sections.get("tokenizer", {})

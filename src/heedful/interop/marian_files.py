@@ -185,7 +185,7 @@ def _model_file(folder: Path, models: Sequence[Path]) -> Path:
 
 def _vocabulary_files(beside: Sequence[Path]) -> list[Path]:
     """Return the vocabularies of source and target without decoder.yml: by `vocab`, `src` and `trg`."""
-    several = [file for file in beside if "vocab" in file.name and file.suffix in (".spm", ".yml", ".txt")]
+    several = [file for file in beside if re.search(r"vocab.*\.(spm|yml|txt)$", file.name)]
     src = [file for file in several if "src" in file.name]
     tgt = [file for file in several if re.search("trg|tgt", file.name)]
     if len(src) == len(tgt) == 1:

@@ -10,7 +10,6 @@ import fnmatch
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from heedful.interop.conversion import (
     in_float32,
     read_checkpoint,
 )
-from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
+from heedful.interop.ctranslate2.reading import TextFiles, Vocabulary, tokenizer_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
 from heedful.interop.keys import Keys, allowed, columns, named, split
 from heedful.interop.tables import Table
@@ -234,15 +233,7 @@ def _subword_models(transforms: object, options: TypedSettings) -> list[Path]:
     return list(map(Path, filter(None, names)))
 
 
-@dataclass(frozen=True)
-class _Vocabulary:
-    """The tokens of a language, without repetitions, and the ids of the special ones."""
-
-    tokens: list[str]
-    ids: SpecialIds
-
-
-def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[_Vocabulary]:
+def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[Vocabulary]:
     """Return the vocabularies of source and target; the begin token of the target starts the decoder."""
     if options.src_lang or options.tgt_lang:
         problem = "there is no choice of languages; leave out --src-lang and --tgt-lang"
@@ -261,7 +252,7 @@ def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[_Vocabul
             saved.require(special[kind] in known, language, f" has no token {shown(special[kind])}")
         eos = known[names["eos"]]
         ids = {kind: known.get(token, eos) for kind, token in special.items()}
-        results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
+        results.append(Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
     return results
 
 
@@ -269,7 +260,7 @@ def _bundle(
     conversion: Conversion,
     rows: str,
     facts: Settings,
-    vocabularies: list[_Vocabulary],
+    vocabularies: list[Vocabulary],
     *,
     in_pairs: bool,
     subwords: Iterable[Path],
@@ -316,8 +307,7 @@ def _bundle(
     src_texts, tgt_texts = zip(models, vocabularies, strict=True)
     is_joint = src_texts == tgt_texts
     one, other = (
-        tokenizer_of(model, vocabulary.tokens, vocabulary.ids, TextFiles())
-        for model, vocabulary in (src_texts, tgt_texts)
+        tokenizer_of(model, vocabulary, TextFiles()) for model, vocabulary in (src_texts, tgt_texts)
     )
     tokenizers = TokenizerPair(one, one if is_joint else other)
     sections: Values = {

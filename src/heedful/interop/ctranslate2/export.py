@@ -336,13 +336,13 @@ def _set_stack(
             layer_spec.self_attention.relative_attention_max_distance = np.int32(2 * reach)
 
 
-_HEADS = re.compile(r"_attention\.(query|key|value|output)\.(weight|bias)$")
+_HEADS = re.compile(r"_attention\.(query|key|value|output(?=\.weight))\.(weight|bias)$")
 
 
 def _per_head(name: str, weight: Tensor, config: ModelConfig) -> Tensor:
     """Fill up the heads of a projection with zeros to one size; other weights are returned unchanged."""
     match = _HEADS.search(name)
-    if match is None or match.groups() == ("output", "bias"):
+    if match is None:
         return weight
     num_heads = config.num_kv_heads if match[1] in ("key", "value") else None
     if match[1] == "output":

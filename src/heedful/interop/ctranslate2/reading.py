@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from heedful.errors import InteropError, TokenizerError
 from heedful.interop.conversion import TOKENS, Settings, Values, add_tokens
@@ -89,6 +90,13 @@ class TextFiles:
     languages: Mapping[str, str] = field(default_factory=dict)
 
 
+class Vocabulary(NamedTuple):
+    """The tokens of a language, without repetitions, and the ids of the special ones."""
+
+    tokens: list[str]
+    ids: SpecialIds
+
+
 def read_ctranslate2(path: Path, options: ImportOptions) -> ImportedBundle:
     """Read a directory with model.bin.
 
@@ -132,14 +140,11 @@ class CTranslate2Directory:
     def bundle(self, text: TextFiles, options: ImportOptions) -> ImportedBundle:
         """Return the model with its tokenizers. Raises as `read_ctranslate2`."""
         eps = TypedSettings(self.settings, self.path / _CONFIG_FILE).number("layer_norm_epsilon")
-        start, tokens_with = self._with_added()
-        ids = {
-            language: self._special_ids(language, tokens_with[language], start) for language in tokens_with
-        }
-        facts = {f"{language}_pad_id": each.pad for language, each in ids.items()}
-        facts["decoder_start_id"] = ids["tgt"].bos
+        src, tgt = self._with_added()
+        facts = {"src_pad_id": src.ids.pad, "tgt_pad_id": tgt.ids.pad, "decoder_start_id": tgt.ids.bos}
         conversion, others = convert(self.model, {**facts, **options.settings}, epsilon=eps)
-        for language, name in zip(("src", "tgt"), TOKENS.values(), strict=True):
+        added: dict[str, int] = {}
+        for language, vocabulary, name in zip(("src", "tgt"), (src, tgt), TOKENS.values(), strict=True):
             num_tokens, num_rows = len(self.vocabularies[language]), len(conversion.moved.get(name, ()))
             if num_tokens != num_rows:
                 raise self.error(
@@ -147,10 +152,10 @@ class CTranslate2Directory:
                     "copy the whole directory of one model",
                     file=MODEL_FILE,
                 )
-        added = {key: len(tokens) - len(self.vocabularies[key]) for key, tokens in tokens_with.items()}
+            added[language] = len(vocabulary.tokens) - num_tokens
         add_tokens(conversion.moved, **added)
         model = conversion.finish(**others)
-        tokenizers, notes = self._tokenizers(tokens_with, ids, text)
+        tokenizers, notes = self._tokenizers(src, tgt, text)
         languages, ends, more = self._template(tokenizers, text, options)
         sections: Values = {
             "model": model.config.model_dump(),
@@ -200,8 +205,8 @@ class CTranslate2Directory:
         tokens, unknown = read_words(file), self.settings["unk_token"]
         return tokens if unknown in tokens else [*tokens, unknown]
 
-    def _with_added(self) -> tuple[str, dict[str, list[str]]]:
-        """Return the decoder's start token, and the tokens with what a bundle needs besides.
+    def _with_added(self) -> tuple[Vocabulary, Vocabulary]:
+        """Return the vocabularies with what a bundle needs besides.
 
         It needs padding and, if the model starts from zeros, a start token with an embedding of zeros.
         """
@@ -210,71 +215,61 @@ class CTranslate2Directory:
             raise self.error(
                 "decoder_start_token is null: the caller begins each output; such models are not supported"
             )
-        tokens_with = {language: list(tokens) for language, tokens in self.vocabularies.items()}
-        for tokens in tokens_with.values():
-            if not any(map(_PADDING.fullmatch, tokens)):
-                tokens.append("<pad>")
+        src, tgt = map(_with_padding, self.vocabularies.values())
         if self.model.scalar("decoder/start_from_zero_embedding", 0):
-            tokens_with["tgt"].append(start := "<start>")
-        if self.is_joint:
-            tokens_with["src"] = tokens_with["tgt"]
-        return start, {language: unique_names(tokens, {}) for language, tokens in tokens_with.items()}
+            tgt.append(start := "<start>")
+        src = tgt if self.is_joint else src
+        names = {key: str(self.settings[key]) for key in ("eos_token", "unk_token")}
+        return (
+            self._vocabulary_of("src", src, names, self.settings["bos_token"]),
+            self._vocabulary_of("tgt", tgt, names | {"decoder_start_token": start}, start),
+        )
 
-    def _special_ids(self, language: str, tokens: list[str], start: str) -> SpecialIds:
+    def _vocabulary_of(
+        self, language: str, tokens: list[str], needed: Mapping[str, str], begin: str
+    ) -> Vocabulary:
+        tokens = unique_names(tokens, {})
         known = ids_of(tokens)
-        needed = {key: str(self.settings[key]) for key in ("eos_token", "unk_token")}
-        if language == "tgt":
-            needed["decoder_start_token"] = start
         for key, token in needed.items():
             if token not in known:
                 raise self.error(f"{key} is {shown(token)}, which the vocabulary lacks ({language})")
-        eos = known[needed["eos_token"]]
-        return SpecialIds(
-            pad=next(i for i, token in enumerate(tokens) if _PADDING.fullmatch(token)),
-            unk=known[needed["unk_token"]],
-            bos=known.get(start if language == "tgt" else self.settings["bos_token"], eos),
-            eos=eos,
-        )
+        pad = next(filter(_PADDING.fullmatch, tokens))
+        eos, unk = known[needed["eos_token"]], known[needed["unk_token"]]
+        return Vocabulary(tokens, SpecialIds(pad=known[pad], unk=unk, bos=known.get(begin, eos), eos=eos))
 
     def _tokenizers(
-        self, tokens: Mapping[str, list[str]], ids: Mapping[str, SpecialIds], text: TextFiles
+        self, src: Vocabulary, tgt: Vocabulary, text: TextFiles
     ) -> tuple[TokenizerPair, tuple[str, ...]]:
         """Return the tokenizers, and notes about them."""
-        if (own := self._own_tokenizers(tokens, ids)) is not None:
+        if (own := self._own_tokenizers(src, tgt)) is not None:
             return own, ()
         if text.codes is not None:
-            pair = [
-                MosesTokenizer(text.codes, tokens[key], ids[key], language=language, rules="argos")
-                for key, language in zip(("src", "tgt"), text.moses, strict=True)
-            ]
-            return TokenizerPair(*pair), ()
-        models = (text.models * 2)[:2] or (None, None)
-        src, tgt = (
-            tokenizer_of(model, tokens[key], ids[key], text)
-            for model, key in zip(models, ("src", "tgt"), strict=True)
-        )
-        notes: tuple[str, ...] = ()
-        if not text.models:
-            notes = (
-                "There is no tokenizer beside the model: a line is its tokens with spaces between them, as "
-                "CTranslate2 takes them.",
+            one, other = (
+                MosesTokenizer(text.codes, side.tokens, side.ids, language=language, rules="argos")
+                for side, language in zip((src, tgt), text.moses, strict=True)
             )
-        return TokenizerPair(src, src if self.is_joint and len(text.models) < 2 else tgt), notes
+            return TokenizerPair(one, other), ()
+        src_model, *_, tgt_model = text.models * 2 or (None, None)
+        first, second = tokenizer_of(src_model, src, text), tokenizer_of(tgt_model, tgt, text)
+        pair = TokenizerPair(first, first if self.is_joint and src_model == tgt_model else second)
+        if text.models:
+            return pair, ()
+        return pair, (
+            "There is no tokenizer beside the model: a line is its tokens with spaces between them, as "
+            "CTranslate2 takes them.",
+        )  # fmt: skip
 
-    def _own_tokenizers(
-        self, tokens: Mapping[str, list[str]], ids: Mapping[str, SpecialIds]
-    ) -> TokenizerPair | None:
+    def _own_tokenizers(self, src: Vocabulary, tgt: Vocabulary) -> TokenizerPair | None:
         """Return the tokenizers of a bundle that was exported, if they have the tokens of the model."""
         try:
             pair = TokenizerPair.load(self.path)
         except TokenizerError:
             return None
-        for language, tokenizer in (("src", pair.src), ("tgt", pair.tgt)):
-            there, own = tokens[language], ids[language]
+        for tokenizer, (tokens, ids) in ((pair.src, src), (pair.tgt, tgt)):
             special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.eos_id)
-            if tokenizer.vocab_size > len(there) or special != (own.pad, own.unk, own.eos):
+            if tokenizer.vocab_size > len(tokens) or special != (ids.pad, ids.unk, ids.eos):
                 return None
-            if sum(map(str.__ne__, tokenizer.tokens(range(len(there))), there)) > 2:
+            if sum(map(str.__ne__, tokenizer.tokens(range(len(tokens))), tokens)) > 2:
                 return None  # the names of the unknown and end token may differ
         return pair if pair.joint == self.is_joint else None
 
@@ -302,8 +297,13 @@ class CTranslate2Directory:
         return languages, ends, ()
 
 
-def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, text: TextFiles) -> Tokenizer:
+def _with_padding(tokens: Sequence[str]) -> list[str]:
+    return [*tokens] if any(map(_PADDING.fullmatch, tokens)) else [*tokens, "<pad>"]
+
+
+def tokenizer_of(model: bytes | None, vocabulary: Vocabulary, text: TextFiles) -> Tokenizer:
     """Return a tokenizer of a SentencePiece model, or without one of tokens with spaces between them."""
+    tokens, ids = vocabulary
     if model is None:
         return _split_at_spaces(tokens, ids)
     tags = [token for token in tokens if _TAG.fullmatch(token) or token == text.languages.get("tgt_tag")]

@@ -126,23 +126,26 @@ def write_search(
     stopping = "estimate" if estimates else search.early_stopping
     named = {key: getattr(search, ours) for key, (ours, _) in _NUMBERS.items()}
     settings = {key: value for key, value in named.items() if value != _NUMBERS[key][1]} | {
-        "bad_words_ids": [[i] for i in suppressed] or None,
         "decoder_start_token_id": special_tokens.start_id,
         "eos_token_id": tgt.eos_id,
         # `max_length` includes the start token.
         "max_length": min((longest_output(config) or _MAX_LENGTH - 1) + 1, max_positions),
-        "min_new_tokens": search.min_length or None,
         "num_beams": search.beam_size,
         "pad_token_id": tgt.pad_id,
-        "renormalize_logits": search.renormalize or None,
     }
     if special_tokens.tgt_prefix:
         settings["forced_bos_token_id"] = special_tokens.tgt_prefix[0]
-    settings["length_penalty"] = None
+    optional = {
+        "bad_words_ids": [[token_id] for token_id in suppressed],
+        "min_new_tokens": search.min_length,
+        "renormalize_logits": search.renormalize,
+    }
+    settings |= {key: value for key, value in optional.items() if value}
+    settings.pop("length_penalty", None)
     if search.beam_size > 1:
         settings["early_stopping"] = {ours: theirs for theirs, ours in _EARLY_STOPPING.items()}[stopping]
         settings["length_penalty"] = search.length_penalty
-    return {key: value for key, value in settings.items() if value is not None}
+    return settings
 
 
 def inexact_settings(search: DecodeConfig) -> Iterator[str]:

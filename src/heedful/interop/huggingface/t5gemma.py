@@ -33,7 +33,7 @@ from heedful.interop.huggingface.reading import (
     Family,
     no_languages,
 )
-from heedful.interop.keys import Keys, allowed, columns, named
+from heedful.interop.keys import Keys, allowed, columns, named, split
 from heedful.interop.tables import AS_IS, Table, Transform
 from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.model.transformer import Transformer
@@ -256,6 +256,13 @@ T5GEMMA2 = replace(
         fixed=FIXED | allowed("false attention_bias\nnull attn_logit_softcapping"),
     ),
 )
+# Keys that are not in the settings of a stack, or not under these names.
+_OF_FLAT = split(
+    """
+    dropout_rate attention_dropout full_attention_every encoder_layers decoder_layers encoder_window
+    decoder_window rotary_base rotary_scale rotary_window_base
+    """
+)
 _CLASSES = {"t5gemma": "T5GemmaForConditionalGeneration", "t5gemma2": "T5Gemma2ForConditionalGeneration"}
 _POSITIONS = {"t5gemma": 8192, "t5gemma2": 131_072}  # of the published models; no position has a weight
 # The smallest parts for images that transformers can load.
@@ -324,24 +331,24 @@ def _architecture(model: ModelConfig, family: Family) -> Values:
         raise InteropError(
             f"--to t5gemma: model.rotary_scale={model.rotary_scale:g} is for windowed layers too there"
         )
-    flat = family.keys.export(model)
-    every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
-    base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
-    del flat["encoder_window"]  # equals the decoder's
-    shared = {key: flat.pop(key) for key in ("dropout_rate", "attention_dropout")}
-    depths = {stack: flat.pop(f"{stack}_layers") for stack in STACKS}
-    kind = {"rope_type": "default"} if scale == 1 else {"rope_type": "linear", "factor": scale}
-    rope: Values = kind | {"rope_theta": base}
+    exported = family.keys.export(model)
+    flat = {key: value for key, value in exported.items() if key not in _OF_FLAT}
+    shared = {key: exported[key] for key in ("dropout_rate", "attention_dropout")}
+    depths = {"encoder": model.num_encoder_layers, "decoder": model.num_decoder_layers}
+    rope: Values = {"rope_type": "default", "rope_theta": model.rotary_base}
+    if model.rotary_scale != 1:
+        rope |= {"rope_type": "linear", "factor": model.rotary_scale}
     is_version_2 = family is T5GEMMA2
     if is_version_2:
-        rope = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
+        local = {"rope_type": "default", "rope_theta": model.rotary_window_base}
+        rope = {"full_attention": rope, "sliding_attention": local}
     stacks: Values = {
         stack: flat | {
             "num_hidden_layers": depth,
-            "layer_types": _layer_types(every, depth),
+            "layer_types": _layer_types(model.full_attention_every, depth),
             "query_pre_attn_scalar": model.head_key_size,
             "rope_parameters": rope,
-            "sliding_window": 4096 if window is None else window + 1,
+            "sliding_window": 4096 if model.decoder_window is None else model.decoder_window + 1,
             "vocab_size": model.tgt_vocab_size,
         }
         for stack, depth in depths.items()
