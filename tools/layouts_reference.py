@@ -35,7 +35,7 @@ def layouts() -> Iterable[str]:
         yield _weights(layout)
     yield "## Directories of transformers"
     yield DIRECTORIES + f" these keys are ignored: {_listed(WITHOUT_EFFECT - GENERATION_KEYS)}."
-    yield f"These must have one value, or be missing: {_fixed(FIXED)}."
+    yield f"These must have one value, or be missing: {_only(FIXED)}."
     for family in FAMILIES.values():
         yield f"### {family.model_type}"
         yield from _family(family)
@@ -114,7 +114,7 @@ def _family(family: Family) -> Iterable[str]:
         yield _keys(family.keys)
     own = {key: value for key, value in family.keys.fixed.items() if key not in FIXED}
     if own:
-        yield f"Refused unless {_fixed(own)}."
+        yield f"Refused unless {_only(own)}."
     ignored = {*family.keys.ignored} - {*KEYS.ignored}
     if ignored:
         yield f"Ignored: {_listed(ignored)}."
@@ -124,8 +124,7 @@ def _family(family: Family) -> Iterable[str]:
 def _keys(keys: Keys) -> str:
     rows = ["| key | heedful |", "|---|---|"]
     for key, names in keys.read.items():
-        ours = (names,) if isinstance(names, str) else names
-        rows.append(f"| `{key}` | {_listed((f'model.{name}' for name in ours), in_order=True)} |")
+        rows.append(f"| `{key}` | {_listed((f'model.{name}' for name in names), in_order=True)} |")
     for key, choices in keys.choices.items():
         values = (
             f"`{json.dumps(value)}`: {_fixed({f'model.{k}': v for k, v in ours.items()}) or 'nothing'}"
@@ -149,6 +148,11 @@ def _weights(table: Table) -> str:
         adapted,
     )
     return "\n\n".join(filter(None, parts))
+
+
+def _only(values: Mapping[str, tuple[Any, ...]]) -> str:
+    """Say which value keys must have if they have one."""
+    return _fixed({key: value for key, (value,) in values.items()})
 
 
 def _fixed(values: Mapping[str, Any]) -> str:

@@ -57,67 +57,38 @@ LINES = (
 )
 
 
-def _marian(directory: Path) -> str:
-    marian_files(directory)
-    return "MarianTokenizer"
-
-
-def _m2m100(directory: Path) -> str:
+def _m2m100(directory: Path) -> None:
     model, pieces = m2m100_model()
     (directory / "sentencepiece.bpe.model").write_bytes(model)
     (directory / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
     codes = M2M100_LANGUAGES["m2m100"].split()
     tags = {"additional_special_tokens": [f"__{code}__" for code in codes]}  # as the published ones have
     (directory / "tokenizer_config.json").write_text(json.dumps(tags))
-    return "M2M100Tokenizer"
 
 
-def _plbart(directory: Path) -> str:
-    (directory / "sentencepiece.bpe.model").write_bytes(sentencepiece_model(sum(phrases(), ()), "bpe", 200))
-    return "PLBartTokenizer"
+def _sentencepiece(algorithm: str) -> Callable[[Path], object]:
+    def write(directory: Path) -> None:
+        model = sentencepiece_model(sum(phrases(), ()), algorithm, 200)
+        (directory / "sentencepiece.bpe.model").write_bytes(model)
+
+    return write
 
 
-def _mbart50(directory: Path) -> str:
-    model = sentencepiece_model(sum(phrases(), ()), "unigram", 200)
-    (directory / "sentencepiece.bpe.model").write_bytes(model)
-    return "MBart50Tokenizer"
-
-
-def _t5(directory: Path) -> str:
-    t5_files(directory)
-    return "T5Tokenizer"
-
-
-def _byt5(directory: Path) -> str:
+def _byt5(directory: Path) -> None:
     (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
-    return "ByT5Tokenizer"
 
 
-def _pegasus(directory: Path) -> str:
-    pegasus_files(directory)
-    return "PegasusTokenizer"
-
-
-def _fsmt(directory: Path) -> str:
-    fsmt_files(directory)
-    return "FSMTTokenizer"
-
-
-def _blenderbot_small(directory: Path) -> str:
-    blenderbot_small_files(directory)
-    return "BlenderbotSmallTokenizer"
-
-
-FAMILIES: dict[str, tuple[Callable[[Path], str], str]] = {
-    "marian": (_marian, "marian"),
-    "m2m100": (_m2m100, "m2m_100"),
-    "plbart": (_plbart, "plbart"),
-    "mbart50": (_mbart50, "mbart"),
-    "t5": (_t5, "t5"),
-    "byt5": (_byt5, "t5"),
-    "pegasus": (_pegasus, "pegasus"),
-    "fsmt": (_fsmt, "fsmt"),
-    "blenderbot small": (_blenderbot_small, "blenderbot-small"),
+# What writes the files, the class of transformers, and the model_type.
+FAMILIES: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "marian": (marian_files, "MarianTokenizer", "marian"),
+    "m2m100": (_m2m100, "M2M100Tokenizer", "m2m_100"),
+    "plbart": (_sentencepiece("bpe"), "PLBartTokenizer", "plbart"),
+    "mbart50": (_sentencepiece("unigram"), "MBart50Tokenizer", "mbart"),
+    "t5": (t5_files, "T5Tokenizer", "t5"),
+    "byt5": (_byt5, "ByT5Tokenizer", "t5"),
+    "pegasus": (pegasus_files, "PegasusTokenizer", "pegasus"),
+    "fsmt": (fsmt_files, "FSMTTokenizer", "fsmt"),
+    "blenderbot small": (blenderbot_small_files, "BlenderbotSmallTokenizer", "blenderbot-small"),
 }
 
 
@@ -141,7 +112,8 @@ def saved(directory: Path, family: str, tokens: dict[str, dict[str, bool]], form
     """
     import transformers
 
-    name = FAMILIES[family][0](directory)
+    write, name, model_type = FAMILIES[family]
+    write(directory)
     kind = getattr(transformers, name)
     theirs = kind.from_pretrained(directory)
     special = [transformers.AddedToken(each, **flags) for each, flags in tokens.items() if "special" in flags]
@@ -165,7 +137,7 @@ def saved(directory: Path, family: str, tokens: dict[str, dict[str, bool]], form
         pipeline.unlink()
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     ids = {"pad_token_id": theirs.pad_token_id, "eos_token_id": theirs.eos_token_id}
-    config = {"model_type": FAMILIES[family][1], "tokenizer_class": name} | ids
+    config = {"model_type": model_type, "tokenizer_class": name} | ids
     (directory / "config.json").write_text(json.dumps(config))
     return loaded or kind.from_pretrained(directory)
 
@@ -177,7 +149,7 @@ CASES = [(family, form) for family in FAMILIES for form in ("old", "new", "pipel
 def test_ids_and_text_of_added_tokens_equal_transformers(tmp_path: Path, family: str, form: str) -> None:
     flags = PLAIN if form == "old" or family == "plbart" else FLAGS  # transformers 5 forgets PLBart's
     theirs = saved(tmp_path, family, flags, form)
-    TokenizerPair(*[tokenizer_of(tmp_path, FAMILIES[family][1])] * 2).save(tmp_path)
+    TokenizerPair(*[tokenizer_of(tmp_path, FAMILIES[family][2])] * 2).save(tmp_path)
     ours = TokenizerPair.load(tmp_path).src
     for token in flags.keys() - {"ﬁx"}:
         assert ours.tokens([theirs.convert_tokens_to_ids(token)]) == [token]
@@ -205,7 +177,7 @@ def test_an_added_token_of_another_ones_id_is_refused(tmp_path: Path) -> None:
 def test_added_tokens_that_tokenizer_json_lacks_equal_transformers(tmp_path: Path, form: str) -> None:
     import transformers
 
-    _mbart50(tmp_path)
+    FAMILIES["mbart50"][0](tmp_path)
     theirs = transformers.MBart50Tokenizer.from_pretrained(tmp_path)
     theirs.save_pretrained(tmp_path)
     config = {"model_type": "mbart", "tokenizer_class": "MBart50Tokenizer", "pad_token_id": 1}

@@ -1,7 +1,6 @@
 """Models of CTranslate2 give the same numbers and outputs here, whatever their types, versions and parts."""
 
 import copy
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from ctranslate2_files import (
 )
 from pretrained_models import FAMILIES
 from safetensors.numpy import load_file
+from swapped_tensors import swaps
 from tolerances import FLOAT32, assert_apart, assert_close
 
 from heedful.decoding.options import SearchOptions
@@ -327,22 +327,12 @@ def test_a_swapped_tensor_is_noticed(tmp_path: Path) -> None:
     expected = torch.tensor(translator(directory).score_batch([source], [target])[0].log_probs)
     content = (directory / "model.bin").read_bytes()
     _, _, variables, _ = read_binary(directory / "model.bin")
-    names = [name for name, each in variables.items() if each.ndim]
-    swapped = 0
-    for i, one in enumerate(names):
-        other = next((name for name in names[i + 1 :] if variables[name].shape == variables[one].shape), None)
-        if other is None:
-            continue
-
-        def swap(found: Variables, one: str = one, other: str = other) -> None:
-            found[one], found[other] = found[other], found[one]
-
-        changed_binary(directory, swap)
-        found = log_probs(read(directory), source, target)
-        assert_apart(found, expected, FLOAT32.MODEL, note=(one, other))
+    changed = list(swaps({name: each for name, each in variables.items() if each.ndim}))
+    assert len(changed) > 25
+    for what, swapped in changed:
+        changed_binary(directory, lambda found, swapped=swapped: found.update(swapped))
+        assert_apart(log_probs(read(directory), source, target), expected, FLOAT32.MODEL, note=what)
         (directory / "model.bin").write_bytes(content)
-        swapped += 1
-    assert swapped > 25
 
 
 def test_a_directory_is_translated_with_and_comes_back_with_its_tokenizers(
@@ -381,56 +371,42 @@ def zero_scale(variables: Variables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        (unknown_variable, "encoder/layer_0/self_attention/relative_position_keys'"),
-        (missing_variable, "'decoder/layer_1/ffn/linear_1/weight' is missing"),
-        (smaller_variable, r"has shape \(4, 4\), but the others need \(32, 64\)"),
-        (other_heads, "encoder/num_heads=4 and decoder/num_heads=8 differ; they must be equal"),
-        (capped_logits, "decoder/final_logit_softcapping=30 is not supported"),
-        (zero_scale, "a scale of 'encoder/layer_0/ffn/linear_0/weight' is too small or not a number"),
+        (unknown_variable, "encoder/layer_0/self_attention/relative_position_keys"),
+        (missing_variable, "decoder/layer_1/ffn/linear_1/weight"),
+        (smaller_variable, "shape (4, 4)"),
+        (other_heads, "num_heads"),
+        (capped_logits, "decoder/final_logit_softcapping"),
+        (zero_scale, "encoder/layer_0/ffn/linear_0/weight"),
     ],
 )
 def test_what_would_change_the_outputs_is_refused_by_name(
-    change: Callable[[Variables], None], message: str, tmp_path: Path
+    change: Callable[[Variables], None], named: str, tmp_path: Path
 ) -> None:
     directory = save(random_spec(), tmp_path / "model")
     changed_binary(directory, change)
-    assert re.search(message, refusal(directory, tmp_path))
+    assert named in refusal(directory, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (
-            {"activation": Activation.GELUSigmoid},
-            "the activation GELUSigmoid is not supported; there are relu, ",
-        ),
-        ({"scale_embeddings": np.float32(3.0)}, "is neither 1 nor the root of 32"),
-    ],
+    "kind", [{"activation": Activation.GELUSigmoid}, {"scale_embeddings": np.float32(3.0)}]
 )
-def test_kinds_of_models_that_are_not_supported_are_named(
-    kind: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    assert message in refusal(save(random_spec(**kind), tmp_path / "model"), tmp_path)
+def test_kinds_of_models_that_are_not_supported_are_named(kind: dict[str, Any], tmp_path: Path) -> None:
+    assert next(iter(kind)) in refusal(save(random_spec(**kind), tmp_path / "model"), tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings",
     [
-        ({"quantization_type": 1}, "'quantization_type' is unknown, and may change the outputs"),
-        ({"decoder_start_token": None}, "decoder_start_token is null"),
-        ({"decoder_start_token": "<go>"}, "decoder_start_token is '<go>', which the vocabulary lacks"),
-        ({"eos_token": 3}, "eos_token=3: must be a text"),
-        ({"layer_norm_epsilon": "x"}, "layer_norm_epsilon='x': must be a number"),
+        {"quantization_type": 1}, {"decoder_start_token": None}, {"decoder_start_token": "<go>"},
+        {"eos_token": 3}, {"layer_norm_epsilon": "x"},
     ],
-)
-def test_settings_that_are_not_supported_are_named(
-    settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_settings_that_are_not_supported_are_named(settings: dict[str, Any], tmp_path: Path) -> None:
     directory = save(random_spec(), tmp_path / "model")
     changed_config(directory, **settings)
-    assert message in refusal(directory, tmp_path)
+    assert next(iter(settings)) in refusal(directory, tmp_path)
 
 
 def refusal(directory: Path, tmp_path: Path, *more: object) -> str:

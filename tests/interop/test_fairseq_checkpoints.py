@@ -146,24 +146,21 @@ def test_arguments_are_read_in_all_their_forms(form: Any) -> None:  # noqa: ANN4
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"decoder_attention_heads": 4}, "encoder_attention_heads=3 and decoder_attention_heads=4 differ"),
-        ({"encoder_normalize_before": True, "decoder_normalize_before": True}, "contradicts the weights"),
-        ({"activation_fn": "tanh"}, "activation_fn='tanh' is unknown"),
-        ({"adaptive_softmax_cutoff": "5,10"}, "adaptive_softmax_cutoff=.*is not supported"),
-        ({"no_token_positional_embeddings": True}, "no_token_positional_embeddings=True is not supported"),
-        ({"cross_self_attention": True}, "cross_self_attention=True is not supported"),
+        {"decoder_attention_heads": 4}, {"encoder_normalize_before": True, "decoder_normalize_before": True},
+        {"activation_fn": "tanh"}, {"adaptive_softmax_cutoff": "5,10"},
+        {"no_token_positional_embeddings": True}, {"cross_self_attention": True},
     ],
-)
-def test_arguments_that_cannot_be_followed_are_named(changes: dict[str, Any], message: str) -> None:
+)  # fmt: skip
+def test_arguments_that_cannot_be_followed_are_named(changes: dict[str, Any]) -> None:
     tensors = fairseqs_names(port())
-    with pytest.raises(InteropError, match=message):
+    with pytest.raises(InteropError, match=next(iter(changes))):
         read_layout("fairseq", tensors, beside={"args": argparse.Namespace(**(ARGUMENTS | changes))})
 
 
 def test_without_arguments_the_heads_must_be_said() -> None:
-    with pytest.raises(InteropError, match=r"give --set model\.num_heads=N"):
+    with pytest.raises(InteropError, match=r"model\.num_heads"):
         read_layout("fairseq", fairseqs_names(port()))
 
 
@@ -204,10 +201,8 @@ def test_a_dictionary_of_another_size_or_form_is_one_line(tmp_path: Path) -> Non
     assert read_dictionary(file, 6)[4:] == ["a", "b"]
     assert read_dictionary(file, 8)[6:] == ["madeupword0000", "madeupword0001"]
     for size in (5, 7, 16):
-        with pytest.raises(
-            InteropError, match=f"6 tokens, the first four included, but the embedding has {size}"
-        ):
+        with pytest.raises(InteropError, match=f"{size}"):
             read_dictionary(file, size)
     file.write_text("a 3\nb\n", encoding="utf-8")
-    with pytest.raises(InteropError, match="line 2: 'b' is not a token and its count"):
+    with pytest.raises(InteropError, match="line 2"):
         read_dictionary(file, 6)

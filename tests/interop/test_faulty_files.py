@@ -52,86 +52,54 @@ def copy_with(saved: dict[str, Path], tmp_path: Path, name: str, file: str, **ch
     return tmp_path / name
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "changes", "message"),
-    [
-        ("marian", "tokenizer_config.json", {"added_tokens_decoder": [3]}, "[3] is not an added token"),
-        (
-            "marian",
-            "tokenizer_config.json",
-            {"added_tokens_decoder": {"0": None}},
-            "None is not an added token",
-        ),
-        (
-            "marian",
-            "tokenizer_config.json",
-            {"added_tokens_decoder": {"0": {"content": {}}}},
-            "tokenizer_config.json: ",
-        ),
-        ("nllb", "tokenizer.json", {"added_tokens": "</s>"}, "'</s>' is not an added token"),
-        ("marian", "generation_config.json", {"max_length": [9]}, "max_length=[9]: must be a whole number"),
-        ("marian", "generation_config.json", {"max_length": 10**30}, "max_length=1000000000000000"),
-        ("marian", "generation_config.json", {"length_penalty": 10**390}, "length_penalty="),
-        ("marian", "generation_config.json", {"length_penalty": {}}, "length_penalty={}: must be a number"),
-        ("marian", "generation_config.json", {"min_length": "5"}, "min_length='5': must be a whole number"),
-        ("marian", "generation_config.json", {"num_beams": True}, "num_beams=True: must be a whole number"),
-        ("marian", "generation_config.json", {"num_beams": 10**9}, "decode.beam_size=1000000000"),
-        ("marian", "generation_config.json", {"early_stopping": [1]}, "early_stopping=[1] is unknown"),
-        ("marian", "generation_config.json", {"bad_words_ids": [3]}, "bad_words_ids has 3"),
-        ("marian", "generation_config.json", {"bad_words_ids": [["a"]]}, "'a' is not the id of a token"),
-        ("marian", "generation_config.json", {"suppress_tokens": 5.5}, "5.5 is not the id of a token"),
-        ("marian", "generation_config.json", {"decoder_start_token_id": 2**63}, "decoder_start_token_id="),
-        (
-            "marian",
-            "generation_config.json",
-            {"decoder_start_token_id": 10**6},
-            "must be below model.tgt_vocab",
-        ),
-        ("marian", "generation_config.json", {"forced_eos_token_id": 10**6}, "must be below model.tgt_vocab"),
-        ("mbart", "generation_config.json", {"decoder_start_token_id": "x"}, "decoder_start_token_id='x'"),
-        (
-            "marian",
-            "config.json",
-            {"activation_function": ["relu"]},
-            "activation_function=['relu'] is unknown",
-        ),
-        ("marian", "config.json", {"model_type": {}}, "model_type is {}"),
-        ("marian", "config.json", {"dropout": 10**390}, "model.dropout="),
-        ("marian", "config.json", {"encoder_layers": 10**9}, "contradicts the weights"),
-        (
-            "nllb",
-            "tokenizer_config.json",
-            {"src_lang": ["eng_Latn"]},
-            "src_lang=['eng_Latn']: must be a text",
-        ),
-        ("mbart", "tokenizer_config.json", {"tgt_lang": 3}, "tgt_lang=3: must be a text"),
+# By file: values of keys, and what the message names if it is not the key.
+FAULTY: dict[tuple[str, str], list[tuple[str, Any, str]]] = {
+    ("marian", "tokenizer_config.json"): [
+        ("added_tokens_decoder", value, "tokenizer_config.json")
+        for value in ([3], {"0": None}, {"0": {"content": {}}})
     ],
+    ("nllb", "tokenizer.json"): [("added_tokens", "</s>", "'</s>'")],
+    ("marian", "generation_config.json"): [
+        ("max_length", [9], ""), ("max_length", 10**30, ""), ("length_penalty", 10**390, ""),
+        ("length_penalty", {}, ""), ("min_length", "5", ""), ("num_beams", True, ""),
+        ("num_beams", 10**9, "beam_size"), ("early_stopping", [1], ""), ("bad_words_ids", [3], ""),
+        ("bad_words_ids", [["a"]], "'a'"), ("suppress_tokens", 5.5, "5.5"),
+        ("decoder_start_token_id", 2**63, ""), ("decoder_start_token_id", 10**6, "model.tgt_vocab"),
+        ("forced_eos_token_id", 10**6, "model.tgt_vocab"),
+    ],
+    ("mbart", "generation_config.json"): [("decoder_start_token_id", "x", "")],
+    ("marian", "config.json"): [
+        ("activation_function", ["relu"], ""), ("model_type", {}, ""), ("dropout", 10**390, ""),
+        ("encoder_layers", 10**9, ""),
+    ],
+    ("nllb", "tokenizer_config.json"): [("src_lang", ["eng_Latn"], "")],
+    ("mbart", "tokenizer_config.json"): [("tgt_lang", 3, "")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "key", "value", "named"),
+    [(*place, *fault) for place, faults in FAULTY.items() for fault in faults],
 )
 def test_a_value_of_another_type_or_size_is_named(
-    saved: dict[str, Path], tmp_path: Path, name: str, file: str, changes: dict[str, Any], message: str
+    saved: dict[str, Path], tmp_path: Path, name: str, file: str, key: str, value: object, named: str
 ) -> None:
-    assert message in refusal(copy_with(saved, tmp_path, name, file, **changes), name)
+    assert (named or key) in refusal(copy_with(saved, tmp_path, name, file, **{key: value}), name)
 
 
 @pytest.mark.parametrize(
     "file", ["config.json", "generation_config.json", "tokenizer_config.json", "vocab.json"]
 )
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (DEEP.encode(), "nested more than 64 deep"),
-        (b'{"a": ' * 100_000, "nested more than 64 deep"),
-        (b'{"num_beams": 1, "num_beams": 2}', "the key 'num_beams' is repeated"),
-        (b"\xff{}", "not UTF-8 at byte 0"),
-        (b"[1, 2", "not valid JSON"),
-    ],
+    "content",
+    [DEEP.encode(), b'{"a": ' * 100_000, b'{"num_beams": 1, "num_beams": 2}', b"\xff{}", b"[1, 2"],
 )
 def test_json_beyond_its_limits_is_named_with_its_file(
-    saved: dict[str, Path], tmp_path: Path, file: str, content: bytes, message: str
+    saved: dict[str, Path], tmp_path: Path, file: str, content: bytes
 ) -> None:
     shutil.copytree(saved["marian"], tmp_path / "marian")
     (tmp_path / "marian" / file).write_bytes(content)
-    assert f"{file}: {message}" in refusal(tmp_path / "marian", "marian")
+    assert f"{file}: " in refusal(tmp_path / "marian", "marian")
 
 
 @pytest.mark.parametrize("name", ["../other/model.safetensors", "/etc/passwd", "..", "a/b", "", 3, None])
@@ -158,15 +126,8 @@ def test_vocabularies_may_have_the_line_ends_of_windows(tmp_path: Path, end: str
 
 
 def test_a_vocabulary_that_is_no_list_of_texts_is_named(tmp_path: Path) -> None:
-    for content in (
-        b"[[]]",
-        b'{"a": true}',
-        b'{"a": 5}',
-        b"3",
-        b'["\\ud800"]',
-        DEEP.encode(),
-        b'{"a": 0, "a": 1}',
-    ):
+    bad = (b"[[]]", b'{"a": true}', b'{"a": 5}', b"3", b'["\\ud800"]', DEEP.encode(), b'{"a": 0, "a": 1}')
+    for content in bad:
         (tmp_path / "words.json").write_bytes(content)
         with pytest.raises(InteropError, match=r"words\.json: "):
             read_words(tmp_path / "words.json")
@@ -180,21 +141,19 @@ def refusal_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tensor", "message"),
+    "tensor",
     [
-        (torch.zeros(1).expand(2**30, 2**30), "but the file holds fewer numbers"),
-        (torch.zeros(1, dtype=torch.float16).expand(2**40), "but the file holds fewer numbers"),
-        (torch.zeros(2, 2).to_sparse(), "not of plain numbers"),
-        (torch.zeros(2, device="meta"), "not of plain numbers"),
-        (torch.zeros(2, dtype=torch.complex64), "not of plain numbers"),
-        ([1.0], "is not a tensor but of type list"),
+        torch.zeros(1).expand(2**30, 2**30),
+        torch.zeros(1, dtype=torch.float16).expand(2**40),
+        torch.zeros(2, 2).to_sparse(),
+        torch.zeros(2, device="meta"),
+        torch.zeros(2, dtype=torch.complex64),
+        [1.0],
     ],
 )
-def test_tensors_that_are_more_than_their_file_are_refused(
-    tmp_path: Path, tensor: object, message: str
-) -> None:
+def test_tensors_that_are_more_than_their_file_are_refused(tmp_path: Path, tensor: object) -> None:
     torch.save({"model": {"weight": tensor}}, tmp_path / "model.pt")
-    assert message in refusal_of(tmp_path / "model.pt")
+    assert "weight" in refusal_of(tmp_path / "model.pt")
 
 
 def test_an_archive_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
@@ -235,27 +194,24 @@ def test_why_a_file_is_refused_is_said_in_a_few_own_words(tmp_path: Path) -> Non
 def test_a_truncated_archive_is_named_as_what_it_is(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK\3\4 and no end")
     assert recognise(tmp_path / name) == ("argos" if name.endswith("argosmodel") else "marian-native")
-    with pytest.raises(InteropError, match=r"not a model of Marian|cannot be unpacked"):
+    with pytest.raises(InteropError, match=name):
         import_model(tmp_path / name, output=tmp_path / "bundle")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"encoder_attention_heads": "8"}, "encoder_attention_heads='8': must be a whole number"),
-        (
-            {"encoder_attention_heads": 0, "decoder_attention_heads": 0},
-            "encoder_attention_heads=0: must be a whole number",
-        ),
-        ({"activation_fn": ["relu"]}, "activation_fn=.* is unknown"),
-        ({"moe_freq": torch.ones(3)}, "moe_freq='<Tensor>' is not supported"),
-        ({"base_layers": 10**5000}, "base_layers='<a number of .* bits>' is not supported"),
+        {"encoder_attention_heads": "8"},
+        {"encoder_attention_heads": 0, "decoder_attention_heads": 0},
+        {"activation_fn": ["relu"]},
+        {"moe_freq": torch.ones(3)},
+        {"base_layers": 10**5000},
     ],
 )
-def test_arguments_of_fairseq_of_other_types_are_named(changes: dict[str, Any], message: str) -> None:
+def test_arguments_of_fairseq_of_other_types_are_named(changes: dict[str, Any]) -> None:
     system = SYSTEMS["fairseq"]
     for beside in ({"args": argparse.Namespace(**changes)}, {"cfg": {"model": changes}}):
-        with pytest.raises(InteropError, match=message):
+        with pytest.raises(InteropError, match=next(iter(changes))):
             read_layout("fairseq", random_model(system).state_dict(), settings=system.settings, beside=beside)
 
 
@@ -281,5 +237,5 @@ def test_tensors_of_shapes_that_cannot_be_are_named(layout: str, changes: dict[s
 
 def test_a_tokenizer_that_the_library_panics_at_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
     directory = copy_with(saved, tmp_path, "nllb", "tokenizer.json", model={"type": "BPE", "vocab": 3})
-    with pytest.raises(TokenizerError, match=r"not a usable tokenizer\.json"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         read_directory("m2m100", directory, ImportOptions(settings={}))

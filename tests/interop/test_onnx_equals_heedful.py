@@ -241,7 +241,7 @@ def test_a_shortlist_is_refused(paper: tuple[Bundle, Path]) -> None:
     backend = backend_of(directory, bundle.config.model.src_pad_id)
     allowed = [np.arange(5)]
     with (
-        pytest.raises(InputError, match="exported ONNX files take no shortlist"),
+        pytest.raises(InputError, match="shortlist"),
         backend.step([[5, 3]], allowed=allowed),
     ):
         pass
@@ -325,9 +325,9 @@ def test_texts_and_options_that_cannot_be_are_refused() -> None:
     )
     with pytest.raises(InputError, match="texts"):
         translator.translate("r5 r6")
-    with pytest.raises(InputError, match="give beam_size or options, not both"):
+    with pytest.raises(InputError, match="beam_size"):
         translator.translate(["r5"], beam_size=2, options=SearchOptions())
-    with pytest.raises(InputError, match="beam_size=0: must be at least 1"):
+    with pytest.raises(InputError, match="beam_size=0"):
         translator.translate(["r5"], beam_size=0)
     with pytest.raises(InputError, match="line 2"):
         translator.translate(["r5", "r5 r6 r7 r8"])

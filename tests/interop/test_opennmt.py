@@ -6,11 +6,9 @@ The models of tests/golden/opennmt were written and judged by tools/opennmt_fixt
 import argparse
 import json
 import math
-import re
 import shutil
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +19,7 @@ from command_line import assert_one_clear_line, heedful
 from pretrained_models import imported
 from safetensors.torch import load_file, save_file
 from small_tokenizers import sentencepiece_model
+from swapped_tensors import swaps
 from tolerances import FLOAT32, assert_apart, assert_close
 from torch import Tensor
 
@@ -104,81 +103,53 @@ def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / name, tmp_path / "model")
     layout, judged = name.partition("/")[0], judged_of(name)
     source = source_of(tmp_path / "model")
-    by_shape: dict[torch.Size, list[str]] = {}
-
-    def group(tensors: dict[str, Tensor]) -> None:
-        for key in sorted(tensors):
-            if not key.endswith(("pe.pe", "layer_scalar")):
-                by_shape.setdefault(tensors[key].shape, []).append(key)
-
-    changed_weights(source, group)
-    pairs = [pair for keys in by_shape.values() for pair in pairwise(keys)]
-    assert len(pairs) > 15
-    for one, other in pairs:
-
-        def swap(tensors: dict[str, Tensor], one: str = one, other: str = other) -> None:
-            tensors[one], tensors[other] = tensors[other].clone(), tensors[one].clone()
-
-        changed_weights(source, swap)
-        found = logits_of(source, layout, judged)
-        assert_apart(found, judged["logits"], FLOAT32.MODEL, note=(one, other))
-        changed_weights(source, swap)
+    changed: list[tuple[str, dict[str, Tensor]]] = []
+    changed_weights(source, lambda tensors: changed.extend(swaps(tensors, but="pe.pe$|layer_scalar$")))
+    assert len(changed) > 15
+    for what, swapped in changed:
+        copies = {name: tensor.clone() for name, tensor in swapped.items()}
+        changed_weights(source, lambda tensors, copies=copies: tensors.update(copies))
+        assert_apart(logits_of(source, layout, judged), judged["logits"], FLOAT32.MODEL, note=what)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"max_relative_positions": 20}, "max_relative_positions=20 is not supported"),
-        ({"max_relative_positions": -2}, "max_relative_positions=-2 is not supported"),
-        ({"position_encoding": False}, "position_encoding=False"),
-        ({"self_attn_type": "average"}, "self_attn_type='average' is not supported"),
-        ({"copy_attn": True}, "copy_attn=True is not supported"),
-        ({"model_task": "lm"}, "model_task='lm' is not supported"),
-        ({"decoder_type": "rnn"}, "decoder_type='rnn' is not supported"),
-        ({"pos_ffn_activation_fn": "mish"}, "pos_ffn_activation_fn='mish'"),
-        ({"heads": 0}, "heads=0"),
-        ({"heads": 3}, "cannot be divided by model.num_heads=3"),
-        ({"sliding_window": 5}, "sliding_window=5 is not supported"),
+        {"max_relative_positions": 20}, {"max_relative_positions": -2}, {"position_encoding": False},
+        {"self_attn_type": "average"}, {"copy_attn": True}, {"model_task": "lm"}, {"decoder_type": "rnn"},
+        {"pos_ffn_activation_fn": "mish"}, {"heads": 0}, {"heads": 3}, {"sliding_window": 5},
     ],
-)
-def test_an_option_that_cannot_be_followed_is_named(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_an_option_that_cannot_be_followed_is_named(changes: dict[str, Any], tmp_path: Path) -> None:
     saved: Any = read_pickled(GOLDEN / "opennmt-py" / "interleaved" / "model_step_7.pt")
     torch.save(saved | {"opt": argparse.Namespace(**(vars(saved["opt"]) | changes))}, tmp_path / "model.pt")
-    with pytest.raises(InteropError, match=re.escape(message)) as found:
+    with pytest.raises(InteropError, match=next(iter(changes))) as found:
         imported("opennmt-py", tmp_path / "model.pt")
     assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("key", "value"),
     [
-        ({"heads": 3}, "cannot be divided by model.num_heads=3"),
-        ({"sliding_window": 5}, "sliding_window=5 is not supported"),
-        ({"ffn_layernorm": True}, "ffn_layernorm=True is not supported"),
-        ({"hyper_connections": 4}, "'hyper_connections' is unknown, and may change the outputs"),
-        ({"layer_norm": "gemma-rms"}, "layer_norm='gemma-rms'"),
-        ({"position_encoding_type": "Alibi"}, "position_encoding_type='Alibi'"),
-        ({"decoder": {"heads": 2}}, "decoder={'heads': 2}: heads is 4 elsewhere"),
-        ({"rope_config": {"scaling_type": "yarn"}}, "scaling_type='yarn' is not supported"),
-        ({"encoder": None}, "it has no encoder or no decoder"),
+        ("heads", 3), ("sliding_window", 5), ("ffn_layernorm", True), ("hyper_connections", 4),
+        ("layer_norm", "gemma-rms"), ("position_encoding_type", "Alibi"), ("decoder", {"heads": 2}),
+        ("rope_config", {"scaling_type": "yarn"}), ("encoder", None),
     ],
-)
-def test_a_setting_of_eole_that_cannot_be_followed_is_named(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_a_setting_of_eole_that_cannot_be_followed_is_named(key: str, value: Any, tmp_path: Path) -> None:  # noqa: ANN401
     shutil.copytree(GOLDEN / "eole" / "interleaved", tmp_path / "model")
     file = tmp_path / "model" / "config.json"
     config = json.loads(file.read_text())
-    for part in (config["model"][key] for key in ("embeddings", "encoder", "decoder")):
-        part.update({key: value for key, value in changes.items() if key in part})  # it is there too
-    file.write_text(json.dumps(config | {"model": config["model"] | changes}))
-    with pytest.raises(InteropError, match=re.escape(message)) as found:
+    for name in ("embeddings", "encoder", "decoder"):
+        if key in config["model"][name]:
+            config["model"][name][key] = value  # it is there too
+    config["model"][key] = value
+    file.write_text(json.dumps(config))
+    with pytest.raises(InteropError, match="scaling_type" if key == "rope_config" else key) as found:
         imported("eole", tmp_path / "model")
     assert "\n" not in str(found.value)
-    if "hyper" in message:
-        assert imported("eole", tmp_path / "model", ignored=["hyper_connections"])
+    if key == "hyper_connections":
+        assert imported("eole", tmp_path / "model", ignored=[key])
 
 
 def test_whole_tables_of_positions_are_recognised(tmp_path: Path) -> None:
@@ -233,9 +204,9 @@ def test_texts_are_tokens_between_spaces_or_pieces(layout: str, tmp_path: Path) 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     torch.save({"model": {"x": torch.ones(2, 2)}, "opt": 3, "vocab": {}, "generator": {}}, tmp_path / "m.pt")
-    with pytest.raises(InteropError, match="no options or no lists of tokens"):
+    with pytest.raises(InteropError):
         imported("opennmt-py", tmp_path / "m.pt")
-    with pytest.raises(InteropError, match=r"there is no config\.json"):
+    with pytest.raises(InteropError, match=r"config\.json"):
         imported("eole", tmp_path)
 
 

@@ -87,27 +87,16 @@ def test_texts_are_split_at_the_length_that_the_published_model_was_made_for(tmp
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings",
     [
-        ({"no_repeat_ngram_size": 1}, "no_repeat_ngram_size=1 counts the start token there"),
-        ({"do_sample": True}, "do_sample=True is not"),
-        ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "num_beam_groups=2 is not"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 with num_beams=1 changes logits there"),
-        ({"sequence_bias": [[[4], 1.0]]}, "sequence_bias="),
-        ({"bad_words_ids": [[4, 5]]}, r"bad_words_ids has \[4, 5\], several tokens"),
-        (
-            {"eos_token_id": 2, "forced_eos_token_id": [2, 3]},
-            r"forced_eos_token_id=\[2, 3\]: must be a whole number",
-        ),
-        ({"length_penalty": -1.0}, "length_penalty=-1.0 is negative"),
-        ({"early_stopping": "soon"}, "early_stopping='soon' is unknown"),
-        ({"mirostat": 2}, "'mirostat' is unknown"),
+        {"no_repeat_ngram_size": 1}, {"do_sample": True}, {"num_beam_groups": 2, "diversity_penalty": 1.0},
+        {"repetition_penalty": 1.2}, {"sequence_bias": [[[4], 1.0]]}, {"bad_words_ids": [[4, 5]]},
+        {"forced_eos_token_id": [2, 3], "eos_token_id": 2}, {"length_penalty": -1.0},
+        {"early_stopping": "soon"}, {"mirostat": 2},
     ],
-)
-def test_a_search_that_cannot_be_followed_is_named(
-    settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InteropError, match=rf"generation_config\.json: {message}"):
+)  # fmt: skip
+def test_a_search_that_cannot_be_followed_is_named(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InteropError, match=rf"generation_config\.json: '?{next(iter(settings))}"):
         search_of(tmp_path, settings)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.errors import InteropError
 from heedful.interop.conversion import Conversion, scaled
 from heedful.interop.fairseq import BIAS, rows
-from heedful.interop.keys import Keys, named
+from heedful.interop.keys import Keys, allowed, columns, named
 from heedful.interop.tables import Table, Transform
 from heedful.interop.vocabulary import TypedSettings
 
@@ -112,13 +112,13 @@ def test_a_bias_that_one_layer_lacks_is_named(name: str) -> None:
 
 
 KEYS = Keys(
-    read={"heads": "num_heads", "drop": ("dropout", "attention_dropout")},
+    read=columns("heads num_heads\ndrop dropout attention_dropout"),
     choices={
         "act": named("activation", {"ReLU": "relu", "GELU": "gelu"}),
         "is_gelu": {None: {}, True: {"activation": "gelu"}},
     },
     equal=("ffn",),
-    fixed={"moe": 0},
+    fixed=allowed("0 moe"),
     ignored=("lr",),
     defaults={"act": "ReLU"},
 )

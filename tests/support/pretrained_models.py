@@ -126,12 +126,32 @@ def _marian(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
     return MarianMTModel(MarianConfig(**settings))
 
 
-def _m2m100(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tokenizer
-    from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
-
+def files_beside(directory: Path) -> Path:
+    """An empty directory for what a tokenizer is made of."""
     files = directory.with_name(f"{directory.name}-files")
     files.mkdir(parents=True)
+    return files
+
+
+def built(kind: str, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    """A model of transformers, with fairseq's ids if the settings have none of their own."""
+    import transformers
+
+    ids = {} if "pad_token_id" in settings else FAIRSEQ
+    config = getattr(transformers, f"{kind}Config")(**(ids | settings))
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+
+
+def of_size(kind: str, files: Callable[[Path], int], **ids: int) -> Callable[[Path, dict[str, Any]], Any]:
+    """Build a model with a row for each token of the tokenizer that `files` writes."""
+    return lambda directory, settings: built(kind, ids | {"vocab_size": files(directory)} | settings)
+
+
+def _m2m100(directory: Path) -> int:
+    from transformers import M2M100Tokenizer
+    from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+
+    files = files_beside(directory)
     model, pieces = m2m100_model()
     (files / "model").write_bytes(model)
     (files / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
@@ -141,16 +161,14 @@ def _m2m100(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
     M2M100Tokenizer(
         str(files / "vocab.json"), str(files / "model"), additional_special_tokens=list(tags), **languages
     ).save_pretrained(directory)
-    size = len(pieces) + len(tags)
-    return M2M100ForConditionalGeneration(M2M100Config(**(FAIRSEQ | {"vocab_size": size} | settings)))
+    return len(pieces) + len(tags)
 
 
 def _fairseq_tokenizer(directory: Path, name: str, algorithm: str, languages: dict[str, str]) -> int:
     """Save an NLLB or mBART tokenizer, and return its size."""
     import transformers
 
-    files = directory.with_name(f"{directory.name}-files")
-    files.mkdir(parents=True)
+    files = files_beside(directory)
     model = sentencepiece_model(sum(phrases(), ()), algorithm, 200)
     (files / "sentencepiece.bpe.model").write_bytes(model)
     more = {"extra_special_tokens": [*languages.values()]} if name == "NllbTokenizer" else {}
@@ -159,35 +177,27 @@ def _fairseq_tokenizer(directory: Path, name: str, algorithm: str, languages: di
     return len(tokenizer)
 
 
-def _nllb(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import M2M100Config, M2M100ForConditionalGeneration
-
+def _nllb(directory: Path) -> int:
     languages = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
-    size = _fairseq_tokenizer(directory, "NllbTokenizer", "bpe", languages) + 2
-    return M2M100ForConditionalGeneration(M2M100Config(**(FAIRSEQ | {"vocab_size": size} | settings)))
+    return _fairseq_tokenizer(directory, "NllbTokenizer", "bpe", languages) + 2
 
 
 def _mbart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import MBartConfig, MBartForConditionalGeneration
-
-    name = settings.pop("tokenizer")
     languages = {"src_lang": "en_XX", "tgt_lang": "de_DE"}
-    size = _fairseq_tokenizer(directory, name, "unigram", languages)
-    return MBartForConditionalGeneration(MBartConfig(**(FAIRSEQ | {"vocab_size": size} | settings)))
+    size = _fairseq_tokenizer(directory, settings.pop("tokenizer"), "unigram", languages)
+    return built("MBart", {"vocab_size": size} | settings)
 
 
 def _plbart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import PLBartConfig, PLBartForConditionalGeneration, PLBartTokenizer
+    from transformers import PLBartTokenizer
 
-    files = directory.with_name(f"{directory.name}-files")
-    files.mkdir(parents=True)
+    files = files_beside(directory)
     (files / "model").write_bytes(sentencepiece_model(sum(phrases(), ()), "bpe", 200))
     tokenizer = PLBartTokenizer(str(files / "model"), src_lang="python", tgt_lang="en_XX")
     tokenizer.save_pretrained(directory)
     # Without it, transformers starts from the end token of its shifted labels.
     start = tokenizer.convert_tokens_to_ids("__en_XX__")
-    settings = FAIRSEQ | {"vocab_size": tokenizer.vocab_size, "decoder_start_token_id": start} | settings
-    return PLBartForConditionalGeneration(PLBartConfig(**settings))
+    return built("PLBart", {"vocab_size": tokenizer.vocab_size, "decoder_start_token_id": start} | settings)
 
 
 def _byte_level(directory: Path, name: str) -> int:
@@ -195,8 +205,7 @@ def _byte_level(directory: Path, name: str) -> int:
     import transformers
     from tokenizers import ByteLevelBPETokenizer
 
-    files = directory.with_name(f"{directory.name}-files")
-    files.mkdir(parents=True)
+    files = files_beside(directory)
     trained = ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     trained.train_from_iterator(
@@ -209,23 +218,13 @@ def _byte_level(directory: Path, name: str) -> int:
     return len(tokenizer)
 
 
-def _bart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    size = _byte_level(directory, "BartTokenizer")
-    return BartForConditionalGeneration(BartConfig(**(FAIRSEQ | {"vocab_size": size} | settings)))
+def _bart(directory: Path) -> int:
+    return _byte_level(directory, "BartTokenizer")
 
 
-def _mvp(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import MvpConfig, MvpForConditionalGeneration
-
-    size = _byte_level(directory, "BartTokenizer")  # transformers 5 has no class of its own
-    return MvpForConditionalGeneration(MvpConfig(**(FAIRSEQ | {"vocab_size": size} | settings)))
-
-
-def _blenderbot(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+def _blenderbot(directory: Path) -> int:
     from tokenizers import processors
-    from transformers import AutoTokenizer, BlenderbotConfig, BlenderbotForConditionalGeneration
+    from transformers import AutoTokenizer
 
     size = _byte_level(directory, "BlenderbotTokenizer")
     # The published files add the end token, as their tokenizer.json says; today's class forgets it.
@@ -233,24 +232,13 @@ def _blenderbot(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN4
     ends = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
     tokenizer.backend_tokenizer.post_processor = ends
     tokenizer.save_pretrained(directory)
-    settings = FAIRSEQ | {"vocab_size": size} | settings
-    return BlenderbotForConditionalGeneration(BlenderbotConfig(**settings))
-
-
-def _blenderbot_small(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import BlenderbotSmallConfig, BlenderbotSmallForConditionalGeneration
-
-    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    settings = ids | {"vocab_size": blenderbot_small_files(directory)} | settings
-    return BlenderbotSmallForConditionalGeneration(BlenderbotSmallConfig(**settings))
+    return size
 
 
 def _fsmt(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import FSMTConfig, FSMTForConditionalGeneration
-
     src, tgt = fsmt_files(directory, joint=settings.get("tie_word_embeddings", False))
     sizes = {"src_vocab_size": src, "tgt_vocab_size": tgt, "langs": ["en", "de"], "num_beams": 1}
-    return FSMTForConditionalGeneration(FSMTConfig(**(FAIRSEQ | sizes | settings)))
+    return built("FSMT", sizes | settings)
 
 
 def pegasus_files(directory: Path, *, corpus: tuple[str, ...] | None = None, vocab_size: int = 180) -> int:
@@ -263,13 +251,6 @@ def pegasus_files(directory: Path, *, corpus: tuple[str, ...] | None = None, voc
     settings = {"tokenizer_class": "PegasusTokenizer", "offset": 103, "additional_special_tokens": special}
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return vocab_size + 103
-
-
-def _pegasus(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
-    from transformers import PegasusConfig, PegasusForConditionalGeneration
-
-    size = pegasus_files(directory)
-    return PegasusForConditionalGeneration(PegasusConfig(**(T5_IDS | {"vocab_size": size} | settings)))
 
 
 _T5_NAMES = {
@@ -317,10 +298,9 @@ def _t5(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
         size = 8 + t5_files(directory, madlad=tokens == "madlad")
     if tokens == "madlad":
         settings |= {"pad_token_id": 1, "eos_token_id": 2}
-    config = getattr(transformers, f"{name or 'T5'}Config")(**(T5_IDS | {"vocab_size": size} | settings))
-    model = getattr(transformers, f"{name or 'T5'}ForConditionalGeneration")(config)
+    model = built(name or "T5", T5_IDS | {"vocab_size": size} | settings)
     if untied:
-        model.lm_head.weight = nn.Parameter(torch.empty(size, config.d_model))
+        model.lm_head.weight = nn.Parameter(torch.empty(size, model.config.d_model))
     return model
 
 
@@ -376,6 +356,10 @@ def _gemma_tokenizer(directory: Path) -> int:
     return len(tokenizer) + 3
 
 
+SMALL = of_size(
+    "BlenderbotSmall", blenderbot_small_files, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    decoder_start_token_id=1,
+)  # fmt: skip
 GATED = {"class": "T5", "untied": True, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FAMILIES: dict[str, Family] = {
     "marian": Family("marian", _marian),
@@ -388,9 +372,9 @@ FAMILIES: dict[str, Family] = {
     "marian, separate vocabularies": Family(
         "marian", _marian, {"separate_vocabs": True, "share_encoder_decoder_embeddings": False}, seed=82
     ),
-    "m2m100": Family("m2m100", _m2m100),
-    "nllb": Family("m2m100", _nllb),
-    "bart": Family("bart", _bart, {"scale_embedding": False}),
+    "m2m100": Family("m2m100", of_size("M2M100", _m2m100)),
+    "nllb": Family("m2m100", of_size("M2M100", _nllb)),
+    "bart": Family("bart", of_size("Bart", _bart), {"scale_embedding": False}),
     "mbart": Family("bart", _mbart, {"tokenizer": "MBartTokenizer"}),
     "t5": Family("t5", _t5),
     "t5 1.1": Family("t5", _t5, GATED),
@@ -405,13 +389,13 @@ FAMILIES: dict[str, Family] = {
     "t5gemma": Family("t5gemma", _t5gemma, seed=82),
     "t5gemma 2": Family("t5gemma", _t5gemma, {"class": "T5Gemma2"}),
     "plbart": Family("bart", _plbart),
-    "mvp": Family("bart", _mvp, {"scale_embedding": False}),
+    "mvp": Family("bart", of_size("Mvp", _bart), {"scale_embedding": False}),
     "fsmt": Family("fsmt", _fsmt),
     "fsmt, tied": Family("fsmt", _fsmt, {"tie_word_embeddings": True, "activation_function": "swish"}),
-    "pegasus": Family("pegasus", _pegasus, seed=83),
-    "blenderbot": Family("blenderbot", _blenderbot, seed=89),
-    "blenderbot small": Family("blenderbot", _blenderbot_small, {"scale_embedding": False}),
-    "blenderbot small, scaled": Family("blenderbot", _blenderbot_small),
+    "pegasus": Family("pegasus", of_size("Pegasus", pegasus_files, **T5_IDS), seed=83),
+    "blenderbot": Family("blenderbot", of_size("Blenderbot", _blenderbot), seed=89),
+    "blenderbot small": Family("blenderbot", SMALL, {"scale_embedding": False}),
+    "blenderbot small, scaled": Family("blenderbot", SMALL),
     "mbart-50": Family("bart", _mbart, {"tokenizer": "MBart50Tokenizer", "activation_function": "relu"}, 84),
 }
 

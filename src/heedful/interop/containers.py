@@ -131,30 +131,29 @@ def read_yaml(content: bytes, plain: Callable[[str], Any] = str) -> list[tuple[A
     """
     with needing("files of Marian need PyYAML", extra="interop"):
         import yaml
-    entries: list[Any] = []  # keys and values in turn
-    inside: list[list[Any]] = []  # the open collections
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+    def value_of(node: yaml.Node) -> Any:  # noqa: ANN401
+        if isinstance(node, yaml.SequenceNode):
+            return [text_of(item, plain) for item in node.value]
+        return text_of(node, plain)
+
+    def text_of(node: yaml.Node, convert: Callable[[str], Any]) -> Any:  # noqa: ANN401
+        is_scalar = isinstance(node, yaml.ScalarNode)
+        line = node.start_mark.line + 1
+        require(is_scalar, f"line {line:,} is no key, no text or number, and no list of them")
+        text = node.value.translate(_SHOW)
+        return text if node.style else convert(text)
+
     try:
-        # Events, because a mapping of Python would lose repeated keys.
-        for event in yaml.parse(decode_text(content).translate(_HIDE), Loader=loader):
-            is_key = len(inside) == 1 and len(entries) % 2 == 0
-            if isinstance(event, yaml.ScalarEvent) and inside:
-                text = event.value.translate(_SHOW)
-                inside[-1].append(plain(text) if event.implicit[0] and not is_key else text)
-            elif isinstance(event, yaml.MappingStartEvent) and not inside and not entries:
-                inside.append(entries)
-            elif isinstance(event, yaml.SequenceStartEvent) and len(inside) == 1 and not is_key:
-                entries.append([])
-                inside.append(entries[-1])
-            elif isinstance(event, yaml.CollectionEndEvent):
-                inside.pop()
-            else:
-                line = event.start_mark.line + 1
-                is_scalar_or_list = not isinstance(event, yaml.NodeEvent)
-                require(is_scalar_or_list, f"line {line:,} is no key, no text or number, and no list of them")
-    except yaml.YAMLError as error:
+        # Nodes, because a mapping of Python would lose repeated keys.
+        root = yaml.compose(decode_text(content).translate(_HIDE), Loader=loader)
+        entries = getattr(root, "value", [])
+        is_mapping = root is None or isinstance(root, yaml.MappingNode)
+        require(is_mapping, "line 1 is no key, no text or number, and no list of them")
+        return [(text_of(key, str), value_of(value)) for key, value in entries]
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = 1 if mark is None else mark.line + 1
         problem = getattr(error, "problem", None) or error
         raise ValueError(f"line {line:,} is not YAML: {short(str(problem))}") from None
-    return [*zip(entries[::2], entries[1::2], strict=True)]

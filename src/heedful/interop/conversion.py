@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils._pytree import tree_map_only
 
 from heedful.errors import InteropError
@@ -20,6 +21,9 @@ from heedful.settings.parsing import is_whole, short
 from heedful.settings.run import Config
 from heedful.storage.torch_weights import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
+Settings = Mapping[str, Any]  # by key, as in a file of JSON
+Values = dict[str, Any]  # settings that are still put together
+Tensors = dict[str, Tensor]  # by name
 STACKS = ("encoder", "decoder")
 NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 _MISSING = "the weight {!r} is missing; is it another --layout, or part of a model?"
@@ -74,8 +78,8 @@ class DeferredTensor(Tensor):
         self.stored, self.decode = stored, decode
 
     def _numbers(self) -> Tensor:
-        stored = self.stored._numbers() if isinstance(self.stored, DeferredTensor) else self.stored
-        return self.decode(stored)
+        stored = self.stored
+        return self.decode(stored._numbers() if isinstance(stored, DeferredTensor) else stored)
 
     def rows(self, start: int, stop: int) -> Tensor | None:
         """Return some rows; None if they are not made of the same rows of the stored tensor."""
@@ -141,7 +145,7 @@ def rows_of(tensor: Tensor, first: int, count: int, *, num_added: int = 0, fill:
     )
 
 
-def add_tokens(weights: dict[str, Tensor], *, src: int, tgt: int) -> None:
+def add_tokens(weights: Tensors, *, src: int, tgt: int) -> None:
     """Add rows of zeros for missing tokens to embeddings and output; the output never writes these tokens.
 
     Args:
@@ -152,9 +156,9 @@ def add_tokens(weights: dict[str, Tensor], *, src: int, tgt: int) -> None:
     counts = {TOKENS["encoder"]: src} | dict.fromkeys((TOKENS["decoder"], "output.weight"), tgt)
     if tgt and "output.weight" in weights:
         weights.setdefault("output.bias", torch.zeros(len(weights["output.weight"])))
-    for name in counts.keys() & weights.keys():
-        if counts[name]:
-            weights[name] = rows_of(weights[name], 0, len(weights[name]), num_added=counts[name])
+    for name, count in counts.items():
+        if count and name in weights:
+            weights[name] = rows_of(weights[name], 0, len(weights[name]), num_added=count)
     if tgt:
         bias = weights["output.bias"]
         weights["output.bias"] = rows_of(bias, 0, len(bias), num_added=tgt, fill=NEVER)
@@ -165,7 +169,7 @@ class Imported:
     """An imported model: its configuration, and its weights by the names of a bundle."""
 
     config: ModelConfig
-    weights: dict[str, Tensor]
+    weights: Tensors
 
 
 class Conversion:
@@ -188,11 +192,11 @@ class Conversion:
         *,
         layout: str,
         origin: Path,
-        settings: Mapping[str, Any],
-        beside: Mapping[str, Any] | None = None,
+        settings: Settings,
+        beside: Settings | None = None,
     ) -> None:
         self.left = dict(tensors)
-        self.moved: dict[str, Tensor] = {}
+        self.moved: Tensors = {}
         self.names: dict[str, str] = {}
         self.settings = dict(settings)
         self.beside = dict(beside or {})
@@ -235,8 +239,9 @@ class Conversion:
     def required(self, key: str) -> int:
         """Return a setting that cannot be inferred from the weights; InteropError if nothing states it."""
         value: Any = self.settings.get(key)
-        problem = f"the weights do not say what model.{key} is; give --set model.{key}=N"
-        self.require(is_whole(value, least=1), problem)
+        self.require(
+            is_whole(value, least=1), f"the weights do not say what model.{key} is; give --set model.{key}=N"
+        )
         return int(value)
 
     def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
@@ -255,35 +260,39 @@ class Conversion:
         self.require(not self.left, f"the weight {next(iter(self.left), '')!r} is unknown")
         norm = self.settings.get("norm", facts.get("norm", "post"))
         read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | self._parts()
-        read["final_norm"] = norm == "post" and any(".final_norm." in name for name in self.moved)
+        read["final_norm"] &= norm == "post"
         if "num_heads" in facts:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
             stated = self.settings.get(key, value)
-            problem = f"model.{key}={short(str(stated))} contradicts the weights: it is {value}"
-            self.require(stated == value, problem)
+            self.require(
+                stated == value,
+                f"model.{key}={short(str(stated))} contradicts the weights: it is {value}",
+            )
         num_heads = read.get("num_heads") or self.required("num_heads")
         num_kv_heads = self.settings.get("num_kv_heads") or facts.get("num_kv_heads") or num_heads
-        problem = f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads"
-        self.require(is_whole(num_kv_heads, least=1), problem)
+        self.require(
+            is_whole(num_kv_heads, least=1),
+            f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads",
+        )
         heads = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
         model: Any = {"dropout": 0.0} | facts | heads | self.settings | read
         config = Config(model=model).model
         return Imported(config, self._fitting(config))
 
-    def _sizes(self) -> dict[str, Any]:
-        src, tgt = (self._weight(TOKENS[stack], ndim=2).shape for stack in STACKS)
+    def _sizes(self) -> Values:
+        src, tgt = (self._weight(name, ndim=2).shape for name in TOKENS.values())
         d_ff = self._weight("encoder.layers.0.feed_forward.inner.weight", ndim=2).shape[0]
         sizes = {"d_model": src[1], "d_ff": d_ff, "src_vocab_size": src[0], "tgt_vocab_size": tgt[0]}
         for stack in STACKS:
-            layers = {name.split(".")[2] for name in self.moved if name.startswith(f"{stack}.layers.")}
-            sizes[f"num_{stack}_layers"] = len(layers)
+            layers = re.findall(rf"\b{stack}\.layers\.([0-9]+)", " ".join(self.moved))
+            sizes[f"num_{stack}_layers"] = len(set(layers))
         table = "encoder.embedding.positions.weight"
         if table not in self.moved:
             return sizes
         return sizes | {"positions": "learned", "max_positions": self._weight(table, ndim=2).shape[0]}
 
-    def _parts(self) -> dict[str, Any]:
+    def _parts(self) -> Values:
         """Return which biases and norms there are, and which matrices are tied: equal ones."""
         names = " ".join(self.moved)
         src, tgt, output = (self._weight(name, ndim=2) for name in (*TOKENS.values(), "output.weight"))
@@ -293,6 +302,7 @@ class Conversion:
             "attention_bias": re.search(r"attention\.(query|key|value|output)\.bias", names) is not None,
             "feed_forward_bias": re.search(r"feed_forward\.(inner|outer)\.bias", names) is not None,
             "output_bias": "output.bias" in self.moved,
+            "final_norm": ".final_norm." in names,
             "embedding_norm": "encoder.embedding.norm." in names
             and ("decoder.embedding.norm." in names or "encoder"),
             "tied": ties.get((one_pad and same_numbers(src, tgt), same_numbers(output, tgt)), "none"),
@@ -303,8 +313,10 @@ class Conversion:
         for key, part, heads in (("d_k", "query", num_heads), ("d_v", "value", num_kv_heads)):
             name = f"encoder.layers.0.self_attention.{part}.weight"
             rows = self._weight(name, ndim=2).shape[0]
-            problem = f"the {rows} rows of {self.names[name]!r} cannot be divided by model.num_heads={heads}"
-            self.require(rows % heads == 0, problem)
+            self.require(
+                rows % heads == 0,
+                f"the {rows} rows of {self.names[name]!r} cannot be divided by model.num_heads={heads}",
+            )
             if rows // heads * num_heads != d_model:
                 sizes[key] = rows // heads
         return sizes
@@ -314,26 +326,29 @@ class Conversion:
         name = self.names.get(ours, ours)
         self.require(ours in self.moved, _MISSING.format(name))
         tensor = self.moved[ours]
-        problem = f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}"
-        self.require(ndim in (None, tensor.ndim), problem)
+        self.require(
+            ndim in (None, tensor.ndim), f"the weight {name!r} must be a matrix, not {tuple(tensor.shape)}"
+        )
         return tensor
 
-    def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
+    def _fitting(self, config: ModelConfig) -> Tensors:
         """Return the weights of a model of this configuration, shared ones once.
 
         Biases are 0 if no module of their kind has one.
         """
         shapes = {n: p.shape for n, p in meta_model(config).named_parameters()}
         biased = {_kind(name) for name in self.moved if name.endswith(".bias")}
-        weights: dict[str, Tensor] = {}
+        weights: Tensors = {}
         for ours, shape in shapes.items():
-            is_zero = ours not in self.moved and ours.endswith(".bias") and _kind(ours) not in biased
-            weights[ours] = tensor = torch.zeros(shape) if is_zero else self._weight(ours)
+            if ours.endswith(".bias") and _kind(ours) not in biased:
+                weights[ours] = torch.zeros(shape)
+                continue
+            weights[ours] = tensor = self._weight(ours)
             problem = f"has shape {tuple(tensor.shape)}, but the others need {tuple(shape)}"
             self.require(tensor.shape == shape, f"the weight {self.names.get(ours)!r} {problem}")
         others = self.moved.keys() - shapes.keys() - {TOKENS["decoder"], "output.weight"}
-        names = sorted(self.names[ours] for ours in others)
-        self.require(not names, f"the weight {''.join(names[:1])!r} is not part of a model of these settings")
+        name = min(map(self.names.__getitem__, others), default="")
+        self.require(not others, f"the weight {name!r} is not part of a model of these settings")
         return weights
 
 
@@ -383,29 +398,27 @@ def move_positions(conversion: Conversion, tables: Mapping[str, str], positions:
     Raises:
         InteropError: the vectors of two tables have different sizes.
     """
-    by_name = {
-        name: _flat(conversion.take(name))[positions.unused :] for name in dict.fromkeys(tables.values())
-    }
+    by_name: Tensors = {}
+    for name in tables.values():
+        if name not in by_name:
+            table = conversion.take(name)
+            by_name[name] = table.reshape(-1, table.shape[-1])[positions.unused :]
     use_formula = positions.fixed and conversion.settings.get("positions") == "sinusoidal"
-    if not positions.learned and (
-        use_formula or all(is_formula(each, positions) for each in by_name.values())
-    ):
+    is_computed = use_formula or all(is_formula(table, positions) for table in by_name.values())
+    if is_computed and not positions.learned:
         return
+    if positions.fixed:
+        tables = dict.fromkeys(STACKS, next(iter(by_name))) | dict(tables)
     names = " and ".join(map(repr, by_name))
-    is_one_size = len({table.shape[1] for table in by_name.values()}) <= 1
-    conversion.require(is_one_size, f"the vectors of {names} have different sizes")
+    conversion.require(
+        len({table.shape[1] for table in by_name.values()}) <= 1,
+        f"the vectors of {names} have different sizes",
+    )
     length = (min if positions.learned else max)(map(len, by_name.values()), default=0)
-    for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
-        name = tables.get(stack) or (tables[other] if positions.fixed else "")
-        if name:
-            table = by_name[name][:length]
-            if len(table) < length:
-                table = torch.cat([table, table.new_zeros(length - len(table), table.shape[1])])
-            conversion.put(f"{stack}.embedding.positions.weight", table, origin=name)
-
-
-def _flat(table: Tensor) -> Tensor:
-    return table.reshape(-1, table.shape[-1])
+    for stack, name in tables.items():
+        table = by_name[name]
+        added = length - len(table)
+        conversion.put(f"{stack}.embedding.positions.weight", pad(table, (0, 0, 0, added)), origin=name)
 
 
 def is_formula(table: Tensor, positions: Positions) -> bool:
@@ -432,8 +445,8 @@ class Checkpoint:
         beside: the other contents by key, for example the arguments of the training script.
     """
 
-    tensors: dict[str, Tensor]
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Tensors
+    beside: Settings = field(default_factory=dict)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -454,7 +467,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         check_tensors(state_dict)
     except ValueError as error:
         raise InteropError(f"{path}: {error}; {_RESAVE}") from error
-    tensors: dict[str, Tensor] = {name: in_float32(tensor) for name, tensor in state_dict.items()}
+    tensors: Tensors = {name: in_float32(tensor) for name, tensor in state_dict.items()}
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
@@ -462,12 +475,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(tensors, beside)
 
 
-def _state_dict(contents: object) -> Mapping[str, Any]:
-    if isinstance(contents, Mapping):
-        for key in _WRAPPERS:
-            inner = contents.get(key)
-            if isinstance(inner, Mapping) and inner:
-                return inner
-        if contents:
-            return contents
-    raise ValueError(f"holds no weights but a {type(contents).__name__}")
+def _state_dict(contents: object) -> Settings:
+    if not isinstance(contents, Mapping) or not contents:
+        raise ValueError(f"holds no weights but a {type(contents).__name__}")
+    for key in _WRAPPERS:
+        inner = contents.get(key)
+        if isinstance(inner, Mapping) and inner:
+            return inner
+    return contents

@@ -4,23 +4,24 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
+from heedful.interop.conversion import Settings
+from heedful.interop.keys import split
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
 from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import as_json
 from heedful.storage.description import CARD_FILE
+from heedful.text import Tokenizer
 
-_VARIANTS = (
-    "decoder_unit", "query_norm", "attention_cap", "output_cap", "rotary_base", "rotary_scale",
-    "full_attention_every",
-)  # fmt: skip
+_VARIANTS = split(
+    "decoder_unit query_norm attention_cap output_cap rotary_base rotary_scale full_attention_every"
+)
 
 
 def refuse_variants(config: ModelConfig, system: str) -> None:
@@ -34,19 +35,22 @@ def refuse_variants(config: ModelConfig, system: str) -> None:
 
 
 # Settings that the weights show or that files have elsewhere, and settings that change no outputs.
-_IN_WEIGHTS = {
-    "d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers", "tied", "attention_bias",
-    "feed_forward_bias", "output_bias", "decoder_start_id", "src_vocab_size", "tgt_vocab_size", "src_pad_id",
-    "tgt_pad_id",
-}  # fmt: skip
-_WITHOUT_EFFECT = {
-    "dropout", "attention_dropout", "activation_dropout", "word_dropout", "max_positions", "relative_buckets",
-    "relative_max_distance",
-}  # fmt: skip
+_IN_WEIGHTS = split(
+    """
+    d_model num_heads d_ff num_encoder_layers num_decoder_layers tied attention_bias feed_forward_bias
+    output_bias decoder_start_id src_vocab_size tgt_vocab_size src_pad_id tgt_pad_id
+    """
+)
+_WITHOUT_EFFECT = split(
+    """
+    dropout attention_dropout activation_dropout word_dropout max_positions relative_buckets
+    relative_max_distance
+    """
+)
 
 
 def refuse_lost(
-    config: ModelConfig, back: Mapping[str, Any], system: str, remedy: str = "translate with heedful"
+    config: ModelConfig, back: Settings, system: str, remedy: str = "translate with heedful"
 ) -> None:
     """Refuse a model if the exported model would have other settings.
 
@@ -61,12 +65,15 @@ def refuse_lost(
     """
     size = config.d_model / config.num_heads
     usual = {"d_k": size, "d_v": size, "num_kv_heads": config.num_heads}
-    for key, field in ModelConfig.model_fields.items():
-        value, found = (usual.get(key) if each is None else each for each in (
-            getattr(config, key), back.get(key, field.default)
-        ))  # fmt: skip
-        if value != found and key not in _WITHOUT_EFFECT and (key in back or key not in _IN_WEIGHTS):
-            problem = f"model.{key}={as_json(value)} is not supported there"
+    defaults = {key: field.default for key, field in ModelConfig.model_fields.items()}
+    ours, theirs = (
+        usual | {key: value for key, value in values.items() if value is not None}
+        for values in (config.model_dump(), defaults | dict(back))
+    )
+    compared = (defaults.keys() - _IN_WEIGHTS | back.keys()) - _WITHOUT_EFFECT
+    for key in filter(compared.__contains__, defaults):
+        if ours.get(key) != theirs.get(key):
+            problem = f"model.{key}={as_json(ours.get(key))} is not supported there"
             raise InteropError(f"--to {system}: {problem}; {remedy}")
 
 
@@ -122,12 +129,18 @@ $notes
 """)
 
 
+def special_names(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the special tokens of a tokenizer, under transformers' names for them."""
+    ids = {kind: getattr(tokenizer, f"{kind}_id") for kind in ("pad", "unk", "bos", "eos")}
+    return {f"{kind}_token": tokenizer.tokens([token_id])[0] for kind, token_id in ids.items()}
+
+
 def write_pretrained(
     output: Path,
     model: Transformer,
     *,
     tensors: Mapping[str, Tensor],
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Settings],
     files: Mapping[str, bytes],
     notes: Iterable[str],
     **readme: str,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from heedful.interop.conversion import Conversion, Positions
-from heedful.interop.keys import Keys, named
+from heedful.interop.conversion import Conversion, Positions, Settings, Values
+from heedful.interop.keys import Keys, allowed, columns, named
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import TypedSettings
 from heedful.settings.parsing import is_whole, shown
@@ -73,71 +73,67 @@ def tokens(prefix: str = "", *, shared: bool = True, output: str = "lm_head.weig
     return text.replace("PREFIX", prefix).replace("OUTPUT", output)
 
 
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "swish": "swish",
+    "silu": "swish",
+}
 KEYS = Keys(
-    read={
-        "encoder_attention_heads": "num_heads",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "activation_dropout": "activation_dropout",
-    },
+    read=columns(
+        """
+        encoder_attention_heads  num_heads
+        dropout                  dropout
+        attention_dropout        attention_dropout
+        activation_dropout       activation_dropout
+        """
+    ),
     choices={
-        "activation_fn": named(
-            "activation",
-            {
-                "relu": "relu",
-                "gelu": "gelu",
-                "gelu_accurate": "gelu_tanh",
-                "gelu_fast": "gelu_tanh",
-                "swish": "swish",
-                "silu": "swish",
-            },
-        ),
+        "activation_fn": named("activation", _ACTIVATIONS),
         "no_scale_embedding": {True: {"scale_embeddings": False}, False: {"scale_embeddings": True}},
     },
     equal=("attention_heads", "normalize_before", "learned_pos"),
-    fixed={
-        **dict.fromkeys(("adaptive_input", "cross_self_attention", "use_alibi"), False),
-        **dict.fromkeys((f"scale_{part}" for part in ("attn", "fc", "heads", "resids")), False),
-        **dict.fromkeys(("no_cross_attention", "no_decoder_final_norm"), False),
-        "no_token_positional_embeddings": False,
-        "adaptive_softmax_cutoff": None,
-        "base_layers": 0,
-        "moe_freq": 0,
-    },
+    fixed=allowed(
+        """
+        false  adaptive_input cross_self_attention use_alibi scale_attn scale_fc scale_heads scale_resids
+        false  no_cross_attention no_decoder_final_norm no_token_positional_embeddings
+        null   adaptive_softmax_cutoff
+        0      base_layers moe_freq
+        """
+    ),
     defaults={"activation_fn": "relu", "no_scale_embedding": False},
 )
 
 
-def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(beside: Settings) -> Values:
     """Return the model's arguments, by their names on the command line.
 
     In "cfg", the arguments of a stack may be nested: `{"encoder": {"attention_heads": 8}}`.
     """
-    arguments: dict[str, Any] = {}
+    arguments: Values = {}
     for key, value in saved_arguments(beside, "model").items():
-        inner = value if isinstance(value, Mapping) else {}
-        arguments |= {f"{key}_{name}": each for name, each in inner.items() if _is_name(name)} or (
-            {key: value} if _is_name(key) else {}
-        )
+        if isinstance(value, Mapping):
+            arguments |= {f"{key}_{name}": inner for name, inner in value.items()}
+        else:
+            arguments[str(key)] = value
     # Values of other types are only shown in messages.
     return {
         key: value if isinstance(value, bool | float | str) or is_whole(value) else shown(value)
         for key, value in arguments.items()
-        if value is not None
+        if key.isidentifier() and value is not None
     }
 
 
-def saved_arguments(beside: Mapping[str, Any], section: str) -> Mapping[Any, Any]:
+def saved_arguments(beside: Settings, section: str) -> Mapping[Any, Any]:
     """Return the arguments of a checkpoint: all of older ones, or a section of "cfg"; empty without any."""
-    saved = beside.get("args")
-    if saved is None and isinstance(beside.get("cfg"), Mapping):
-        saved = beside["cfg"].get(section)
-    saved = vars(saved) if isinstance(saved, argparse.Namespace) else saved
+    saved, sections = beside.get("args"), beside.get("cfg")
+    if saved is None and isinstance(sections, Mapping):
+        saved = sections.get(section)
+    if isinstance(saved, argparse.Namespace):
+        return vars(saved)
     return saved if isinstance(saved, Mapping) else {}
-
-
-def _is_name(key: object) -> bool:
-    return isinstance(key, str) and key.isidentifier()
 
 
 def _with_arguments(table: Table, conversion: Conversion) -> Table:
@@ -145,9 +141,10 @@ def _with_arguments(table: Table, conversion: Conversion) -> Table:
     arguments = _arguments(conversion.beside)
     facts = KEYS.settings(TypedSettings(arguments, conversion.origin))
     norm = "pre" if "encoder.layer_norm.weight" in conversion.left else "post"
-    is_right = arguments.get("encoder_normalize_before", norm == "pre") == (norm == "pre")
-    problem = f"encoder_normalize_before contradicts the weights, which are {norm}-norm"
-    conversion.require(is_right, problem)
+    conversion.require(
+        arguments.get("encoder_normalize_before", norm == "pre") == (norm == "pre"),
+        f"encoder_normalize_before contradicts the weights, which are {norm}-norm",
+    )
     return replace(table, facts={**table.facts, "norm": norm, **facts})
 
 

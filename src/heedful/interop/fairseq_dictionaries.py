@@ -5,28 +5,38 @@ translation append tokens of languages, which stand in no file: before a source 
 the output, or in place of the end token of the source and of the decoder's start token.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count as count_from_zero
-from itertools import islice
+from itertools import count, islice, product
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS
+from heedful.interop.conversion import Settings, Values
 from heedful.interop.fairseq import EOS_ID, PAD_ID, saved_arguments
-from heedful.interop.vocabulary import TypedSettings, read_token_lines, tokenizers_of_words
+from heedful.interop.vocabulary import (
+    TypedSettings,
+    as_list,
+    ids_of,
+    is_texts,
+    read,
+    read_token_lines,
+    tag_of_language,
+    tokenizers_of_words,
+)
 from heedful.settings.model import ModelConfig
-from heedful.settings.parsing import shown
-from heedful.text import SpecialIds, Tokenizer, TokenizerPair
+from heedful.settings.parsing import decode_text, shown
+from heedful.text import SpecialIds, TokenizerPair
 
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _SPECIAL = SpecialIds(bos=0, pad=PAD_ID, eos=EOS_ID, unk=3)
 _PADDING_FACTOR = 8  # vocabularies are padded to a multiple of it
 _OVERWRITE = "#fairseq:overwrite"
 _TAG_STYLES = {"multilingual": "__{}__", "mbart": "[{}]"}
-_CHOICES = (None, "src", "tgt")
-_TAGS_OF_DATA = ("dae", "lm", "mined")  # kinds of data that have tags of their own
+_CHOICES = [*product((None, "src", "tgt"), repeat=2)]  # of the tags of source and output
+_KIND_OF_DATA = re.compile("(dae|lm|mined)$")  # kinds that have tags of their own
+_LINE = re.compile(f"(.+) [-+]*[0-9]+( {_OVERWRITE})?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -39,10 +49,10 @@ class Languages:
     """
 
     tags: tuple[str, ...] = ()
-    task: Mapping[str, Any] = field(default_factory=dict)
+    task: Settings = field(default_factory=dict)
 
     @classmethod
-    def of(cls, beside: Mapping[str, Any], lang_dict: Path | None) -> Self:
+    def of(cls, beside: Settings, lang_dict: Path | None) -> Self:
         """Return the language tokens of a checkpoint.
 
         Args:
@@ -55,25 +65,25 @@ class Languages:
         saved = saved_arguments(beside, "task")
         task = {"task": saved.get("_name"), **saved}
         if lang_dict is not None:
-            languages = [line.strip() for line in read_token_lines(lang_dict) if line.strip()]
-        elif task.get("langs"):
-            languages = _listed(task["langs"])
+            languages = read(lang_dict, decode_text).split()
         else:
-            languages = sorted({each for pair in _listed(task.get("lang_pairs")) for each in pair.split("-")})
-        is_unused = _replaces_end(task) and not (task.get("encoder_langtok") or task.get("decoder_langtok"))
-        if not languages or (is_unused and lang_dict is None):
+            pairs = "-".join(_listed(task.get("lang_pairs")))
+            languages = _listed(task.get("langs")) or sorted({*pairs.split("-")} - {""})
+            if _replaces_end(task) and not (task.get("encoder_langtok") or task.get("decoder_langtok")):
+                languages = []
+        if not languages:
             return cls()
         style = TypedSettings(task, "arguments").one_of("lang_tok_style", _TAG_STYLES, "multilingual")
-        tags = [
-            style.format(language + next((f"_{k}" for k in _TAGS_OF_DATA if spec.endswith(k)), ""))
-            for spec in _listed(task.get("langtoks_specs")) or ["main"]
-            for language in languages
-        ]
-        if style is _TAG_STYLES["mbart"] or "mono_dae" in (task.get("extra_data") or ()):
+        tags: list[str] = []
+        for spec in _listed(task.get("langtoks_specs")) or ["main"]:
+            kind = _KIND_OF_DATA.search(spec)
+            ending = f"_{kind[0]}" if kind else ""
+            tags += [style.format(language + ending) for language in languages]
+        if style is _TAG_STYLES["mbart"] or "mono_dae" in as_list(task.get("extra_data")):
             tags.append("<mask>")
         return cls(tuple(tags), task)
 
-    def settings(self, src: str | None, tgt: str | None, tokenizers: TokenizerPair) -> dict[str, Any]:
+    def settings(self, src: str | None, tgt: str | None, tokenizers: TokenizerPair) -> Values:
         """Return the sections of the configuration that say where tags stand.
 
         Args:
@@ -85,24 +95,25 @@ class Languages:
             InteropError: a language that has a tag is not specified, or the model has no tags.
             TokenizerError: there is no such tag.
         """
-        chosen = {"src": src, "tgt": tgt}
+        chosen = {"src": src, "tgt": tgt, None: None}
         tagged = self._tagged()
         for text in filter(None, tagged):
             if not chosen[text]:
                 raise InteropError(f"the model has tokens of languages; give --{text}-lang")
-        if tagged == (None, None) and (src or tgt):
+        if not any(tagged) and (src or tgt):
             raise InteropError("--src-lang, --tgt-lang: the model has no tokens of languages; leave them out")
-        encoder, decoder = (text and chosen[text] for text in tagged)
-        sections: dict[str, Any] = {"languages": {}}
+        encoder, decoder = map(chosen.get, tagged)
+        replaces_end = _replaces_end(self.task)
+        sections: Values = {"languages": {}}
         if encoder:
-            sections["languages"]["src_tag"] = _token(tokenizers.src, encoder)
-        if encoder and _replaces_end(self.task):
-            sections["languages"]["src_tag_position"] = "last"
-            sections["tokenizer"] = {"source_eos": False}
-        if decoder and _replaces_end(self.task):
+            sections["languages"]["src_tag"] = tag_of_language(tokenizers.src, encoder)
+            if replaces_end:
+                sections["languages"]["src_tag_position"] = "last"
+                sections["tokenizer"] = {"source_eos": False}
+        if decoder and replaces_end:
             sections["model"] = {"decoder_start_id": tokenizers.tgt.tag_id(decoder)}
         elif decoder:
-            sections["languages"]["tgt_tag"] = _token(tokenizers.tgt, decoder)
+            sections["languages"]["tgt_tag"] = tag_of_language(tokenizers.tgt, decoder)
         return sections
 
     def _tagged(self) -> tuple[str | None, str | None]:
@@ -113,28 +124,22 @@ class Languages:
         main = by_kind.get("main") if isinstance(by_kind, Mapping) else None
         if main is None:
             main = self.task.get("encoder_langtok"), "tgt" if self.task.get("decoder_langtok") else None
-        if not (
-            isinstance(main, list | tuple) and len(main) == len(STACKS) and all(e in _CHOICES for e in main)
-        ):
+        if not isinstance(main, list | tuple) or tuple(main) not in _CHOICES:
             raise InteropError(f"langtoks={shown(main)} is not supported")
         return main[0], main[1]
 
 
-def _token(tokenizer: Tokenizer, language: str) -> str:
-    return tokenizer.tokens([tokenizer.tag_id(language)])[0]
-
-
-def _replaces_end(task: Mapping[str, Any]) -> bool:
+def _replaces_end(task: Settings) -> bool:
     """Return whether tags replace the end of the source and the start of the output."""
     return bool(task.get("lang_tok_replacing_bos_eos")) or task.get("task") == "multilingual_translation"
 
 
 def _listed(value: object) -> list[str]:
     """Return a list of texts, or those between commas."""
-    values = value.split(",") if isinstance(value, str) else value or []
-    if not isinstance(values, list | tuple) or not all(isinstance(each, str) for each in values):
+    values = value.split(",") if isinstance(value, str) else as_list(value)
+    if not is_texts(values):
         raise InteropError(f"{shown(value)} is not a list of languages")
-    return [*values]
+    return values
 
 
 def read_dictionaries(
@@ -162,18 +167,19 @@ def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[
     Raises:
         InteropError: as `read_dictionaries`.
     """
-    words = list(_FIRST)
-    ids = {word: i for i, word in enumerate(words)}
+    words, ids = list(_FIRST), ids_of(_FIRST)
     for number, line in enumerate(read_token_lines(path), start=1):
-        word, _, count = line.rstrip().rpartition(" ")
-        if overwrites := count == _OVERWRITE:
-            word, _, count = word.rpartition(" ")
-        is_repeated = word in ids and not overwrites
-        if is_repeated or not word or not count.lstrip("+-").isdecimal():
-            problem = f"repeated; fairseq reads that only with {_OVERWRITE} at the end of the line"
+        match = _LINE.fullmatch(line.rstrip())
+        if match is None:
             raise InteropError(
-                f"{path}: line {number:,}: {shown(word if is_repeated else line)} is "
-                + (problem if is_repeated else "not a token and its count; give fairseq's dict.txt")
+                f"{path}: line {number:,}: {shown(line)} is not a token and its count; give fairseq's "
+                "dict.txt"
+            )
+        word, overwrites = match.groups()
+        if word in ids and not overwrites:
+            raise InteropError(
+                f"{path}: line {number:,}: {shown(word)} is repeated; fairseq reads that only with "
+                f"{_OVERWRITE} at the end of the line"
             )
         if ids.get(word, 0) >= len(_FIRST):
             words[ids[word]] += f"<{ids[word]}>"
@@ -187,5 +193,5 @@ def read_dictionary(path: Path, size: int, *, tags: Sequence[str] = ()) -> list[
             "give the dictionary that the model was trained with, and for a multilingual model --lang-dict "
             "FILE, its languages in their order, one on each line"
         )
-    filling = (f"madeupword{i:04d}" for i in count_from_zero())
+    filling = (f"madeupword{i:04d}" for i in count())
     return [*words, *islice((word for word in filling if word not in ids), missing)]

@@ -1,11 +1,12 @@
 """Read a model of another system: a directory, a package or a file of weights, by the layout of its names."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 from torch import Tensor
@@ -18,7 +19,7 @@ from heedful.interop import (
     opennmt,
     worked_examples,
 )
-from heedful.interop.conversion import Checkpoint, Conversion, Imported, read_checkpoint
+from heedful.interop.conversion import Checkpoint, Conversion, Imported, Settings, read_checkpoint
 from heedful.interop.ctranslate2 import argos
 from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
 from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2
@@ -34,7 +35,7 @@ from heedful.interop.huggingface.reading import Family
 from heedful.interop.huggingface.t5 import MT5, T5, UMT5
 from heedful.interop.huggingface.t5gemma import T5GEMMA, T5GEMMA2
 from heedful.interop.marian import MARIAN
-from heedful.interop.marian_files import is_marian
+from heedful.interop.marian_files import is_marian, is_model
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import fit_vocabularies, read_settings, read_tokenizers
 from heedful.settings.parsing import shown
@@ -71,13 +72,21 @@ OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
     opennmt.EOLE: opennmt.read_eole,
 }
 DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
+# The options of an import that a layout takes; other files of weights take vocabularies alone.
+_TAKEN: dict[str, Collection[str]] = {
+    fairseq.LAYOUT: {"vocabularies", "languages", "lang_dict"},
+    marian_native.LAYOUT: {"vocabularies", "languages"},
+    opennmt.LAYOUT: {"languages"},
+    **dict.fromkeys((CTRANSLATE2, argos.LAYOUT, opennmt.EOLE), ("languages", "ignored")),
+}
+_TAKEN_OF_TRANSFORMERS = {"languages", "ignored", "task", "adapter"}
 
 
 def families(layout: str) -> dict[str, Family]:
     """Return the families of transformers with a layout, by model_type; a plugin's is `PLUGIN:NAME`."""
-    plugged = plugin_part(layout, "layout") if ":" in layout else None
-    if isinstance(plugged, Family):
-        return {plugged.model_type: plugged}
+    if ":" in layout:
+        plugged = plugin_part(layout, "layout")
+        return {plugged.model_type: plugged} if isinstance(plugged, Family) else {}
     return {name: family for name, family in FAMILIES.items() if family.layout == layout}
 
 
@@ -91,7 +100,7 @@ def read_model(
     options: ImportOptions,
     *,
     layout: str | None = None,
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Settings],
     lang_dict: Path | None = None,
 ) -> tuple[ImportedBundle, str]:
     """Return a model as a bundle has it, and the layout of its files.
@@ -124,21 +133,20 @@ def check_import_options(layout: str, options: ImportOptions, lang_dict: Path | 
     Raises:
         ConfigError: it has not.
     """
-    has_files, is_pretrained = is_directory(layout), bool(families(layout))
+    taken = _TAKEN_OF_TRANSFORMERS if families(layout) else _TAKEN.get(layout, {"vocabularies"})
     languages = options.src_lang or options.tgt_lang
-    has_none: list[tuple[str, str, object]] = [
-        ("--src-vocab, --tgt-vocab", "has its own tokenizers; leave them out",
-         has_files and layout != marian_native.LAYOUT and options.vocabularies),
-        ("--ignore", "has no config.json; leave it out",
-         (not has_files or layout in (marian_native.LAYOUT, opennmt.LAYOUT)) and options.ignored),
-        ("--task", "has no tasks; leave it out", not is_pretrained and options.task),
-        ("--base", "has no adapters; leave it out", not is_pretrained and options.adapter),
-        ("--lang-dict", "has no such file; leave it out", layout != fairseq.LAYOUT and lang_dict),
-        ("--src-lang, --tgt-lang", "has no languages; leave them out",
-         not has_files and layout != fairseq.LAYOUT and languages),
-    ]  # fmt: skip
-    for option, problem, is_given in has_none:
-        if is_given:
+    given: dict[str, tuple[object, str, str]] = {
+        "vocabularies": (
+            options.vocabularies, "--src-vocab, --tgt-vocab", "has its own tokenizers; leave them out",
+        ),
+        "ignored": (options.ignored, "--ignore", "has no config.json; leave it out"),
+        "task": (options.task, "--task", "has no tasks; leave it out"),
+        "adapter": (options.adapter, "--base", "has no adapters; leave it out"),
+        "lang_dict": (lang_dict, "--lang-dict", "has no such file; leave it out"),
+        "languages": (languages, "--src-lang, --tgt-lang", "has no languages; leave them out"),
+    }  # fmt: skip
+    for name, (value, option, problem) in given.items():
+        if value and name not in taken:
             raise ConfigError(f"{option}: layout {layout!r} {problem}")
 
 
@@ -146,30 +154,33 @@ def _read_file(
     layout: str | None,
     source: Path,
     options: ImportOptions,
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Settings],
     lang_dict: Path | None,
 ) -> tuple[ImportedBundle, str]:
     checkpoint = read_checkpoint(source)
     layout = layout or recognise_weights(source, checkpoint, options.settings)
     check_import_options(layout, options, lang_dict)
     sections = {name: dict(values) for name, values in settings.items()}
-    tokenizers, model = None, dict(options.settings)
-    of_fairseq = layout == fairseq.LAYOUT  # it has another format of vocabularies
-    if options.vocabularies and not of_fairseq:
-        tokenizers = read_tokenizers(*options.vocabularies)
-        model |= {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
-    tensors, beside = checkpoint.tensors, checkpoint.beside
-    imported = read_layout(layout, tensors, settings=model, origin=source, beside=beside)
-    if options.vocabularies and of_fairseq:
+    vocabularies = options.vocabularies
+    read = partial(read_layout, layout, checkpoint.tensors, origin=source, beside=checkpoint.beside)
+    tokenizers = None
+    if vocabularies is None:
+        if lang_dict or options.src_lang or options.tgt_lang:
+            raise ConfigError("--lang-dict, --src-lang, --tgt-lang: give --src-vocab and --tgt-vocab too")
+        imported = read(settings=options.settings)
+    elif layout == fairseq.LAYOUT:  # it has another format of vocabularies
+        imported = read(settings=options.settings)
         languages = fairseq_dictionaries.Languages.of(checkpoint.beside, lang_dict)
         tokenizers = fairseq_dictionaries.read_dictionaries(
-            *options.vocabularies, imported.config, languages=languages
+            *vocabularies, imported.config, languages=languages
         )
-        read = languages.settings(options.src_lang, options.tgt_lang, tokenizers)
-        imported = replace(imported, config=imported.config.replace(**read.pop("model", {})))
-        sections = {name: read.get(name, {}) | sections.get(name, {}) for name in {**read, **sections}}
-    elif lang_dict or options.src_lang or options.tgt_lang:
-        raise ConfigError("--lang-dict, --src-lang, --tgt-lang: give --src-vocab and --tgt-vocab too")
+        tagged = languages.settings(options.src_lang, options.tgt_lang, tokenizers)
+        imported = replace(imported, config=imported.config.replace(**tagged.pop("model", {})))
+        sections = {name: tagged.get(name, {}) | sections.get(name, {}) for name in tagged | sections}
+    else:
+        tokenizers = read_tokenizers(*vocabularies)
+        pads = {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
+        imported = read(settings={**options.settings, **pads})
     if tokenizers is not None:
         imported = fit_vocabularies(imported, tokenizers)
         sections["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | sections.get("tokenizer", {})
@@ -177,7 +188,7 @@ def _read_file(
     return ImportedBundle(config, imported.weights, tokenizers), layout
 
 
-def _config(sections: Mapping[str, Any]) -> Config:
+def _config(sections: Settings) -> Config:
     """Return the configuration of an imported model, without label smoothing, which no format states."""
     return Config(**{**sections, "train": {"label_smoothing": 0.0} | sections.get("train", {})})
 
@@ -186,9 +197,9 @@ def read_layout(
     layout: str,
     tensors: Mapping[str, Tensor],
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     origin: Path | str = "weights",
-    beside: Mapping[str, Any] | None = None,
+    beside: Settings | None = None,
 ) -> Imported:
     """Convert the tensors of a checkpoint to a configuration and weights with the same outputs.
 
@@ -246,7 +257,7 @@ def cached_bundle(path: Path) -> Path:
     """
     digest = hashlib.sha256(f"{version('heedful')} {FORMAT_VERSION}".encode())
     files = [path] if path.is_file() else [*path.iterdir(), *path.glob("model/*")]
-    for file in sorted(each for each in files if each.is_file()):
+    for file in sorted(filter(Path.is_file, files)):
         digest.update(f"{file.relative_to(path)} {file_sha256(file)} ".encode(errors="backslashreplace"))
     output = platformdirs.user_cache_path("heedful") / "imported" / digest.hexdigest()[:32]
     layout = None if output.exists() else recognise(path)
@@ -265,15 +276,16 @@ def recognise(path: Path) -> str | None:
     """
     if argos.is_package(path):
         return argos.LAYOUT
+    has_ctranslate2 = (path / MODEL_FILE).is_file()
     if is_marian(path):
-        if path.is_dir() and _has_ctranslate2(path):
+        if has_ctranslate2 and not is_model(path / MODEL_FILE):
             raise InteropError(
                 f"{path}: the layouts {marian_native.LAYOUT} and {CTRANSLATE2} fit; choose one by --layout"
             )
         return marian_native.LAYOUT
     if path.is_file():
         return opennmt.LAYOUT if opennmt.is_opennmt(path) else None
-    if (path / MODEL_FILE).is_file():
+    if has_ctranslate2:
         return CTRANSLATE2
     if opennmt.is_eole(path):
         return opennmt.EOLE
@@ -290,16 +302,7 @@ def recognise(path: Path) -> str | None:
     return FAMILIES[model_type].layout
 
 
-def _has_ctranslate2(directory: Path) -> bool:
-    """Return whether `model.bin` is CTranslate2's, by its version: Marian's binary files have 1."""
-    file = directory / MODEL_FILE
-    if not file.is_file():
-        return False
-    with file.open("rb") as opened:
-        return int.from_bytes(opened.read(4), "little") > 1
-
-
-def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> str:
+def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Settings) -> str:
     """Return the layout of a file of weights.
 
     Args:
@@ -310,12 +313,8 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
     Raises:
         InteropError: no layout fits, or several do.
     """
-    fitting = [
-        layout
-        for layout in LAYOUTS
-        if _fits(layout, checkpoint, settings)
-        or _fits(layout, checkpoint, {"num_heads": 1, **settings})  # weights may not show the number of heads
-    ]
+    with_heads = {"num_heads": 1, **settings}  # weights may not show the number of heads
+    fitting = [layout for layout in LAYOUTS if _fits(layout, checkpoint, settings, with_heads)]
     if len(fitting) == 1:
         return fitting[0]
     problem = f"the layouts {' and '.join(fitting)} fit; choose one by --layout"
@@ -323,16 +322,17 @@ def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str,
     raise InteropError(f"{path}: {problem if fitting else none}")
 
 
-def _fits(layout: str, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> bool:
-    try:
-        read_layout(layout, checkpoint.tensors, settings=settings, beside=checkpoint.beside)
-    except (InteropError, ConfigError):
-        return False
-    return True
+def _fits(layout: str, checkpoint: Checkpoint, *attempts: Settings) -> bool:
+    """Return whether a layout can be read with one of several settings."""
+    for settings in attempts:
+        with suppress(InteropError, ConfigError):
+            read_layout(layout, checkpoint.tensors, settings=settings, beside=checkpoint.beside)
+            return True
+    return False
 
 
 def check_layout(layout: str) -> None:
     """Raise an InteropError with a suggestion if there is no such layout."""
-    if ":" not in layout and layout not in (*LAYOUTS, *DIRECTORY_LAYOUTS):
-        known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
+    known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
+    if ":" not in layout and layout not in known:
         raise InteropError(f"layout {layout!r} does not exist{suggestion(layout, known)}")

@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Positions
-from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
+from heedful.interop.conversion import STACKS, Conversion, Positions, Tensors, Values
+from heedful.interop.exporting import refuse_changed, refuse_lost, special_names, write_pretrained
 from heedful.interop.fairseq import BIAS, POSITIONS, rows
 from heedful.interop.huggingface.generation import inexact_settings, write_search
 from heedful.interop.huggingface.pretrained import (
@@ -28,7 +28,7 @@ from heedful.interop.huggingface.reading import (
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import TypedSettings, read_words
+from heedful.interop.vocabulary import TypedSettings, ids_of, read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
@@ -70,13 +70,10 @@ MARIAN = Family(
     weights=_APART,
     keys=keys(
         # Keys of an older class that today's does not support.
-        fixed={
-            "add_bias_logits": False,
-            "add_final_layer_norm": False,
-            "normalize_before": False,
-            "normalize_embedding": False,
-            "static_position_embeddings": True,
-        },
+        fixed="""
+            false  add_bias_logits add_final_layer_norm normalize_before normalize_embedding
+            true   static_position_embeddings
+        """,
         ignored=(_SHARED, "decoder_vocab_size"),
     ),
     classes=("MarianTokenizer",),
@@ -114,7 +111,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         GENERATION_FILE: write_search(
             bundle.config, special_tokens, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
         ),
-        TOKENIZER_FILE: _tokenizer_settings(bundle),
+        TOKENIZER_FILE: _tokenizer_settings(bundle, are_separate="target_vocab.json" in files),
     }
     tags = bundle.tokenizers.src.tokens(special_tokens.src_prefix)
     write_pretrained(
@@ -143,7 +140,7 @@ def _refuse(problem: str) -> NoReturn:
     raise InteropError(f"--to marian: {problem}; {_REMEDY}")
 
 
-def marian_tensors(model: Transformer) -> dict[str, Tensor]:
+def marian_tensors(model: Transformer) -> Tensors:
     """Return the tensors of a model by the names of MarianMTModel, a shared matrix once.
 
     Missing biases become zeros.
@@ -155,9 +152,13 @@ def marian_tensors(model: Transformer) -> dict[str, Tensor]:
         weights = {name: _reordered(name, weight, order) for name, weight in weights.items()}
     if config.tied == "embeddings":  # Marian shares embeddings only together with the output
         weights["decoder.embedding.tokens.weight"] = weights["encoder.embedding.tokens.weight"].clone()
-    in_layers = {name: len(each) for name, each in weights.items() if ".layers." in name}
-    weights = {name.replace(".weight", ".bias"): torch.zeros(n) for name, n in in_layers.items()} | weights
-    weights.setdefault("output.bias", torch.zeros(config.tgt_vocab_size))
+    biases = {
+        name.replace(".weight", ".bias"): torch.zeros(len(weight))
+        for name, weight in weights.items()
+        if ".layers." in name
+    }
+    biases["output.bias"] = torch.zeros(config.tgt_vocab_size)
+    weights = biases | weights
     layers = {stack: getattr(config, f"num_{stack}_layers") for stack in STACKS}
     tensors = _APART.export(weights, layers)
     if config.tied == "all":
@@ -194,42 +195,43 @@ def _refuse_other_framing(bundle: Bundle, special_tokens: SpecialTokens) -> None
 
 def _tokenizer_files(bundle: Bundle) -> dict[str, bytes]:
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    models = (next(iter(each.to_files().values())) for each in (src, tgt))
-    files = dict(zip(("source.spm", "target.spm"), models, strict=True)) | {"vocab.json": _vocabulary(src)}
-    return files | ({"target_vocab.json": _vocabulary(tgt)} if _are_separate(bundle) else {})
+    files = {
+        "source.spm": next(iter(src.to_files().values())),
+        "target.spm": next(iter(tgt.to_files().values())),
+        "vocab.json": _vocabulary(src),
+        "target_vocab.json": _vocabulary(tgt),
+    }
+    if files["vocab.json"] == files["target_vocab.json"]:
+        del files["target_vocab.json"]
+    return files
 
 
 def _vocabulary(tokenizer: Tokenizer) -> bytes:
-    ids = {token: i for i, token in enumerate(tokenizer.tokens(range(tokenizer.vocab_size)))}
+    ids = ids_of(tokenizer.tokens(range(tokenizer.vocab_size)))
     return f"{json.dumps(ids, ensure_ascii=False, indent=0)}\n".encode()
 
 
-def _are_separate(bundle: Bundle) -> bool:
-    return _vocabulary(bundle.tokenizers.src) != _vocabulary(bundle.tokenizers.tgt)
-
-
-def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
+def _tokenizer_settings(bundle: Bundle, *, are_separate: bool) -> Values:
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    names = {kind: src.tokens([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
-    if names["bos"] == names["pad"]:
-        del names["bos"]
-    settings = {f"{kind}_token": name for kind, name in names.items()} | {
+    names = special_names(src)
+    if names["bos_token"] == names["pad_token"]:
+        del names["bos_token"]
+    settings = names | {
         "additional_special_tokens": [tag for tag in src.tags() if not tag.startswith(">>")],
         "clean_up_tokenization_spaces": isinstance(tgt, VocabularyTokenizer)
         and json.loads(tgt.to_files()[TOKENS])["clean_up_spaces"] is True,
         "model_max_length": _MAX_POSITIONS,
-        "separate_vocabs": _are_separate(bundle),
+        "separate_vocabs": are_separate,
         "tokenizer_class": "MarianTokenizer",
     }
     if not isinstance(src, VocabularyTokenizer) or not src.added:
         return settings
-    flags = {token.id: asdict(token) | {"single_word": token.single_word is not None} for token in src.added}
-    for each in flags.values():
-        del each["id"]
-    return settings | {"added_tokens_decoder": flags}  # at which MarianTokenizer splits a text
+    saved = [asdict(token) | {"single_word": token.single_word is not None} for token in src.added]
+    by_id = {flags.pop("id"): flags for flags in saved}
+    return settings | {"added_tokens_decoder": by_id}  # at which MarianTokenizer splits a text
 
 
-def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, Any]:
+def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> Values:
     model = bundle.model.config
     return KEYS.export(model) | {
         "architectures": ["MarianMTModel"],

@@ -8,7 +8,7 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -22,9 +22,9 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.containers import DAMAGED, Cursor, map_file, read_yaml, require, unpacked
-from heedful.interop.conversion import DeferredTensor
-from heedful.interop.vocabulary import read, read_token_lines
-from heedful.settings.parsing import Json, is_plain_name, is_whole, parse_json, shown
+from heedful.interop.conversion import DeferredTensor, Settings, Tensors, Values
+from heedful.interop.vocabulary import as_list, first_file, read, token_lines
+from heedful.settings.parsing import is_plain_name, is_whole, parse_json, shown
 
 MODEL_OPTIONS = "special:model.yml"
 _SPECIAL = "special:"
@@ -44,6 +44,9 @@ _LENGTHS_IN_HEADER = 26  # of a member of an archive: of its name, and of what f
 _CHUNK = 2**20
 
 
+_Pair = tuple[Path, Path]  # of source and target
+
+
 @dataclass(frozen=True)
 class MarianFiles:
     """Where the parts of a model are.
@@ -58,10 +61,10 @@ class MarianFiles:
     """
 
     model: Path
-    options: Mapping[str, Any]
+    options: Settings
     options_file: Path
-    vocabularies: tuple[Path, Path] | None
-    splitters: tuple[Path, Path] | None
+    vocabularies: _Pair | None
+    splitters: _Pair | None
     shortlist: Path | None
 
 
@@ -72,18 +75,17 @@ def is_marian(source: Path) -> bool:
     """
     try:
         if source.is_dir():
-            return any(_is_model(file) for file in source.iterdir())
-        if source.suffix == ".npz" or (source.suffix == ".zip" and not zipfile.is_zipfile(source)):
-            return True
-        if zipfile.is_zipfile(source):
+            return any(map(is_model, source.iterdir()))
+        if source.suffix != ".npz" and zipfile.is_zipfile(source):
             with zipfile.ZipFile(source) as archive:
                 return any(name.endswith(".npz") for name in archive.namelist())
-        return source.is_file() and _is_model(source)
+        return source.suffix in (".npz", ".zip") or is_model(source)
     except _DAMAGED:
         return False
 
 
-def _is_model(file: Path) -> bool:
+def is_model(file: Path) -> bool:
+    """Return whether a file is an archive with Marian's options, or a binary file of its version."""
     if file.suffix == ".npz" and zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             return f"{MODEL_OPTIONS}.npy" in archive.namelist()
@@ -91,7 +93,7 @@ def _is_model(file: Path) -> bool:
         return False
     with file.open("rb") as stream:
         header = stream.read(16)
-    return len(header) == 16 and struct.unpack("<Q", header[:8])[0] == _BIN_VERSION
+    return len(header) == 16 and header.startswith(struct.pack("<Q", _BIN_VERSION))
 
 
 def opened(source: Path) -> AbstractContextManager[Path]:
@@ -125,42 +127,45 @@ def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> M
         InteropError: a file is missing, or there are several models.
     """
     folder = source if source.is_dir() else source.parent
-    beside = sorted(file for file in folder.iterdir() if file.is_file())
+    beside = sorted(filter(Path.is_file, folder.iterdir()))
     decoder = _decoder_file(source, beside)
     options = {} if decoder is None else read(decoder, parse_options)
-    model = source if source.is_file() else _model_file(folder, beside, options)
-    if vocabularies is None:
-        named = _texts(options, "vocabs", decoder)
-        vocabularies = [_beside(folder, name) for name in named] if named else _vocabulary_files(beside)
+
+    def files_of(key: str, count: int | None = None) -> list[Path]:
+        return [_beside(folder, name) for name in _texts(options, key, decoder)[:count]]
+
+    model = source
+    if source.is_dir():
+        model = _model_file(folder, files_of("models") or list(filter(is_model, beside)))
+    vocabularies = vocabularies or files_of("vocabs") or _vocabulary_files(beside)
     if len(vocabularies) not in (0, 2):
         raise InteropError(
             f"{folder}: {len(vocabularies)} vocabularies, not one of the source and one of the target; "
             "give --src-vocab and --tgt-vocab"
         )
-    named = _texts(options, "shortlist", decoder)[:1]
-    shortlists = [_beside(folder, name) for name in named] or [
-        file for file in beside if file.name.startswith("lex.") and file.suffix == ".bin"
-    ]
     return MarianFiles(
         model,
         options,
         decoder or folder / _DECODER,
         (vocabularies[0], vocabularies[1]) if vocabularies else None,
         _splitters(folder, vocabularies),
-        shortlists[0] if len(shortlists) == 1 else None,
+        _only(files_of("shortlist", 1) or [file for file in beside if file.match("lex.*.bin")]),
     )
 
 
+def _only(files: Sequence[Path]) -> Path | None:
+    """Return the file of a list of one."""
+    return files[0] if len(files) == 1 else None
+
+
 def _decoder_file(source: Path, beside: Sequence[Path]) -> Path | None:
-    """Return decoder.yml, or the one that is named like it, or another with the key `models`."""
-    own = source.with_name(f"{source.name}.{_DECODER}")
-    if source.is_file() and own.is_file():
-        return own
+    """Return decoder.yml, or the one that is named like the model, or another with the key `models`."""
+    by_name = {file.name: file for file in beside}
+    for name in (f"{source.name}.{_DECODER}", _DECODER):
+        if name in by_name:
+            return by_name[name]
     several = [file for file in beside if file.name.endswith(_DECODER)]
-    several = [file for file in several if file.name == _DECODER] or several
-    if not several:
-        several = [file for file in beside if file.suffix == ".yml" and _names_models(file)]
-    return several[0] if len(several) == 1 else None
+    return _only(several or [file for file in beside if file.suffix == ".yml" and _names_models(file)])
 
 
 def _names_models(file: Path) -> bool:
@@ -168,9 +173,7 @@ def _names_models(file: Path) -> bool:
         return re.search(rb"^models:", stream.read(10_000), re.MULTILINE) is not None
 
 
-def _model_file(folder: Path, beside: Sequence[Path], options: Mapping[str, Any]) -> Path:
-    models = [_beside(folder, name) for name in _texts(options, "models", folder / _DECODER)]
-    models = models or [file for file in beside if _is_model(file)]
+def _model_file(folder: Path, models: Sequence[Path]) -> Path:
     if len(models) != 1:
         names = ", ".join(file.name for file in models[:3]) or "no .npz and no .bin"
         raise InteropError(
@@ -182,27 +185,26 @@ def _model_file(folder: Path, beside: Sequence[Path], options: Mapping[str, Any]
 
 def _vocabulary_files(beside: Sequence[Path]) -> list[Path]:
     """Return the vocabularies of source and target without decoder.yml: by `vocab`, `src` and `trg`."""
-    several = [file for file in beside if "vocab" in file.name and file.suffix in (".spm", ".yml", ".txt")]
+    several = [file for file in beside if re.search(r"vocab.*\.(spm|yml|txt)$", file.name)]
     src = [file for file in several if "src" in file.name]
-    tgt = [file for file in several if "trg" in file.name or "tgt" in file.name]
+    tgt = [file for file in several if re.search("trg|tgt", file.name)]
     if len(src) == len(tgt) == 1:
         return [*src, *tgt]
     return several * 2 if len(several) == 1 else several
 
 
-def _splitters(folder: Path, vocabularies: Sequence[Path]) -> tuple[Path, Path] | None:
+def _splitters(folder: Path, vocabularies: Sequence[Path]) -> _Pair | None:
     """Return OPUS-MT's SentencePiece models, which texts are split with before Marian reads them."""
     if any(file.suffix == ".spm" for file in vocabularies):
         return None
     src, tgt = folder / "source.spm", folder / "target.spm"
     if src.is_file() and tgt.is_file():
         return src, tgt
-    for file in (folder / "source.bpe", folder / "target.bpe"):
-        if file.is_file():
-            raise InteropError(
-                f"{file}: codes of subword-nmt are not supported; without this file the model is imported "
-                "for texts that are split already"
-            )
+    if (codes := first_file(folder, ("source.bpe", "target.bpe"))) is not None:
+        raise InteropError(
+            f"{codes}: codes of subword-nmt are not supported; without this file the model is imported "
+            "for texts that are split already"
+        )
     return None
 
 
@@ -214,22 +216,20 @@ def _beside(folder: Path, name: str) -> Path:
     return file
 
 
-def _texts(options: Mapping[str, Any], key: str, file: Path | None) -> list[str]:
-    values = options.get(key, [])
-    values = values if isinstance(values, list) else [values]
-    texts = [str(value) for value in values if not isinstance(value, bool)]
+def _texts(options: Settings, key: str, file: Path | None) -> list[str]:
+    texts = [str(value) for value in as_list(options.get(key)) if not isinstance(value, bool)]
     if not all(texts):
         raise InteropError(f"{file}: {key} has an empty name")
     return texts
 
 
-def parse_options(content: bytes) -> dict[str, Any]:
+def parse_options(content: bytes) -> Values:
     """Return options by key.
 
     Raises:
         ValueError: it is not YAML, a key is repeated, or a value is neither a scalar nor a list of them.
     """
-    options: dict[str, Any] = {}
+    options: Values = {}
     for key, value in read_yaml(content.rstrip(b"\0"), _plain):
         require(key not in options, f"the option {shown(key)} is repeated")
         options[key] = value
@@ -255,36 +255,38 @@ def read_vocabulary(file: Path) -> list[str]:
     Raises:
         InteropError: it cannot be read, or some id has no token or several.
     """
-    if file.suffix == ".json":
-        return read(file, lambda content: _by_id(_pairs(parse_json(content))))
-    if file.suffix in (".yml", ".yaml"):
-        return read(file, lambda content: _by_id(read_yaml(content)))
-    return read_token_lines(file)
+    return read(file, _VOCABULARIES.get(file.suffix, token_lines))
 
 
-# Nematus' names of the first two tokens.
-_OLDER = ("</s>", "<unk>")
+def _ids_in_json(content: bytes) -> list[str]:
+    vocabulary = parse_json(content)
+    require(isinstance(vocabulary, dict), f"{shown(vocabulary)} is no object of ids by token")
+    assert isinstance(vocabulary, dict)
+    return _by_id(vocabulary.items())
 
 
-def _pairs(vocabulary: Json) -> list[tuple[str, Any]]:
-    return [*vocabulary.items()] if isinstance(vocabulary, dict) else [("", vocabulary)]
+def _ids_in_yaml(content: bytes) -> list[str]:
+    return _by_id(read_yaml(content, _plain))
 
 
-def _by_id(ids: list[tuple[str, Any]]) -> list[str]:
-    tokens: dict[Any, str] = {}
+def _by_id(ids: Iterable[tuple[str, Any]]) -> list[str]:
+    tokens: dict[int, str] = {}
     for token, i in ids:
-        i = _plain(i) if isinstance(i, str) else i
         require(is_whole(i), f"{shown(i)} is not the id of a token")
         require(i not in tokens, f"{shown(tokens.get(i))} and {shown(token)} have one id, {i}")
         tokens[i] = token
-    for i, name in enumerate(_OLDER):
-        tokens.setdefault(i, name)
+    tokens = dict(enumerate(_OLDER)) | tokens
     missing = set(range(len(tokens))) - tokens.keys()
     require(not missing, f"no token has the id {min(missing, default=0):,}")
     return [tokens[i] for i in range(len(tokens))]
 
 
-def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+# Nematus' names of the first two tokens.
+_OLDER = ("</s>", "<unk>")
+_VOCABULARIES = {".json": _ids_in_json, ".yml": _ids_in_yaml, ".yaml": _ids_in_yaml}
+
+
+def read_weights(file: Path) -> tuple[Tensors, Values]:
     """Return the weights by Marian's names, matrices of layers as (out, in), and the options of the model.
 
     Raises:
@@ -292,7 +294,7 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     try:
         items = _items_of_bin(file) if file.suffix == ".bin" else _items_of_npz(file)
-        weights: dict[str, Tensor] = {}
+        weights: Tensors = {}
         options = None
         for name, content, form in items:
             if name == MODEL_OPTIONS:
@@ -347,17 +349,22 @@ class _Form:
         return replace(self, shape=(stop - start, width))(stored[start * size : stop * size])
 
 
-def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
+_Bytes = NDArray[np.uint8]
+_Item = tuple[str, _Bytes, _Form]  # a name, and bytes with their form
+
+
+def _weight(name: str, content: _Bytes, form: _Form) -> Tensor:
     """Return a weight that is decoded when it is used; matrices of layers are turned."""
-    is_float = np.dtype(form.dtype) in (np.float16, np.float32, np.float64) or form.multiplier is not None
-    require(is_float, f"the weight {shown(name)} is of {np.dtype(form.dtype)}, not of floats")
+    dtype = np.dtype(form.dtype)
+    is_float = dtype.kind == "f" or form.multiplier is not None
+    require(is_float, f"the weight {shown(name)} is of {dtype}, not of floats")
     if _IS_LAYER.fullmatch(name) and len(form.shape) == 2:
         form = replace(form, is_turned=not form.is_turned)
     shape = form.shape[::-1] if form.is_turned else form.shape
     return DeferredTensor(torch.from_numpy(content), form, shape)
 
 
-def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
+def _items_of_npz(file: Path) -> Iterator[_Item]:
     """Yield the arrays of an archive; none of them is packed, as Marian writes and reads them."""
     content = np.frombuffer(map_file(file), np.uint8)
     with zipfile.ZipFile(file) as archive:
@@ -391,7 +398,7 @@ def _form(name: str, stream: IO[bytes], size: int) -> _Form:
     return form
 
 
-def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
+def _items_of_bin(file: Path) -> Iterator[_Item]:
     """Yield the arrays of a binary file: headers, names, shapes, padding, data."""
     cursor = Cursor(buffer := map_file(file))
     content = np.frombuffer(buffer, np.uint8)
@@ -409,7 +416,7 @@ def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
         yield name, content[start : start + form.num_bytes], form
 
 
-def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray[np.uint8]) -> _Form:
+def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: _Bytes) -> _Form:
     """Return what an item is; 8-bit numbers of intgemm have a multiplier after them.
 
     Such a matrix is stored as its transpose, the embedding as it is.

@@ -5,10 +5,12 @@ embedding. That is a row of zeros here, a token `<pad>` after all others; its lo
 probability is 0.
 """
 
+import fnmatch
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +20,17 @@ from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.containers import Cursor, require
-from heedful.interop.conversion import TOKENS, Conversion, DeferredTensor, Imported, add_tokens
+from heedful.interop.conversion import (
+    TOKENS,
+    Conversion,
+    DeferredTensor,
+    Imported,
+    Settings,
+    Values,
+    add_tokens,
+)
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
-from heedful.interop.keys import each_of, split
+from heedful.interop.keys import allowed, split
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
@@ -29,11 +39,18 @@ from heedful.interop.marian_files import (
     read_weights,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import TypedSettings, read, read_bytes
+from heedful.interop.vocabulary import (
+    MARIAN_TAG,
+    TypedSettings,
+    as_list,
+    pieces,
+    read,
+    read_bytes,
+    tag_of_language,
+)
 from heedful.settings.parsing import is_whole
 from heedful.settings.run import Config
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
-from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 LAYOUT = "marian-native"
@@ -42,21 +59,23 @@ _PAD = "<pad>"
 _SPACE = "▁"
 _CONTROL_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(32))
 # Options of a model that must have this value or be absent.
-FIXED = {
-    **each_of("right-left ulr transformer-disable-position-embeddings transformer-no-affine", (False,)),
-    **each_of("transformer-no-bias transformer-no-projection transformer-pool", (False,)),
-    **each_of("transformer-rnn-projection transformer-train-positions", (False,)),
-    **each_of("char-conv-filters-num special-vocab", ([],)),
-    **each_of("factors-dim-emb lemma-dim-emb", (0,)),
-    "type": ("transformer",),
-    "bert-train-type-embeddings": (True,),  # of another type of model
-    "factors-combine": ("sum",),
-    "input-types": ([], ["sequence", "sequence"]),
-    "lemma-dependency": ("",),
-    "transformer-attention-mask": ("default",),
-    "transformer-ffn-depth": (2,),
-    "transformer-decoder-ffn-depth": (0, 2),
-}
+FIXED = allowed(
+    """
+    false         right-left ulr transformer-disable-position-embeddings transformer-no-affine
+    false         transformer-no-bias transformer-no-projection transformer-pool
+    false         transformer-rnn-projection transformer-train-positions
+    []            char-conv-filters-num special-vocab
+    0             factors-dim-emb lemma-dim-emb
+    "transformer" type
+    true          bert-train-type-embeddings
+    "sum"         factors-combine
+    []|["sequence","sequence"]  input-types
+    ""            lemma-dependency
+    "default"     transformer-attention-mask
+    2             transformer-ffn-depth
+    0|2           transformer-decoder-ffn-depth
+    """
+)
 # Today's Marian has transformer-train-position-embeddings, and reads it nowhere in a transformer.
 WITHOUT_EFFECT = split(
     """
@@ -77,13 +96,15 @@ _READ = split(
 )
 # Options of decoder.yml that are read, that must have a value, and that change no outputs.
 _SEARCH_READ = split("allow-special allow-unk beam-size models normalize shortlist vocabs")
-SEARCH_FIXED = {
-    **each_of("best-deep force-decode right-left tsv", (False,)),
-    **each_of("all-caps-every english-title-case-every word-penalty", (0,)),
-    "output-approx-knn": ([],),
-    "output-sampling": (False, [], ["0"], [0]),
-    "weights": ([], [1]),
-}
+SEARCH_FIXED = allowed(
+    """
+    false               best-deep force-decode right-left tsv
+    0                   all-caps-every english-title-case-every word-penalty
+    []                  output-approx-knn
+    false|[]|["0"]|[0]  output-sampling
+    []|[1]              weights
+    """
+)
 SEARCH_WITHOUT_EFFECT = split(
     """
     alignment authors build-info check-nan cite clip-gemm config cpu-threads data-threads devices dump-config
@@ -94,7 +115,7 @@ SEARCH_WITHOUT_EFFECT = split(
     ssplit-prefix-file stat-freq tempdir tsv-fields use-legacy-batching version word-scores workspace
     """
 )
-_RECURRENT = {"dec-cell": ("ssru",), "layer-normalization": (False,)}  # of a decoder of cells
+_RECURRENT = allowed('"ssru" dec-cell\nfalse layer-normalization')  # of a decoder of cells
 # Names of weights of layer {n}, which is {i} here: of all layers, and of their self-attention or cells.
 LAYERS = """
     {stack}_l{n}_                        {stack}.layers.{i}.
@@ -127,6 +148,15 @@ EMBEDDINGS = """
 """
 EMBEDDING_NORM = "    {stack}_emb_NORM_{scale,bias}_pre  {stack}.embedding.norm.{weight,bias}  flat"
 FINAL_NORM = "    {stack}_top_NORM_{scale,bias}  {stack}.final_norm.{weight,bias}  flat"
+# What stands for the marks in these rows, by the place of norms and by their letter; RMSNorm has no shift.
+_MARKS = {
+    "post": {"CELL": "ffn_NORM", "PRE": ""},
+    "pre": {"CELL": "NORM", "PRE": "_pre"},
+    "n": {"NORM": "ln"},
+    "r": {"NORM": "rms", "{scale,bias}": "scale", "{weight,bias}": "weight"},
+}
+# By transformer-preprocess and -postprocess.
+_PLACES = {("", "an"): "post", ("", "ar"): "post", ("n", "a"): "pre", ("r", "a"): "pre"}
 _ACTIVATIONS = {name: name for name in ("swish", "relu", "gelu")}
 _EXACT_GELU = (1, 12, 3)  # before that version "gelu" was x sigmoid(1.702 x)
 _NORMED_KEYS = (1, 11, 0)  # before that version pre-norm attention had keys and values of unnormalised states
@@ -173,7 +203,7 @@ def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
     sizes = model.config.src_vocab_size - 1, model.config.tgt_vocab_size - 1
     tokenizers = None if files.vocabularies is None else _read_tokenizers(files, sizes)
     search = _read_search(files)
-    sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
+    sections: Values = {"model": model.config.model_dump(), "decode": search}
     if tokenizers is None:
         if options.tgt_lang or options.src_lang:
             raise InteropError(f"{files.model}: without vocabularies there are no languages; leave them out")
@@ -193,7 +223,7 @@ def _is_in_8_bits(weight: Tensor) -> bool:
 
 
 def _convert(
-    files: MarianFiles, weights: Mapping[str, Tensor], options: Mapping[str, Any], chosen: ImportOptions
+    files: MarianFiles, weights: Mapping[str, Tensor], options: Settings, chosen: ImportOptions
 ) -> Imported:
     """Convert the weights with the options that are in their file."""
     conversion = Conversion(weights, layout=LAYOUT, origin=files.model, settings=chosen.settings)
@@ -201,19 +231,16 @@ def _convert(
     settings.check(FIXED, _READ | WITHOUT_EFFECT)
     is_recurrent = settings.one_of("transformer-decoder-autoreg", _UNITS, "self-attention")
     if is_recurrent:
-        TypedSettings({key: options.get(key) for key in _RECURRENT}, files.model).check(_RECURRENT)
+        settings.check(_RECURRENT)
     norm, letter, outer = _norms(settings, conversion)
     self_attention = ATTENTION.replace("{stack}", "encoder") + CELLS if is_recurrent else ATTENTION
-    kind = "rms" if letter == "r" else "ln"
     text = "\n".join([LAYERS, self_attention, EMBEDDINGS, *outer])
-    text = text.replace("CELL", "NORM" if norm == "pre" else "ffn_NORM").replace("NORM", kind)
-    text = text.replace("PRE", "_pre" if norm == "pre" else "")
-    if letter == "r":  # has no shift
-        text = text.replace("{scale,bias}", "scale").replace("{weight,bias}", "weight")
+    for mark, name in (_MARKS[norm] | _MARKS[letter]).items():
+        text = text.replace(mark, name)
     for n, number in enumerate(_tied_layers(settings), start=1):
         prefix = f"decoder_l{number}_"
-        names = [name for name in weights if number != n and name.startswith(prefix)]
-        conversion.left |= {f"decoder_l{n}_{name.removeprefix(prefix)}": weights[name] for name in names}
+        for name in fnmatch.filter(weights, f"{prefix}*"):
+            conversion.left[f"decoder_l{n}_{name.removeprefix(prefix)}"] = weights[name]
     Table(text).move(conversion)
     is_tied = bool(options.get("tied-embeddings") or options.get("tied-embeddings-all"))
     is_right = is_tied == conversion.names["output.weight"].endswith("Wemb")
@@ -250,9 +277,8 @@ def _number(settings: TypedSettings, key: str) -> int:
 def _tied_layers(settings: TypedSettings) -> Sequence[int]:
     """Return Marian's number of each layer of the decoder; tied layers have the number of another one."""
     depth = _number(settings, "dec-depth")
-    tied = settings.values.get("transformer-tied-layers") or range(1, depth + 1)
-    is_list = isinstance(tied, list | range) and all(is_whole(i, least=1, most=1000) for i in tied)
-    is_right = is_list and len(tied) == depth
+    tied = as_list(settings.values.get("transformer-tied-layers")) or range(1, depth + 1)
+    is_right = len(tied) == depth and all(is_whole(i, least=1, most=1000) for i in tied)
     settings.require(is_right, "transformer-tied-layers", f" are not the {depth} layers of dec-depth")
     return tied
 
@@ -260,29 +286,25 @@ def _tied_layers(settings: TypedSettings) -> Sequence[int]:
 def _norms(settings: TypedSettings, conversion: Conversion) -> tuple[str, str, list[str]]:
     """Return "post" or "pre", the letter of the norm, and the rows of norms around the stacks."""
     usual = {"preprocess": "", "postprocess": "dan", "postprocess-emb": "d", "postprocess-top": ""}
-    texts = {key: settings.text(f"transformer-{key}") for key in usual}
+    usual |= {key: text for key in usual if (text := settings.text(f"transformer-{key}")) is not None}
     # Dropout, which only training has, is left out.
-    before, after, emb, top = (
-        (usual[key] if text is None else text).replace("d", "") for key, text in texts.items()
-    )
+    before, after, emb, top = (text.replace("d", "") for text in usual.values())
     letter = (before or after)[-1:]
-    outer = [EMBEDDING_NORM] * bool(emb) + [FINAL_NORM] * bool(top)
-    if letter in ("n", "r") and emb in ("", letter) and top in ("", letter):
-        if (before, after) == ("", f"a{letter}"):
-            return "post", letter, outer
-        if (before, after, top) == (letter, "a", letter):
-            settings.require(
-                conversion.settings.get("norm") == "pre" or _version(settings) >= _NORMED_KEYS,
-                "version",
-                " leaves keys and values unnormalised with transformer-preprocess, which is not supported; "
-                "for a model of 1.11 or later, give --set model.norm=pre",
-            )
-            return "pre", letter, outer
-    raise conversion.error(
+    norm = _PLACES.get((before, after), "")
+    is_final = top == letter if norm == "pre" else top in ("", letter)
+    conversion.require(
+        bool(norm) and is_final and emb in ("", letter),
         f"transformer-preprocess={before!r}, transformer-postprocess={after!r}, "
         f"transformer-postprocess-emb={emb!r}, transformer-postprocess-top={top!r} (without d) are not "
-        "supported; post-norm is '', 'an', pre-norm 'n', 'a' with top 'n', or both with r for n"
+        "supported; post-norm is '', 'an', pre-norm 'n', 'a' with top 'n', or both with r for n",
     )
+    settings.require(
+        norm in ("post", conversion.settings.get("norm")) or _version(settings) >= _NORMED_KEYS,
+        "version",
+        " leaves keys and values unnormalised with transformer-preprocess, which is not supported; "
+        "for a model of 1.11 or later, give --set model.norm=pre",
+    )
+    return norm, letter, [EMBEDDING_NORM] * bool(emb) + [FINAL_NORM] * bool(top)
 
 
 def _activation(settings: TypedSettings, conversion: Conversion) -> str:
@@ -298,20 +320,19 @@ def _activation(settings: TypedSettings, conversion: Conversion) -> str:
 
 def _version(settings: TypedSettings) -> tuple[int, ...]:
     """Return the version of Marian that trained the model, `v1.12.3 abcdef 2023-03-01`; (0,) if unknown."""
-    numbers = str(settings.values.get("version")).removeprefix("v").split(" ")[0].split(".")[:3]
-    return tuple(int(each) if each.isdecimal() and len(each) < 9 else 0 for each in numbers)
+    match = re.match(r"v?([0-9]{1,8})\.([0-9]{1,8})\.([0-9]{1,8})", str(settings.values.get("version")))
+    return tuple(map(int, match.groups())) if match else (0,)
 
 
-def _read_search(files: MarianFiles) -> dict[str, Any]:
+def _read_search(files: MarianFiles) -> Values:
     """Return the settings of `DecodeConfig`: beam, and scores that are divided by a power of the length."""
-    options = files.options
-    is_flag = isinstance(options.get("normalize"), bool)
-    options = {**options, "normalize": int(options["normalize"])} if is_flag else options
-    settings = TypedSettings(options, files.options_file)
+    settings = TypedSettings(files.options, files.options_file)
     settings.check(SEARCH_FIXED, _SEARCH_READ | SEARCH_WITHOUT_EFFECT)
+    is_flag = isinstance(files.options.get("normalize"), bool)  # true means 1
+    penalty = files.options["normalize"] if is_flag else settings.number("normalize", least=0, most=30)
     return {
         "beam_size": settings.whole_number("beam-size", least=1, most=1000) or _BEAM_SIZE,
-        "length_penalty": settings.number("normalize", least=0, most=30) or 0.0,
+        "length_penalty": float(penalty or 0),
         "length_normalization": "power",
         # As in Marian, a sentence ends when as many hypotheses have ended as the beam has.
         "early_stopping": "first",
@@ -325,18 +346,18 @@ def _suppressed_ids(files: MarianFiles, tgt: Tokenizer) -> tuple[int, ...]:
         suppressed.add(tgt.unk_id)
     if files.options.get("allow-special") is not True:
         tokens = enumerate(tgt.tokens(range(tgt.vocab_size)))
-        suppressed |= {i for i, token in tokens if token in _CONTROL_BYTES}
+        suppressed.update(i for i, token in tokens if token in _CONTROL_BYTES)
     return tuple(sorted(suppressed))
 
 
-def _languages(files: MarianFiles, src: Tokenizer, options: ImportOptions) -> dict[str, Any]:
+def _languages(files: MarianFiles, src: Tokenizer, options: ImportOptions) -> Values:
     if options.src_lang is not None:
         raise InteropError(
             f"{files.model}: --src-lang {options.src_lang}: Marian has no tag for it; leave it out"
         )
     if options.tgt_lang is None:
         return {}
-    return {"src_tag": src.tokens([src.tag_id(options.tgt_lang)])[0]}
+    return {"src_tag": tag_of_language(src, options.tgt_lang)}
 
 
 def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPair:
@@ -350,12 +371,9 @@ def _read_tokenizers(files: MarianFiles, sizes: tuple[int, int]) -> TokenizerPai
 def _tokenizer(vocabulary: Path, splitter: Path | None, num_rows: int) -> Tokenizer:
     """Return a tokenizer: SentencePiece's own ids, ids by a list of its tokens, or words between spaces."""
     name = str(vocabulary)
-    model = None
-    if vocabulary.suffix == ".spm" or splitter is not None:
-        model = read_bytes(splitter or vocabulary)
     if vocabulary.suffix == ".spm":
-        spm = load_sentencepiece(model or b"", name=name)
-        tokens = [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
+        splitter = vocabulary
+        tokens = pieces(read_bytes(vocabulary), name)
     else:
         tokens = read_vocabulary(vocabulary)
     eos, unk = (_special_id(tokens, *names, name) for names in (("</s>", "eos", 0), ("<unk>", "UNK", 1)))
@@ -368,16 +386,16 @@ def _tokenizer(vocabulary: Path, splitter: Path | None, num_rows: int) -> Tokeni
     if _PAD in tokens:
         raise InteropError(f"{name}: it has a token {_PAD!r}, which Marian's own vocabularies have not")
     tokens.append(_PAD)
-    if model is None:
+    if splitter is None:
         if any(token.startswith(_SPACE) for token in tokens):
             raise InteropError(
                 f"{name}: its tokens are of SentencePiece, but source.spm and target.spm are not beside it; "
                 "copy the whole folder"
             )
         return tokenizer_from_words(tokens, name=name, starts_with_pad=True)
-    has_tags = any(token.startswith(">>") and token.endswith("<<") for token in tokens)
+    has_tags = any(map(MARIAN_TAG.fullmatch, tokens))
     ids = SpecialIds(pad=num_rows, unk=unk, bos=num_rows, eos=eos)
-    return VocabularyTokenizer(model, tokens, ids, leading_tags=has_tags, name=name)
+    return VocabularyTokenizer(read_bytes(splitter), tokens, ids, leading_tags=has_tags, name=name)
 
 
 def _special_id(tokens: list[str], token: str, older: str, usual: int, name: str) -> int:

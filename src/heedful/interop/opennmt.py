@@ -6,10 +6,10 @@ between them, unless the options name SentencePiece models. A source has no end 
 """
 
 import argparse
+import fnmatch
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,24 @@ from heedful.interop.conversion import (
     DeferredTensor,
     Imported,
     Positions,
+    Settings,
+    Tensors,
+    Values,
     in_float32,
     read_checkpoint,
 )
-from heedful.interop.ctranslate2.reading import TextFiles, tokenizer_of
+from heedful.interop.ctranslate2.reading import TextFiles, Vocabulary, tokenizer_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
-from heedful.interop.keys import Keys, each_of, named, split
+from heedful.interop.keys import Keys, allowed, columns, named, split
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, unique_names
+from heedful.interop.vocabulary import (
+    TypedSettings,
+    as_list,
+    is_texts,
+    read_bytes,
+    read_settings,
+    unique_names,
+)
 from heedful.model.positions import sinusoids
 from heedful.model.transformer import SINUSOIDS
 from heedful.settings.parsing import shown
@@ -89,7 +99,7 @@ _RELU = {"activation": "relu", "gated": False}
 _GELU = {"activation": "gelu", "gated": False}
 _ZERO_IS_NONE = ("num_kv", "heads_kv", "head_dim")
 OPENNMT = Keys(
-    read={"heads": "num_heads", "num_kv": "num_kv_heads", "norm_eps": "layer_norm_eps"},
+    read=columns("heads num_heads\nnum_kv num_kv_heads\nnorm_eps layer_norm_eps"),
     choices={
         "pos_ffn_activation_fn": {
             "relu": _RELU,
@@ -108,27 +118,30 @@ OPENNMT = Keys(
     },
 )
 # The default search of OpenNMT-py and Eole.
-_SEARCH: Mapping[str, Any] = {
+_SEARCH: Settings = {
     "beam_size": 5,
     "length_normalization": "power",
     "length_penalty": 1.0,
     "max_length": 250,
     "max_length_offset": 1024,
 }
+_DROPOUTS = columns("dropout dropout activation_dropout\nattention_dropout attention_dropout")
 _OLDER = re.compile(r"'(onmt|torchtext)\.")  # classes of the vocabulary
-_ROTARY, _ROTARY_BASE = -1, 10_000
+_ROTARY = -1
 # Options of a model that must have one of these values or be absent.
-OPENNMT_FIXED = {
-    **each_of("copy_attn coverage_attn lora_embedding parallel_residual shared_layer_norm", (False,)),
-    **each_of("n_src_feats num_experts relative_positions_buckets rotary_dim sliding_window", (0,)),
-    **each_of("lora_layers quant_layers", ([],)),
-    **each_of("decoder_type encoder_type", ("transformer",)),
-    "generator_function": ("softmax",),
-    "model_task": ("seq2seq",),
-    "model_type": ("text",),
-    "rotary_theta": (_ROTARY_BASE,),
-    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-}
+OPENNMT_FIXED = allowed(
+    """
+    false          copy_attn coverage_attn lora_embedding parallel_residual shared_layer_norm
+    0              n_src_feats num_experts relative_positions_buckets rotary_dim sliding_window
+    []             lora_layers quant_layers
+    "transformer"  decoder_type encoder_type
+    "softmax"      generator_function
+    "seq2seq"      model_task
+    "text"         model_type
+    10000          rotary_theta
+    "scaled-dot"|"scaled-dot-flash"  self_attn_type
+    """
+)
 
 
 def is_opennmt(path: Path) -> bool:
@@ -166,8 +179,9 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     vocabularies = _vocabularies(TypedSettings(vocabulary, path), options)
     tensors = dict(checkpoint.tensors)
     generator = checkpoint.beside.get("generator")
-    for name, tensor in generator.items() if isinstance(generator, Mapping) else ():
-        if isinstance(tensor, Tensor) and name in ("weight", "bias"):
+    for name in ("weight", "bias"):
+        tensor = generator.get(name) if isinstance(generator, Mapping) else None
+        if isinstance(tensor, Tensor):
             tensors[f"generator.{name}"] = in_float32(tensor)
     values = settings.values
     reach, absolute = values.get("max_relative_positions", 0), values.get("position_encoding", False)
@@ -181,33 +195,29 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
         facts |= {"positions": "rotary", "scale_embeddings": False}
     conversion = Conversion(tensors, layout=LAYOUT, origin=path, settings=options.settings)
     in_pairs = values.get("rotary_interleave", True) is True
-    models = _subword_models(values.get("transforms"), values)
+    models = _subword_models(values.get("transforms"), settings)
     return _bundle(conversion, OPENNMT_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=models)
 
 
-def _facts(keys: Keys, settings: TypedSettings, training: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(keys: Keys, settings: TypedSettings, training: Settings) -> Values:
     """Return the settings of `ModelConfig`, with dropouts of the training."""
     given = {key: value for key, value in settings.values.items() if value or key not in _ZERO_IS_NONE}
     facts = keys.settings(TypedSettings(given, settings.file))
-    for theirs, names in (
-        ("dropout", ("dropout", "activation_dropout")),
-        ("attention_dropout", ("attention_dropout",)),
-    ):
-        value = training.get(theirs)
-        value = value[0] if isinstance(value, list) and value else value
-        if isinstance(value, float):
-            facts |= dict.fromkeys(names, value)
+    for theirs, names in _DROPOUTS.items():
+        first = as_list(training.get(theirs))[:1]
+        if first and isinstance(first[0], float):
+            facts |= dict.fromkeys(names, first[0])
     return facts
 
 
 def _in_halves(imported: Imported) -> Imported:
     """Reorder queries and keys: rotary pairs are neighbours (2i, 2i + 1) there, and halves apart here."""
-    config, weights = imported.config, dict(imported.weights)
-    for name, tensor in imported.weights.items() if config.positions == "rotary" else ():
-        if name.rsplit(".", 1)[0].endswith(("self_attention.query", "self_attention.key")):
-            decode = partial(_reordered, size=config.head_key_size)
+    decode = partial(_reordered, size=imported.config.head_key_size)
+    weights = dict(imported.weights)
+    for name, tensor in imported.weights.items():
+        if re.search(r"self_attention\.(query|key)\.", name):
             weights[name] = DeferredTensor(tensor, decode, tensor.shape)
-    return Imported(config, weights)
+    return Imported(imported.config, weights)
 
 
 def _reordered(rows: Tensor, *, size: int) -> Tensor:
@@ -215,54 +225,42 @@ def _reordered(rows: Tensor, *, size: int) -> Tensor:
     return cat([heads[:, ::2], heads[:, 1::2]], dim=1).reshape(rows.shape)
 
 
-def _subword_models(transforms: object, values: object) -> list[Path]:
+def _subword_models(transforms: object, options: TypedSettings) -> list[Path]:
     """Return the names of the SentencePiece models of source and target, if there are two."""
-    is_used = isinstance(transforms, list | tuple) and "sentencepiece" in transforms
-    values = values if is_used and isinstance(values, Mapping) else {}
-    names = [values.get(f"{language}_subword_model") for language in ("src", "tgt")]
-    return [Path(name) for name in names if isinstance(name, str) and name]
+    if "sentencepiece" not in as_list(transforms):
+        return []
+    names = options.text("src_subword_model"), options.text("tgt_subword_model")
+    return list(map(Path, filter(None, names)))
 
 
-@dataclass(frozen=True)
-class _Vocabulary:
-    """The tokens of a language, without repetitions, and the ids of the special ones."""
-
-    tokens: list[str]
-    ids: SpecialIds
-
-
-def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[_Vocabulary]:
+def _vocabularies(saved: TypedSettings, options: ImportOptions) -> list[Vocabulary]:
     """Return the vocabularies of source and target; the begin token of the target starts the decoder."""
     if options.src_lang or options.tgt_lang:
         problem = "there is no choice of languages; leave out --src-lang and --tgt-lang"
         raise InteropError(f"{saved.file}: {problem}")
     saved.require(not saved.values.get("src_feats"), "src_feats", ": features of tokens are not supported")
-    specials = saved.values.get("specials")
-    specials = specials if isinstance(specials, Mapping) else {}
-    names = {
-        kind: token if isinstance(token := specials.get(f"{kind}_token"), str) else usual
-        for kind, usual in _SPECIAL.items()
-    }
+    specials = TypedSettings(saved.settings("specials"), saved.file)
+    names = {kind: specials.text(f"{kind}_token") or usual for kind, usual in _SPECIAL.items()}
     start = saved.text("decoder_start_token") or names["bos"]
     results = []
-    for language, bos in (("src", None), ("tgt", start)):
+    for language, special in (("src", names), ("tgt", {**names, "bos": start})):
         tokens: Any = saved.values.get(language)
-        is_list = isinstance(tokens, list) and all(isinstance(each, str) for each in tokens)
-        saved.require(is_list, language, " is not a list of tokens")
-        known = {token: i for i, token in reversed([*enumerate(tokens)])}
-        for token in (bos or names["eos"], *(names[kind] for kind in ("pad", "unk", "eos"))):
-            saved.require(token in known, language, f" has no token {shown(token)}")
-        special = names | ({} if bos is None else {"bos": bos})
-        ids = {kind: known.get(token, known[names["eos"]]) for kind, token in special.items()}
-        results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
+        saved.require(is_texts(tokens), language, " is not a list of tokens")
+        known = {token: i for i, token in reversed([*enumerate(tokens)])}  # the first of equal ones
+        needed = special if language == "tgt" else special.keys() - {"bos"}
+        for kind in needed:
+            saved.require(special[kind] in known, language, f" has no token {shown(special[kind])}")
+        eos = known[names["eos"]]
+        ids = {kind: known.get(token, eos) for kind, token in special.items()}
+        results.append(Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
     return results
 
 
 def _bundle(
     conversion: Conversion,
     rows: str,
-    facts: Mapping[str, Any],
-    vocabularies: list[_Vocabulary],
+    facts: Settings,
+    vocabularies: list[Vocabulary],
     *,
     in_pairs: bool,
     subwords: Iterable[Path],
@@ -278,24 +276,24 @@ def _bundle(
         subwords: the names of SentencePiece models beside the weights; without them, texts are tokens with
             spaces between them.
     """
-    src, tgt = (each.ids for each in vocabularies)
+    src, tgt = (vocabulary.ids for vocabulary in vocabularies)
     ids = {"src_pad_id": src.pad, "tgt_pad_id": tgt.pad, "decoder_start_id": tgt.bos}
     sizes = {key: facts[key] for key in ("d_k", "d_v") if key in facts}
     conversion.settings = {**sizes, **ids, **conversion.settings}
     kind = facts["positions"]
+    is_learned = kind == "learned"
     positions = Positions(
-        learned=kind == "learned",
+        learned=is_learned,
         fixed=kind in SINUSOIDS,
-        required=kind == "learned",
+        required=is_learned,
         formula=SINUSOIDS.get(kind, sinusoids),
         rounding=ANGLE_ROUNDING,
     )
     theirs, ours = MATRICES[rows][bool(facts["gated"])]
-    if kind == "rotary":
-        rows = "\n".join(row for row in rows.splitlines() if not row.endswith("positions.weight"))
     table = Table(rows.replace("MATRICES", theirs).replace("OURS", ours), positions=positions)
     imported = table.read(conversion, norm="pre", **facts)
-    imported = _in_halves(imported) if in_pairs else imported
+    if in_pairs and kind == "rotary":
+        imported = _in_halves(imported)
     config, path = imported.config, conversion.origin
     for vocabulary, size in zip(vocabularies, (config.src_vocab_size, config.tgt_vocab_size), strict=True):
         number = len(vocabulary.tokens)
@@ -303,47 +301,49 @@ def _bundle(
     folder = path if path.is_dir() else path.parent
     files = [folder / name.name for name in subwords]
     models: list[bytes | None] = [None, None]
-    notes: tuple[str, ...] = ()
-    if len(files) == len(STACKS) and all(file.is_file() for file in files):
-        models = [read_bytes(file) for file in files]
-    else:
-        notes = ("Texts are tokens with spaces between them, as OpenNMT-py and Eole take them.",)
+    notes = ["Texts are tokens with spaces between them, as OpenNMT-py and Eole take them."]
+    if len(files) == len(STACKS) and all(map(Path.is_file, files)):
+        models, notes = list(map(read_bytes, files)), []
+    src_texts, tgt_texts = zip(models, vocabularies, strict=True)
+    is_joint = src_texts == tgt_texts
     one, other = (
-        tokenizer_of(model, each.tokens, each.ids, TextFiles())
-        for model, each in zip(models, vocabularies, strict=True)
+        tokenizer_of(model, vocabulary, TextFiles()) for model, vocabulary in (src_texts, tgt_texts)
     )
-    is_joint = vocabularies[0] == vocabularies[1] and models[0] == models[1]
     tokenizers = TokenizerPair(one, one if is_joint else other)
-    sections: dict[str, Any] = {
+    sections: Values = {
         "model": config.model_dump(),
         "decode": _SEARCH,
         "tokenizer": tokenizer_section(tokenizers, source_eos=False, joint=is_joint),
     }
-    return ImportedBundle(Config(**sections), imported.weights, tokenizers, notes)
+    return ImportedBundle(Config(**sections), imported.weights, tokenizers, tuple(notes))
 
 
 # Settings of an Eole model that must have one of these values or be absent. Those of other kinds of models
 # are not here: they are unknown, and so refused.
-EOLE_FIXED = {
-    **each_of("add_estimator coverage_attn embedding_layer_norm ffn_layernorm key_norm", (False,)),
-    **each_of("parallel_residual q_gating query_norm shared_layer_norm value_norm", (False,)),
-    **each_of("final_encoder_layer_norm with_cross_attn", (True,)),
-    **each_of("num_experts num_mtp_heads position_shift relative_positions_buckets sliding_window", (0,)),
-    **each_of("attn_scaling layer_types", ()),
-    **each_of("decoder_type encoder_type", ("transformer",)),
-    **each_of("embedding_type encoder_layer_style", ("standard",)),
-    "add_key_bias": (False, True),
-    "architecture": ("transformer", "custom"),
-    "generator_function": ("softmax",),
-    "LM_type": ("causal",),
-}
-EOLE_ROTARY_FIXED = {
-    **each_of("interleave_local rotary_dim rotary_dim_global tmax_index", (0,)),
-    **each_of("scaling_type xdrope_section", ()),
-    "multidimensional_rope": (False,),
-    "partial_rotary_factor": (0.0, 0),
-    "rotary_theta": (_ROTARY_BASE,),
-}
+EOLE_FIXED = allowed(
+    """
+    false          add_estimator coverage_attn embedding_layer_norm ffn_layernorm key_norm
+    false          parallel_residual q_gating query_norm shared_layer_norm value_norm
+    true           final_encoder_layer_norm with_cross_attn
+    0              num_experts num_mtp_heads position_shift relative_positions_buckets sliding_window
+    null           attn_scaling layer_types
+    "transformer"  decoder_type encoder_type
+    "standard"     embedding_type encoder_layer_style
+    false|true     add_key_bias
+    "transformer"|"custom"  architecture
+    "softmax"      generator_function
+    "causal"       LM_type
+    """
+)
+EOLE_ROTARY_FIXED = allowed(
+    """
+    0      interleave_local rotary_dim rotary_dim_global tmax_index
+    null   scaling_type xdrope_section
+    false  multidimensional_rope
+    0.0    partial_rotary_factor
+    10000  rotary_theta
+    """
+)
 EOLE_KNOWN = split(
     """
     adapter_bias add_ffnbias add_final_linear_bias add_qkvbias alignment_heads alignment_layer decoder
@@ -364,12 +364,14 @@ _EOLE_ROTARY_KNOWN = split(
 )
 _GELU_TANH, _SILU = {"activation": "gelu_tanh", "gated": False}, {"activation": "swish", "gated": False}
 EOLE_KEYS = Keys(
-    read={
-        "heads": "num_heads",
-        "heads_kv": "num_kv_heads",
-        "head_dim": ("d_k", "d_v"),
-        "norm_eps": "layer_norm_eps",
-    },
+    read=columns(
+        """
+        heads     num_heads
+        heads_kv  num_kv_heads
+        head_dim  d_k d_v
+        norm_eps  layer_norm_eps
+        """
+    ),
     choices={
         "mlp_activation_fn": {
             "relu": _RELU,
@@ -419,32 +421,35 @@ def read_eole(path: Path, options: ImportOptions) -> ImportedBundle:
     settings.check(EOLE_FIXED, EOLE_KNOWN, ignored=options.ignored)
     rotary = TypedSettings(settings.settings("rope_config"), path / _CONFIG)
     rotary.check(EOLE_ROTARY_FIXED, _EOLE_ROTARY_KNOWN, ignored=options.ignored)
-    training = config.values.get("training")
-    facts = _facts(EOLE_KEYS, settings, training if isinstance(training, Mapping) else {})
+    facts = _facts(EOLE_KEYS, settings, config.settings("training"))
     is_scaled = settings.values.get("normalize")
-    problem = " is not supported with positions that are not rotary"
-    settings.require(not is_scaled or facts["positions"] == "rotary", "normalize", problem)
+    settings.require(
+        not is_scaled or facts["positions"] == "rotary",
+        "normalize",
+        " is not supported with positions that are not rotary",
+    )
     facts["scale_embeddings"] |= is_scaled is True
     file = path / _VOCABULARY
     vocabularies = _vocabularies(TypedSettings(read_settings(file), file), options)
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     for file in sorted(path.glob(_WEIGHTS)):
         tensors |= read_checkpoint(file).tensors
     conversion = Conversion(tensors, layout=EOLE, origin=path, settings=options.settings)
-    for name in tensors:
-        is_one = not name.endswith(".layer_scalar") or bool((tensors[name] == 1).all())
-        conversion.require(is_one, f"the weight {name!r} is not 1, which is not supported")
-    texts = config.values.get("transforms_configs")
-    models = texts.get("sentencepiece") if isinstance(texts, Mapping) else None
-    subwords = _subword_models(config.values.get("transforms"), models)
+    for name in fnmatch.filter(tensors, "*.layer_scalar"):
+        conversion.require(
+            bool((tensors[name] == 1).all()), f"the weight {name!r} is not 1, which is not supported"
+        )
+    texts = TypedSettings(config.settings("transforms_configs"), config.file)
+    options_of_models = TypedSettings(texts.settings("sentencepiece"), config.file)
+    subwords = _subword_models(config.values.get("transforms"), options_of_models)
     in_pairs = rotary.values.get("rotary_interleave", True) is True
     return _bundle(conversion, EOLE_WEIGHTS, facts, vocabularies, in_pairs=in_pairs, subwords=subwords)
 
 
-def _eole_settings(model: Mapping[str, Any], config: TypedSettings) -> TypedSettings:
+def _eole_settings(model: Settings, config: TypedSettings) -> TypedSettings:
     """Return the settings of the model, which are equal in both stacks."""
     sections = TypedSettings(model, config.file)
-    for key in ("encoder", "decoder"):
+    for key in STACKS:
         is_there = sections.values.get(key) is not None
         sections.require(
             is_there, key, ": it has no encoder or no decoder; only models with both are supported"

@@ -11,12 +11,14 @@ from heedful.interop.conversion import STACKS, Conversion, Positions, move_posit
 
 # The first set that names source or target decides: the input of a decoder is the target.
 _STACK_WORDS = (
-    {"encoder": {"src", "source", "enc", "encoder"}, "decoder": {"tgt", "trg", "target", "dec", "decoder"}},
-    {"encoder": {"input", "inp", "in"}, "decoder": {"output", "out"}},
+    {
+        "encoder": re.compile(r"\b(src|source|enc|encoder)\b"),
+        "decoder": re.compile(r"\b(tgt|trg|target|dec|decoder)\b"),
+    },
+    {"encoder": re.compile(r"\b(input|inp|in)\b"), "decoder": re.compile(r"\b(output|out)\b")},
 )
-_OUTPUT_WORDS = {
-    "generator", "fc", "linear", "proj", "projection", "head", "out", "output", "logits", "classifier",
-}  # fmt: skip
+_OUTPUT_WORD = re.compile(r"\b(generator|fc|linear|proj|projection|head|out|output|logits|classifier)\b")
+_EMBEDDING_WORD, _POSITION_WORD = re.compile(r"\b(emb|tok)"), re.compile(r"\b(pe\b|pos)")
 
 
 def move_outer_modules(conversion: Conversion, positions: Positions) -> None:
@@ -34,21 +36,24 @@ def move_outer_modules(conversion: Conversion, positions: Positions) -> None:
         InteropError: something is missing or ambiguous.
     """
     left = dict(conversion.left)
-    tables = [name for name in left if any(word == "pe" or word.startswith("pos") for word in _words(name))]
+    tables = [name for name in left if _POSITION_WORD.search(_words(name))]
     matrices = [name for name, tensor in left.items() if name not in tables and tensor.ndim == 2]
     outputs = [name for name in matrices if _is_output(name, left)]
-    there = f"are {', '.join(outputs)}" if outputs else "is none"
-    problem = f"one Linear for the logits is expected, but there {there}; call it 'generator'"
-    conversion.require(len(outputs) == 1, problem)
+    conversion.require(
+        len(outputs) == 1,
+        f"one Linear for the logits is expected, but there are {outputs}; call it 'generator'",
+    )
     for kind in ("weight", "bias"):
         name = f"{outputs[0].removesuffix('.weight')}.{kind}"
         if name in left:
             conversion.put(f"output.{kind}", conversion.take(name), origin=name)
-    by_stack = _by_stack(conversion, "token embedding", [name for name in matrices if name not in outputs])
+    matrices.remove(outputs[0])
+    by_stack = _by_stack(conversion, "token embedding", matrices)
     conversion.require(bool(by_stack), "there is no token embedding")
-    tokens = {name: conversion.take(name) for name in dict.fromkeys(by_stack.values())}
     for stack, name in by_stack.items():
-        conversion.put(f"{stack}.embedding.tokens.weight", tokens[name], origin=name)
+        conversion.put(f"{stack}.embedding.tokens.weight", conversion.look(name), origin=name)
+    for name in set(by_stack.values()):
+        del conversion.left[name]
     has_positions = bool(tables) or positions.fixed
     conversion.require(has_positions, "there is no table of positions, with 'pos' in its name")
     by_stack = _by_stack(conversion, "position table", tables)
@@ -57,13 +62,15 @@ def move_outer_modules(conversion: Conversion, positions: Positions) -> None:
 
 def _by_stack(conversion: Conversion, what: str, tensors: Sequence[str]) -> dict[str, str]:
     """Return the name of each stack's tensor; an empty dict if there are none."""
-    stacks_of = {name: _stacks(name) for name in tensors}
-    if len(tensors) == 1 and not any(stacks_of.values()):
+    if len(tensors) == 1 and not _stacks(tensors[0]):
         return dict.fromkeys(STACKS, tensors[0])
     names: dict[str, str] = {}
-    for name, stacks in stacks_of.items():
-        problem = f"the {what} {name!r} may be the source's or the target's; put 'src' or 'tgt' into its name"
-        conversion.require(len(stacks) == 1 and stacks[0] not in names, problem)
+    for name in tensors:
+        stacks = _stacks(name)
+        conversion.require(
+            len(stacks) == 1 and stacks[0] not in names,
+            f"the {what} {name!r} may be the source's or the target's; put 'src' or 'tgt' into its name",
+        )
         names[stacks[0]] = name
     for stack in STACKS:
         conversion.require(not names or stack in names, f"the {stack} has no {what}")
@@ -71,8 +78,9 @@ def _by_stack(conversion: Conversion, what: str, tensors: Sequence[str]) -> dict
 
 
 def _stacks(name: str) -> list[str]:
-    for words_of in _STACK_WORDS:
-        if stacks := [stack for stack in STACKS if _words(name) & words_of[stack]]:
+    words = _words(name)
+    for patterns in _STACK_WORDS:
+        if stacks := [stack for stack, pattern in patterns.items() if pattern.search(words)]:
             return stacks
     return []
 
@@ -80,9 +88,10 @@ def _stacks(name: str) -> list[str]:
 def _is_output(name: str, tensors: Collection[str]) -> bool:
     module, _, kind = name.rpartition(".")
     words = _words(module)
-    named = words & _OUTPUT_WORDS and not any(word.startswith(("emb", "tok")) for word in words)
-    return kind == "weight" and bool(named or f"{module}.bias" in tensors)
+    is_named = _OUTPUT_WORD.search(words) and not _EMBEDDING_WORD.search(words)
+    return kind == "weight" and bool(is_named or f"{module}.bias" in tensors)
 
 
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+def _words(name: str) -> str:
+    """Return the words of a name in lower case, with spaces between them."""
+    return " ".join(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))

@@ -31,21 +31,31 @@ rows have the same name on the right, the first one with all tensors in the file
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Imported, Positions, move_positions, rows_of
+from heedful.interop.conversion import (
+    STACKS,
+    Conversion,
+    Imported,
+    Positions,
+    Settings,
+    Tensors,
+    move_positions,
+    rows_of,
+)
 from heedful.interop.outer_modules import move_outer_modules
 
 _LIST = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _NUMBER = re.compile(r"\{(i|n|last)\}")
 _NOTHING = "-"
+Names = tuple[str, ...]
 _TABLES = {f"{stack}.embedding.positions.weight": stack for stack in STACKS}
 
 
@@ -81,17 +91,17 @@ class Rule:
         transform: the computation on each part.
     """
 
-    theirs: tuple[tuple[str, ...], ...]
-    ours: tuple[str, ...]
+    theirs: tuple[Names, ...]
+    ours: Names
     transform: Transform
 
     def filled(self, **numbers: object) -> "Rule":
         """Return the rule of one layer."""
 
-        def fill(names: tuple[str, ...]) -> tuple[str, ...]:
+        def fill(names: Names) -> Names:
             return tuple(name.format(**numbers) for name in names)
 
-        return Rule(tuple(map(fill, self.theirs)), fill(self.ours), self.transform)
+        return replace(self, theirs=tuple(map(fill, self.theirs)), ours=fill(self.ours))
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ class Table:
     rows: str
     transforms: Mapping[str, Transform] = field(default_factory=dict)
     positions: Positions = BOTH_TABLES
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Settings = field(default_factory=dict)
     adapt: "Callable[[Table, Conversion], Table] | None" = None
     by_words: bool = False
     about: str = ""
@@ -152,40 +162,39 @@ class Table:
         count = cache(partial(num_parts, names))
         tables: dict[str, str] = {}
         used: set[str] = set()
-        for rule in self.rules:
-            for each in _of_layers(rule, count):
-                there: Sequence[str] = next((those for those in each.theirs if names >= {*those}), ())
-                stack = _TABLES.get(each.ours[0])
-                if each.ours[0] == _NOTHING:
-                    used.update(fnmatch.filter(names, each.theirs[0][0]))
-                elif stack is not None:
-                    if there or self.positions.required:
-                        tables.setdefault(stack, (there or each.theirs[0])[0])
-                elif there and each.ours[0] not in conversion.moved:
-                    _move(conversion, there, each)
-                    used.update(there)
-                else:
-                    conversion.names.setdefault(each.ours[0], each.theirs[0][0])
+        for rule in chain.from_iterable(_of_layers(rule, count) for rule in self.rules):
+            ours, first = rule.ours[0], rule.theirs[0][0]
+            there: Names = next(filter(names.issuperset, rule.theirs), ())
+            if ours == _NOTHING:
+                used.update(fnmatch.filter(names, first))
+            elif ours in _TABLES:
+                if there or self.positions.required:
+                    tables.setdefault(_TABLES[ours], (*there, first)[0])
+            elif there and ours not in conversion.moved:
+                _move(conversion, there, rule)
+                used.update(there)
+            else:
+                conversion.names.setdefault(ours, first)
         if not used:
             conversion.look(self.rules[0].filled(i=0, n=1, last=0).theirs[0][0])  # says that it is missing
         move_positions(conversion, tables, self.positions)
         for name in used:
             conversion.left.pop(name, None)
 
-    def export(self, weights: Mapping[str, Tensor], num_layers: Mapping[str, int]) -> dict[str, Tensor]:
+    def export(self, weights: Mapping[str, Tensor], num_layers: Mapping[str, int]) -> Tensors:
         """Return weights by the other system's names, the first if there are alternatives.
 
         Args:
             weights: the weights by heedful's names.
             num_layers: the numbers of layers of "encoder" and "decoder".
         """
-        tensors: dict[str, Tensor] = {}
+        tensors: Tensors = {}
         for rule in self.rules:
             stack = rule.ours[0].partition(".")[0]
             for i in range(num_layers[stack] if "{i}" in rule.ours[0] else 1):
                 each = rule.filled(i=i, n=i + 1)
                 backwards = each.transform.backwards
-                if backwards is not None and all(name in weights for name in each.ours):
+                if backwards is not None and weights.keys() >= {*each.ours}:
                     parts = [backwards(weights[name]) for name in each.ours]
                     tensors.setdefault(each.theirs[0][0], parts[0] if len(parts) == 1 else torch.cat(parts))
         return tensors
@@ -216,15 +225,15 @@ def _rules(row: tuple[str, str, str], transforms: Mapping[str, Transform]) -> It
     theirs, ours, transform = row
     known = {"as_is": AS_IS, "flat": FLAT, "nonzero": NONZERO, **transforms}
     sizes = [len(text.split(",")) for text in _LIST.findall(theirs if ours == _NOTHING else ours)]
+    dot = "/" if "/" in theirs else "."
     for items in product(*map(range, sizes)):
-        targets = [*_parts(_with_items(ours, items))]
-        sources = [[*_parts(_with_items(each, items))] for each in theirs.split("|")]
-        is_module = not targets[0].endswith((".weight", ".bias", _NOTHING))
-        dot = "/" if "/" in theirs else "."
-        for kind in ("weight", "bias") if is_module else ("",):
+        target = _with_items(ours, items)
+        is_module = not target.endswith((".weight", ".bias", _NOTHING))
+        for kind in (".weight", ".bias") if is_module else ("",):
+            names = [_with_items(name, items) + kind.replace(".", dot) for name in theirs.split("|")]
             yield Rule(
-                tuple(tuple(f"{name}{dot}{kind}" if kind else name for name in each) for each in sources),
-                tuple(f"{name}.{kind}" if kind else name for name in targets),
+                tuple(map(_parts, names)),
+                _parts(target + kind),
                 known[_with_items(transform, items[-1:])],
             )
 
@@ -235,11 +244,11 @@ def _with_items(text: str, items: Sequence[int]) -> str:
     return _LIST.sub(lambda match: match[1].split(",")[next(numbers)], text)
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Yield a name for each item between brackets."""
+def _parts(text: str) -> Names:
+    """Return a name for each item between brackets."""
     before, bracket, rest = text.partition("[")
     items, _, after = rest.partition("]")
-    yield from (f"{before}{item}{after}" for item in items.split(",")) if bracket else (text,)
+    return tuple(f"{before}{item}{after}" for item in items.split(",")) if bracket else (text,)
 
 
 def _of_layers(rule: Rule, count: Callable[[str], int]) -> Iterator[Rule]:
@@ -257,25 +266,29 @@ def _of_layers(rule: Rule, count: Callable[[str], int]) -> Iterator[Rule]:
 
 def num_parts(names: Iterable[str], prefix: str) -> int:
     """Return how many numbers follow a prefix in names; in a whole model they follow each other."""
-    number = re.compile(rf"{re.escape(prefix)}([0-9]{{1,6}})[./_]")
-    return len({match[1] for name in names if (match := number.match(name))})
+    number = re.compile(rf"^{re.escape(prefix)}([0-9]{{1,6}})[./_]", re.MULTILINE)
+    return len(set(number.findall("\n".join(names))))
 
 
 def _move(conversion: Conversion, names: Sequence[str], rule: Rule) -> None:
     """Set heedful's weights of a rule from tensors of the file."""
-    tensors = [conversion.look(name) for name in names]
-    is_one_shape = all(each.shape == tensors[0].shape for each in tensors)
-    conversion.require(is_one_shape, f"{names[0]!r} and {names[-1]!r} have different shapes")
+    tensors = list(map(conversion.look, names))
+    conversion.require(
+        len({tensor.shape for tensor in tensors}) == 1,
+        f"{names[0]!r} and {names[-1]!r} have different shapes",
+    )
     whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-    heads = [_num_heads(conversion, ours) for ours in rule.ours] if rule.ours[1:] else [1]
-    problem = f"the {len(whole)} rows of {names[0]!r} are not {sum(heads)} equal parts"
-    conversion.require(len(whole) % sum(heads) == 0, problem)
+    if len(rule.ours) == 1:
+        conversion.put(rule.ours[0], rule.transform.forwards(whole), origin=names[0])
+        return
+    heads = [_num_heads(conversion, ours) for ours in rule.ours]
+    size, rest = divmod(len(whole), sum(heads))
+    conversion.require(rest == 0, f"the {len(whole)} rows of {names[0]!r} are not {sum(heads)} equal parts")
     first = 0
-    for ours, each in zip(rule.ours, heads, strict=True):
-        count = len(whole) // sum(heads) * each
-        part = rows_of(whole, first, count) if rule.ours[1:] else whole
+    for ours, num_heads in zip(rule.ours, heads, strict=True):
+        part = rows_of(whole, first, size * num_heads)
         conversion.put(ours, rule.transform.forwards(part), origin=names[0])
-        first += count
+        first += size * num_heads
 
 
 def _num_heads(conversion: Conversion, ours: str) -> int:

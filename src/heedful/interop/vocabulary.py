@@ -1,19 +1,25 @@
 """Files of settings and vocabularies: JSON, texts, and checks of keys; each problem names its file."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+from typing_extensions import TypeIs
+
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import Imported, add_tokens
+from heedful.interop.conversion import Imported, Settings, Values, add_tokens
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT
-from heedful.settings.parsing import Json, decode_text, is_whole, parse_json, read_limited, shown
+from heedful.settings.parsing import decode_text, is_whole, parse_json, read_limited, shown
 from heedful.text import SpecialIds, Tokenizer, TokenizerPair
+from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 _T = TypeVar("_T")
 MAX_NUMBER = 2**31 - 1  # of ids and sizes
+MARIAN_TAG = re.compile(">>.+<<")
 
 
 def read(file: Path, parse: Callable[[bytes], _T]) -> _T:
@@ -28,12 +34,19 @@ def read(file: Path, parse: Callable[[bytes], _T]) -> _T:
         raise InteropError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def as_list(value: Any) -> list[Any]:  # noqa: ANN401
+    """Return a list as it is, one value in a list, and an empty one without a value."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
 def read_bytes(file: Path) -> bytes:
     """Return the contents of a file; InteropError if it is missing or too large."""
     return read(file, bytes)
 
 
-def read_settings(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> Values:
     """Return the object in a JSON file; InteropError if it is missing or damaged."""
     content = read(file, parse_json)
     if not isinstance(content, dict):
@@ -62,7 +75,7 @@ class TypedSettings:
         file: the name of the file in messages.
     """
 
-    values: Mapping[str, Any]
+    values: Settings
     file: object
 
     def whole_number(self, key: str, *, least: int = 0, most: int = MAX_NUMBER) -> int | None:
@@ -86,15 +99,15 @@ class TypedSettings:
         self.require(isinstance(value, str | None), key, ": must be a text")
         return value
 
-    def one_of(self, key: str, known: Mapping[str, _T], default: str) -> _T:
-        """Return what a text stands for; InteropError for one that is not known."""
+    def one_of(self, key: str, known: Mapping[Any, _T], default: str | None = None) -> _T:
+        """Return what a text, a boolean or None stands for; InteropError for one that is not known."""
         value = self.values.get(key)
         value = default if value is None else value
-        is_known = isinstance(value, str) and value in known
-        self.require(is_known, key, f" is not supported; there are {', '.join(map(repr, known))}")
+        is_known = isinstance(value, str | bool | None) and value in known
+        self.require(is_known, key, f" is unknown; there are {', '.join(map(repr, known))}")
         return known[value]
 
-    def settings(self, key: str) -> Mapping[str, Any]:
+    def settings(self, key: str) -> Settings:
         """Return an object of settings, empty if there is none; InteropError for anything else."""
         value = self.values.get(key)
         self.require(isinstance(value, Mapping | None), key, ": must be an object of settings")
@@ -118,27 +131,30 @@ class TypedSettings:
             InteropError: a key is unknown, or has a value that is not supported.
         """
         for key, value in self.values.items():
-            is_plain = isinstance(value, bool | int | float | str | list | dict)
-            if value is None or (is_plain and value in fixed.get(key, ())):
+            if value is None:
                 continue
-            self.require(key not in fixed, key, " is not supported, and would change the outputs")
-            if known is not None and key not in known and key not in (ignored or ()):
+            if key in fixed:
+                is_plain = isinstance(value, int | float | str | list | dict)
+                is_right = is_plain and value in fixed[key]
+                self.require(is_right, key, " is not supported, and would change the outputs")
+            elif known is not None and key not in {*known, *(ignored or ())}:
                 remedy = f"; if it only describes text, give --ignore {shown(key)}"
                 raise InteropError(
                     f"{self.file}: {shown(key)} is unknown, and may change the outputs"
                     + ("" if ignored is None else remedy)
                 )
 
-    def merged(
-        self, parts: Mapping[str, Mapping[str, Any]], *, apart: Collection[str] = ()
-    ) -> dict[str, Any]:
+    def merged(self, parts: Mapping[str, Settings], *, apart: Collection[str] = ()) -> Values:
         """Return the settings of several objects in one; InteropError if one outside `apart` differs."""
-        merged: dict[str, Any] = {}
+        merged: Values = {}
         for part, values in parts.items():
             for key, value in values.items():
                 other = merged.get(key, value)
-                problem = f": {key} is {shown(other)} elsewhere, {shown(value)} here; they must be equal"
-                self.require(key in apart or other == value, part, problem)
+                self.require(
+                    key in apart or other == value,
+                    part,
+                    f": {key} is {shown(other)} elsewhere, {shown(value)} here; they must be equal",
+                )
                 merged[key] = value
         return merged
 
@@ -189,19 +205,43 @@ def read_words(path: Path) -> list[str]:
     Raises:
         InteropError: no such file, not UTF-8, or JSON of another form.
     """
-    return read(
-        path, (lambda content: listed(parse_json(content))) if path.suffix == ".json" else token_lines
-    )
+    return read(path, _listed if path.suffix == ".json" else token_lines)
 
 
-def listed(vocabulary: Json) -> list[str]:
-    """Return the tokens of a vocabulary by id; ValueError if it is no list, and no object of ids by token."""
+def _listed(content: bytes) -> list[str]:
+    vocabulary = parse_json(content)
     if isinstance(vocabulary, dict):
         by_id = {i: word for word, i in vocabulary.items() if is_whole(i)}
-        vocabulary = [by_id.get(i) for i in range(len(vocabulary))]
-    if not isinstance(vocabulary, list) or not all(isinstance(word, str) for word in vocabulary):
+        vocabulary = list(map(by_id.get, range(len(vocabulary))))
+    if not is_texts(vocabulary):
         raise ValueError("neither a list of tokens nor an object with ids 0, 1, ... by token")
-    return [str(word) for word in vocabulary]
+    return vocabulary
+
+
+def is_texts(value: object) -> TypeIs[list[str]]:
+    """Return whether a value is a list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def ids_of(tokens: Iterable[str]) -> dict[str, int]:
+    """Return the id of each token, the last one of a token that is repeated."""
+    return dict(zip(tokens, count()))
+
+
+def first_file(folder: Path, names: Iterable[str]) -> Path | None:
+    """Return the first of these files that exists."""
+    return next(filter(Path.is_file, map(folder.joinpath, names)), None)
+
+
+def pieces(model: bytes, name: str) -> list[str]:
+    """Return the tokens of a SentencePiece model by id; TokenizerError if it is not one."""
+    spm = load_sentencepiece(model, name=name)
+    return list(map(spm.id_to_piece, range(spm.get_piece_size())))
+
+
+def tag_of_language(tokenizer: Tokenizer, language: str) -> str:
+    """Return the token of a language's tag; TokenizerError if there is none."""
+    return tokenizer.tokens([tokenizer.tag_id(language)])[0]
 
 
 def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:

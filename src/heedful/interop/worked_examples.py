@@ -160,13 +160,17 @@ def _of_shared_heads(table: Table, conversion: Conversion) -> Table:
     d_model = conversion.look("encoder.word_embedding.weight").shape[-1]
     d_k = conversion.look("encoder.layers.0.attention.queries.weight").shape[0]
     whole = conversion.look("encoder.layers.0.attention.fc_out.weight").shape
-    problem = f"heads of size {d_k} and an output {tuple(whole)} do not fit embeddings of size {d_model}"
-    conversion.require(d_model % d_k == 0 and whole == (d_model, d_model), problem)
+    conversion.require(
+        d_model % d_k == 0 and whole == (d_model, d_model),
+        f"heads of size {d_k} and an output {tuple(whole)} do not fit embeddings of size {d_model}",
+    )
     num_heads = d_model // d_k
 
     def spread(matrix: Tensor) -> Tensor:
-        problem = f"a matrix {tuple(matrix.shape)} of heads that share one of {(d_k, d_k)}"
-        conversion.require(matrix.shape == (d_k, d_k), problem)
+        conversion.require(
+            matrix.shape == (d_k, d_k),
+            f"a matrix {tuple(matrix.shape)} of heads that share one of {(d_k, d_k)}",
+        )
         return torch.block_diag(*[matrix] * num_heads)  # type: ignore[no-untyped-call,no-any-return]
 
     # Softmax(q k / sqrt(d_model)) is softmax(q' k / sqrt(d_k)) with q' = q sqrt(d_k / d_model).
@@ -191,8 +195,9 @@ def _with_lists(table: Table, conversion: Conversion) -> Table:
     for stack in STACKS:
         pattern = re.compile(_THREAD_LAYER.format(stack=stack))
         found = sorted({match[1] for name in conversion.left if (match := pattern.match(name))})
-        problem = f"one list of layers is expected below '{stack}.'; there are {found}"
-        conversion.require(len(found) == 1, problem)
+        conversion.require(
+            len(found) == 1, f"one list of layers is expected below '{stack}.'; there are {found}"
+        )
         rows = rows.replace(stack.upper(), found[0])
     num_heads = num_parts(conversion.left, f"{found[0]}.0.attn.attentions.")
     rows = rows.replace("HEADS", ",".join(map(str, range(num_heads))))

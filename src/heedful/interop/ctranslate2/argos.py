@@ -10,14 +10,14 @@ A package, `translate-en_de.argosmodel`, is a zip archive of one directory; Argo
 Sentences are searched as by Argos: a beam of 4, length penalty 0.2, and unknown tokens are replaced.
 """
 
+import re
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from heedful.errors import InteropError
 from heedful.interop.containers import DAMAGED, unpacked
+from heedful.interop.conversion import Settings
 from heedful.interop.ctranslate2.reading import (
     MODEL_FILE,
     CTranslate2Directory,
@@ -33,8 +33,9 @@ _METADATA, _MODEL = "metadata.json", "model"
 _SENTENCEPIECE, _BPE = "sentencepiece.model", "bpe.model"
 _BPE_VERSION = "#version: 0.2"
 _SUFFIX = ".argosmodel"
+_CODE = re.compile(r"[\x00-\x7f]{1,20}")
 _CODES = {"zt": "zh-Hant", "pb": "pt-BR"}  # codes of its own
-_SEARCH: Mapping[str, Any] = {"beam_size": 4, "length_penalty": 0.2, "replace_unknown": True}
+_SEARCH: Settings = {"beam_size": 4, "length_penalty": 0.2, "replace_unknown": True}
 
 
 def is_package(path: Path) -> bool:
@@ -81,11 +82,9 @@ def _read_package(directory: Path, options: ImportOptions) -> ImportedBundle:
     file = directory / _METADATA
     metadata = TypedSettings(read_settings(file), file)
     metadata.check({"type": ("translate",)})
-    codes = [metadata.text(key) or "" for key in ("from_code", "to_code")]
-    for key, code in zip(("from_code", "to_code"), codes, strict=True):
-        metadata.require(code.isascii() and 0 < len(code) <= 20, key, " is no code of a language")
-    languages = {key: _CODES.get(code, code) for key, code in zip(("src", "tgt"), codes, strict=True)}
-    text = TextFiles(search=_SEARCH, languages=languages, moses=(codes[0], codes[1]))
+    src, tgt = _code(metadata, "from_code"), _code(metadata, "to_code")
+    languages = {"src": _CODES.get(src, src), "tgt": _CODES.get(tgt, tgt)}
+    text = TextFiles(search=_SEARCH, languages=languages, moses=(src, tgt))
     if (directory / _SENTENCEPIECE).is_file():
         text = replace(text, models=(read_bytes(directory / _SENTENCEPIECE),), underscores=True)
     elif (directory / _BPE).is_file():
@@ -94,10 +93,15 @@ def _read_package(directory: Path, options: ImportOptions) -> ImportedBundle:
         raise InteropError(f"{directory}: there is no {_SENTENCEPIECE} and no {_BPE}; copy the whole package")
     model = CTranslate2Directory(directory / _MODEL, ignored=options.ignored)
     if prefix := metadata.text("target_prefix"):
-        is_token = prefix in model.vocabularies["tgt"]
-        metadata.require(is_token, "target_prefix", " is not in the vocabulary")
+        metadata.require(prefix in model.vocabularies["tgt"], "target_prefix", " is not in the vocabulary")
         languages["tgt_tag"] = prefix
     return model.bundle(text, options)
+
+
+def _code(metadata: TypedSettings, key: str) -> str:
+    code = metadata.text(key) or ""
+    metadata.require(_CODE.fullmatch(code) is not None, key, " is no code of a language")
+    return code
 
 
 def _merges(content: bytes) -> list[tuple[str, str]]:

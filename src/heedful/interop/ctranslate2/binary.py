@@ -20,6 +20,8 @@ from heedful.errors import InteropError
 from heedful.interop.containers import Cursor, map_file, require
 from heedful.settings.parsing import shown
 
+_Numbers = NDArray[np.generic]  # as in the file
+_Floats = NDArray[np.float32]
 VERSIONS = range(2, 7)
 _BFLOAT16 = "<u2"  # numpy has no such type; here, no other numbers are unsigned
 _TYPES = dict(enumerate(("<f4", "<i1", "<i2", "<i4", "<f2", _BFLOAT16)))  # from version 4 on
@@ -44,7 +46,7 @@ class ModelFile:
             InteropError: it is missing, damaged, or of a version that is not supported.
         """
         self.path = path
-        self._variables: dict[str, NDArray[np.generic]] = {}
+        self._variables: dict[str, _Numbers] = {}
         try:
             self._bytes = map_file(path)
             self._read(Cursor(self._bytes))
@@ -84,7 +86,7 @@ class ModelFile:
         """Return whether a variable has the type of flags, one byte."""
         return name in self and self._variable(name).dtype == np.int8
 
-    def rows(self, name: str, rows: slice) -> NDArray[np.float32]:
+    def rows(self, name: str, rows: slice) -> _Floats:
         """Return rows of a variable in float32; quantised numbers are divided by their scale.
 
         Raises:
@@ -96,14 +98,16 @@ class ModelFile:
             return values
         scales = self._variable(f"{name}_scale")
         is_one = scales.shape in ((), (1,))
-        each = _in_float32(scales if is_one else scales[rows])
         is_right = scales.dtype == np.float32 and (is_one or scales.shape == stored.shape[:1])
         self.require(
             is_right, f"the scales of {name!r} have shape {scales.shape}, not one number for each row"
         )
-        is_usable = bool((np.isfinite(each) & (np.abs(each) > _LEAST_SCALE)).all())
-        self.require(is_usable, f"a scale of {name!r} is too small or not a number")
-        values /= each.reshape(-1, *[1] * (values.ndim - 1))
+        divisors = _in_float32(scales if is_one else scales[rows])
+        self.require(
+            bool((np.isfinite(divisors) & (np.abs(divisors) > _LEAST_SCALE)).all()),
+            f"a scale of {name!r} is too small or not a number",
+        )
+        values /= divisors.reshape(-1, *[1] * (values.ndim - 1))
         return values
 
     def release(self) -> None:
@@ -121,7 +125,7 @@ class ModelFile:
             return a is b and one.endswith("_scale")
         return a is b or (a.dtype == b.dtype and np.array_equal(a, b))
 
-    def _variable(self, name: str) -> NDArray[np.generic]:
+    def _variable(self, name: str) -> _Numbers:
         self.require(name in self, f"the variable {name!r} is missing; is it part of a model?")
         return self._variables[name]
 
@@ -160,7 +164,7 @@ def _text(cursor: Cursor) -> str:
     return cursor.text(cursor.number("H"))
 
 
-def _in_float32(values: NDArray[np.generic]) -> NDArray[np.float32]:
+def _in_float32(values: _Numbers) -> _Floats:
     if values.dtype == _BFLOAT16:  # the upper half of a float32
         return (values.astype(np.uint32) << 16).view(np.float32)
     return values.astype(np.float32)

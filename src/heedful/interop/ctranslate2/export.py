@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.decoding.options import longest_output
 from heedful.errors import InteropError, needing, suggestion
-from heedful.interop.conversion import STACKS
+from heedful.interop.conversion import STACKS, Values
 from heedful.interop.ctranslate2.weights import ACTIVATIONS, GATED, PLAIN, SINUSOIDS
 from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
 from heedful.interop.vocabulary import unique_names
@@ -200,9 +200,9 @@ def _special(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -
 def _arguments(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -> Iterable[str]:
     """The bundle's own search, as far as CTranslate2 has it."""
     search, tgt = bundle.config.decode, bundle.tokenizers.tgt
-    first: Sequence[int] = special_tokens.tgt_prefix
+    first = special_tokens.tgt_prefix
     if not first and search.forced_first_id is not None:
-        first = [search.forced_first_id]
+        first = (search.forced_first_id,)
     if first:
         yield f"target_prefix=[{_literal([names.tgt[i] for i in first])}] * len(lines)"
     yield f"beam_size={search.beam_size}"
@@ -279,7 +279,7 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     return spec
 
 
-def _parts(config: ModelConfig, stack: str) -> dict[str, Any]:
+def _parts(config: ModelConfig, stack: str) -> Values:
     """Return the arguments of the spec of a stack, encoder or decoder."""
     from ctranslate2.specs import Activation
 
@@ -336,13 +336,13 @@ def _set_stack(
             layer_spec.self_attention.relative_attention_max_distance = np.int32(2 * reach)
 
 
-_HEADS = re.compile(r"_attention\.(query|key|value|output)\.(weight|bias)$")
+_HEADS = re.compile(r"_attention\.(query|key|value|output(?=\.weight))\.(weight|bias)$")
 
 
 def _per_head(name: str, weight: Tensor, config: ModelConfig) -> Tensor:
     """Fill up the heads of a projection with zeros to one size; other weights are returned unchanged."""
     match = _HEADS.search(name)
-    if match is None or match.groups() == ("output", "bias"):
+    if match is None:
         return weight
     num_heads = config.num_kv_heads if match[1] in ("key", "value") else None
     if match[1] == "output":

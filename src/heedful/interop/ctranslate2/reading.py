@@ -9,14 +9,24 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import TOKENS, add_tokens
+from heedful.interop.conversion import TOKENS, Settings, Values, add_tokens
 from heedful.interop.ctranslate2.binary import ModelFile
 from heedful.interop.ctranslate2.weights import convert
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, tokenizer_section
-from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings, read_words, unique_names
+from heedful.interop.vocabulary import (
+    MARIAN_TAG,
+    TypedSettings,
+    first_file,
+    ids_of,
+    read_bytes,
+    read_settings,
+    read_words,
+    tag_of_language,
+    unique_names,
+)
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.text import (
@@ -39,14 +49,13 @@ _KNOWN_KEYS = {
 }  # fmt: skip
 _PADDING = re.compile(r"[<\[](blank|pad)[>\]]", re.IGNORECASE)
 _TAG = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")  # of M2M100, NLLB, mBART
-_MARIAN_TAG = re.compile(r">>.+<<")
 # Files of SentencePiece models, of one for both languages and of two.
 _JOINT_FILES = (
     "sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "spm.bpe.model", "tokenizer.model",
     "bpe.model",
 )  # fmt: skip
 _SEPARATE_FILES = (("source.spm", "target.spm"), ("source.model", "target.model"))
-_SEARCH: Mapping[str, Any] = {  # of `translate_batch`, by default
+_SEARCH: Settings = {  # of `translate_batch`, by default
     "beam_size": 2,
     "early_stopping": "first",
     "length_normalization": "power",
@@ -77,8 +86,15 @@ class TextFiles:
     codes: Sequence[tuple[str, str]] | None = None
     moses: tuple[str, str] = ("en", "en")
     underscores: bool = False
-    search: Mapping[str, Any] = field(default_factory=dict)
+    search: Settings = field(default_factory=dict)
     languages: Mapping[str, str] = field(default_factory=dict)
+
+
+class Vocabulary(NamedTuple):
+    """The tokens of a language, without repetitions, and the ids of the special ones."""
+
+    tokens: list[str]
+    ids: SpecialIds
 
 
 def read_ctranslate2(path: Path, options: ImportOptions) -> ImportedBundle:
@@ -124,14 +140,11 @@ class CTranslate2Directory:
     def bundle(self, text: TextFiles, options: ImportOptions) -> ImportedBundle:
         """Return the model with its tokenizers. Raises as `read_ctranslate2`."""
         eps = TypedSettings(self.settings, self.path / _CONFIG_FILE).number("layer_norm_epsilon")
-        start, tokens_with = self._with_added()
-        ids = {
-            language: self._special_ids(language, tokens_with[language], start) for language in tokens_with
-        }
-        facts = {f"{language}_pad_id": each.pad for language, each in ids.items()}
-        facts["decoder_start_id"] = ids["tgt"].bos
+        src, tgt = self._with_added()
+        facts = {"src_pad_id": src.ids.pad, "tgt_pad_id": tgt.ids.pad, "decoder_start_id": tgt.ids.bos}
         conversion, others = convert(self.model, {**facts, **options.settings}, epsilon=eps)
-        for language, name in zip(("src", "tgt"), TOKENS.values(), strict=True):
+        added: dict[str, int] = {}
+        for language, vocabulary, name in zip(("src", "tgt"), (src, tgt), TOKENS.values(), strict=True):
             num_tokens, num_rows = len(self.vocabularies[language]), len(conversion.moved.get(name, ()))
             if num_tokens != num_rows:
                 raise self.error(
@@ -139,12 +152,12 @@ class CTranslate2Directory:
                     "copy the whole directory of one model",
                     file=MODEL_FILE,
                 )
-        added = {key: len(tokens) - len(self.vocabularies[key]) for key, tokens in tokens_with.items()}
+            added[language] = len(vocabulary.tokens) - num_tokens
         add_tokens(conversion.moved, **added)
         model = conversion.finish(**others)
-        tokenizers, notes = self._tokenizers(tokens_with, ids, text)
+        tokenizers, notes = self._tokenizers(src, tgt, text)
         languages, ends, more = self._template(tokenizers, text, options)
-        sections: dict[str, Any] = {
+        sections: Values = {
             "model": model.config.model_dump(),
             "decode": {**_SEARCH, **text.search},
             "languages": languages,
@@ -152,7 +165,7 @@ class CTranslate2Directory:
         }
         return ImportedBundle(Config(**sections), model.weights, tokenizers, (*notes, *more))
 
-    def _settings(self, ignored: Collection[str]) -> dict[str, Any]:
+    def _settings(self, ignored: Collection[str]) -> Values:
         file = self.path / _CONFIG_FILE
         settings = read_settings(file) if file.is_file() else {}
         for key in ignored:
@@ -186,15 +199,14 @@ class CTranslate2Directory:
         return {"src": src, "tgt": tgt}
 
     def _vocabulary(self, stem: str) -> list[str] | None:
-        files = [self.path / f"{stem}{suffix}" for suffix in (".json", ".txt")]
-        file = next((each for each in files if each.is_file()), None)
+        file = first_file(self.path, (f"{stem}.json", f"{stem}.txt"))
         if file is None:
             return None
         tokens, unknown = read_words(file), self.settings["unk_token"]
         return tokens if unknown in tokens else [*tokens, unknown]
 
-    def _with_added(self) -> tuple[str, dict[str, list[str]]]:
-        """Return the decoder's start token, and the tokens with what a bundle needs besides.
+    def _with_added(self) -> tuple[Vocabulary, Vocabulary]:
+        """Return the vocabularies with what a bundle needs besides.
 
         It needs padding and, if the model starts from zeros, a start token with an embedding of zeros.
         """
@@ -203,74 +215,61 @@ class CTranslate2Directory:
             raise self.error(
                 "decoder_start_token is null: the caller begins each output; such models are not supported"
             )
-        added: dict[str, list[str]] = {}
-        for language, tokens in self.vocabularies.items():
-            added[language] = [] if any(map(_PADDING.fullmatch, tokens)) else ["<pad>"]
+        src, tgt = map(_with_padding, self.vocabularies.values())
         if self.model.scalar("decoder/start_from_zero_embedding", 0):
-            added["tgt"].append(start := "<start>")
-        if self.is_joint:
-            added["src"] = added["tgt"]
-        tokens_with = {
-            language: unique_names([*tokens, *added[language]], {})
-            for language, tokens in self.vocabularies.items()
-        }
-        return start, tokens_with
+            tgt.append(start := "<start>")
+        src = tgt if self.is_joint else src
+        names = {key: str(self.settings[key]) for key in ("eos_token", "unk_token")}
+        return (
+            self._vocabulary_of("src", src, names, self.settings["bos_token"]),
+            self._vocabulary_of("tgt", tgt, names | {"decoder_start_token": start}, start),
+        )
 
-    def _special_ids(self, language: str, tokens: list[str], start: str) -> SpecialIds:
-        known = {token: i for i, token in enumerate(tokens)}
-        needed = {key: str(self.settings[key]) for key in ("eos_token", "unk_token")}
-        if language == "tgt":
-            needed["decoder_start_token"] = start
+    def _vocabulary_of(
+        self, language: str, tokens: list[str], needed: Mapping[str, str], begin: str
+    ) -> Vocabulary:
+        tokens = unique_names(tokens, {})
+        known = ids_of(tokens)
         for key, token in needed.items():
             if token not in known:
                 raise self.error(f"{key} is {shown(token)}, which the vocabulary lacks ({language})")
-        eos = known[needed["eos_token"]]
-        return SpecialIds(
-            pad=next(i for i, token in enumerate(tokens) if _PADDING.fullmatch(token)),
-            unk=known[needed["unk_token"]],
-            bos=known.get(start if language == "tgt" else self.settings["bos_token"], eos),
-            eos=eos,
-        )
+        pad = next(filter(_PADDING.fullmatch, tokens))
+        eos, unk = known[needed["eos_token"]], known[needed["unk_token"]]
+        return Vocabulary(tokens, SpecialIds(pad=known[pad], unk=unk, bos=known.get(begin, eos), eos=eos))
 
     def _tokenizers(
-        self, tokens: Mapping[str, list[str]], ids: Mapping[str, SpecialIds], text: TextFiles
+        self, src: Vocabulary, tgt: Vocabulary, text: TextFiles
     ) -> tuple[TokenizerPair, tuple[str, ...]]:
         """Return the tokenizers, and notes about them."""
-        if (own := self._own_tokenizers(tokens, ids)) is not None:
+        if (own := self._own_tokenizers(src, tgt)) is not None:
             return own, ()
         if text.codes is not None:
-            pair = [
-                MosesTokenizer(text.codes, tokens[key], ids[key], language=language, rules="argos")
-                for key, language in zip(("src", "tgt"), text.moses, strict=True)
-            ]
-            return TokenizerPair(*pair), ()
-        models = (text.models * 2)[:2] or (None, None)
-        src, tgt = (
-            tokenizer_of(model, tokens[key], ids[key], text)
-            for model, key in zip(models, ("src", "tgt"), strict=True)
-        )
-        notes: tuple[str, ...] = ()
-        if not text.models:
-            notes = (
-                "There is no tokenizer beside the model: a line is its tokens with spaces between them, as "
-                "CTranslate2 takes them.",
+            one, other = (
+                MosesTokenizer(text.codes, side.tokens, side.ids, language=language, rules="argos")
+                for side, language in zip((src, tgt), text.moses, strict=True)
             )
-        return TokenizerPair(src, src if self.is_joint and len(text.models) < 2 else tgt), notes
+            return TokenizerPair(one, other), ()
+        src_model, *_, tgt_model = text.models * 2 or (None, None)
+        first, second = tokenizer_of(src_model, src, text), tokenizer_of(tgt_model, tgt, text)
+        pair = TokenizerPair(first, first if self.is_joint and src_model == tgt_model else second)
+        if text.models:
+            return pair, ()
+        return pair, (
+            "There is no tokenizer beside the model: a line is its tokens with spaces between them, as "
+            "CTranslate2 takes them.",
+        )  # fmt: skip
 
-    def _own_tokenizers(
-        self, tokens: Mapping[str, list[str]], ids: Mapping[str, SpecialIds]
-    ) -> TokenizerPair | None:
+    def _own_tokenizers(self, src: Vocabulary, tgt: Vocabulary) -> TokenizerPair | None:
         """Return the tokenizers of a bundle that was exported, if they have the tokens of the model."""
         try:
             pair = TokenizerPair.load(self.path)
         except TokenizerError:
             return None
-        for language, tokenizer in (("src", pair.src), ("tgt", pair.tgt)):
-            there, own = tokens[language], ids[language]
+        for tokenizer, (tokens, ids) in ((pair.src, src), (pair.tgt, tgt)):
             special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.eos_id)
-            if tokenizer.vocab_size > len(there) or special != (own.pad, own.unk, own.eos):
+            if tokenizer.vocab_size > len(tokens) or special != (ids.pad, ids.unk, ids.eos):
                 return None
-            if sum(map(str.__ne__, tokenizer.tokens(range(len(there))), there)) > 2:
+            if sum(map(str.__ne__, tokenizer.tokens(range(len(tokens))), tokens)) > 2:
                 return None  # the names of the unknown and end token may differ
         return pair if pair.joint == self.is_joint else None
 
@@ -283,10 +282,10 @@ class CTranslate2Directory:
         if self.settings.get("add_source_bos") is True:
             languages["src_tag"] = self.settings["bos_token"]
         if options.src_lang is not None:
-            languages["src_tag"] = src.tokens([src.tag_id(options.src_lang)])[0]
+            languages["src_tag"] = tag_of_language(src, options.src_lang)
         if options.tgt_lang is not None:
-            tag = tgt.tokens([tgt.tag_id(options.tgt_lang)])[0]
-            languages["src_tag" if _MARIAN_TAG.fullmatch(tag) else "tgt_tag"] = tag
+            tag = tag_of_language(tgt, options.tgt_lang)
+            languages["src_tag" if MARIAN_TAG.fullmatch(tag) else "tgt_tag"] = tag
         ends = self.settings.get("add_source_eos") is True
         by_tokenizer = not ends and self.settings["decoder_start_token"] != self.settings["bos_token"]
         if by_tokenizer and text.models:
@@ -298,8 +297,13 @@ class CTranslate2Directory:
         return languages, ends, ()
 
 
-def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, text: TextFiles) -> Tokenizer:
+def _with_padding(tokens: Sequence[str]) -> list[str]:
+    return [*tokens] if any(map(_PADDING.fullmatch, tokens)) else [*tokens, "<pad>"]
+
+
+def tokenizer_of(model: bytes | None, vocabulary: Vocabulary, text: TextFiles) -> Tokenizer:
     """Return a tokenizer of a SentencePiece model, or without one of tokens with spaces between them."""
+    tokens, ids = vocabulary
     if model is None:
         return _split_at_spaces(tokens, ids)
     tags = [token for token in tokens if _TAG.fullmatch(token) or token == text.languages.get("tgt_tag")]
@@ -308,7 +312,7 @@ def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, te
         tokens,
         ids,
         special=tags,
-        leading_tags=any(map(_MARIAN_TAG.fullmatch, tokens)),
+        leading_tags=any(map(MARIAN_TAG.fullmatch, tokens)),
         underscores=text.underscores,
         name="tokenizer",
     )
@@ -324,7 +328,7 @@ def _split_at_spaces(tokens: Sequence[str], ids: SpecialIds) -> HuggingFaceToken
         }
         for i in sorted(set(special))
     ]  # fmt: skip
-    pipeline: dict[str, Any] = {
+    pipeline: Values = {
         "version": "1.0",
         "added_tokens": added,
         "normalizer": None,
@@ -338,7 +342,7 @@ def _split_at_spaces(tokens: Sequence[str], ids: SpecialIds) -> HuggingFaceToken
         "decoder": None,
         "model": {
             "type": "WordLevel",
-            "vocab": {token: i for i, token in enumerate(tokens)},
+            "vocab": ids_of(tokens),
             "unk_token": tokens[ids.unk],
         },
     }

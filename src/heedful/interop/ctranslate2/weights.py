@@ -3,17 +3,27 @@
 Variables are read from the file when they are used, a few rows at a time.
 """
 
+import fnmatch
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Positions, is_formula, scaled
+from heedful.interop.conversion import (
+    STACKS,
+    Conversion,
+    DeferredTensor,
+    Positions,
+    Settings,
+    Tensors,
+    Values,
+    is_formula,
+    scaled,
+)
 from heedful.interop.ctranslate2.binary import ModelFile
-from heedful.interop.keys import each_of, split
+from heedful.interop.keys import allowed, split
 from heedful.interop.tables import Table
 from heedful.model.transformer import SINUSOIDS as FORMULAS
 from heedful.settings.parsing import shown
@@ -56,11 +66,13 @@ _FIRST_LAYER = "encoder/layer_0/ffn"
 _SPECS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}
 # Last parts of names: variables that must have one of these values or be absent, and variables that are read
 # or have no effect on outputs.
-FIXED = {
-    **each_of("alibi embeddings_merge final_logit_softcapping layer_norm_use_residual", (0,)),
-    **each_of("multi_query multi_query_attention sliding_window", (0,)),
-    "scale_outputs": (0, 1),
-}
+FIXED = allowed(
+    """
+    0    alibi embeddings_merge final_logit_softcapping layer_norm_use_residual
+    0    multi_query multi_query_attention sliding_window
+    0|1  scale_outputs
+    """
+)
 KNOWN = split(
     """
     activation alibi_use_positive_positions alignment_heads alignment_layer bos_token eos_token head_dim
@@ -70,7 +82,7 @@ KNOWN = split(
     """
 )
 # Facts that the user may set otherwise.
-_FREE = ("positions", "layer_norm_eps")
+_FREE = {"positions", "layer_norm_eps"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +110,7 @@ class _Variable:
         return values
 
 
-def convert(
-    model: ModelFile, settings: Mapping[str, Any], *, epsilon: float | None
-) -> tuple[Conversion, dict[str, Any]]:
+def convert(model: ModelFile, settings: Settings, *, epsilon: float | None) -> tuple[Conversion, Values]:
     """Move all weights of a model; return them and the settings for `Conversion.finish`.
 
     Args:
@@ -111,32 +121,37 @@ def convert(
     Raises:
         InteropError: a variable is not supported, or contradicts a setting.
     """
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     for name in model:
         last = name.rpartition("/")[2]
+        is_scale = name.endswith("_scale") and name.removesuffix("_scale") in model
         if last in FIXED:
             value = model.scalar(name, 0)
-            problem = f"{name}={value:g} is not supported, and would change the outputs"
-            model.require(value in FIXED[last], problem)
-        elif last not in KNOWN and not (name.endswith("_scale") and name.removesuffix("_scale") in model):
+            model.require(
+                value in FIXED[last], f"{name}={value:g} is not supported, and would change the outputs"
+            )
+        elif last not in KNOWN and not is_scale:
             tensors[name] = DeferredTensor(torch.empty(0), _Variable(model, name), model.shape(name))
     facts = _facts(model, epsilon, settings)
-    for key, value in settings.items():
-        is_free = key not in facts or key in _FREE or value == facts[key]
-        model.require(is_free, f"model.{key}={shown(value)} contradicts the file: it is {facts.get(key)}")
+    for key in (settings.keys() & facts.keys()) - _FREE:
+        model.require(
+            settings[key] == facts[key],
+            f"model.{key}={shown(settings[key])} contradicts the file: it is {facts[key]}",
+        )
     if facts["positions"] != "learned":
-        tensors = {name: each for name, each in tensors.items() if not name.endswith("/encodings")}
-    heads = {key: value for key, value in facts.items() if key in ("num_heads", "num_kv_heads")}
+        for name in fnmatch.filter(tensors, "*/encodings"):
+            del tensors[name]
+    heads: Values = {key: facts[key] for key in facts.keys() & {"num_heads", "num_kv_heads"}}
     conversion = Conversion(tensors, layout="ctranslate2", origin=model.path, settings={**settings, **heads})
     (GATED if facts["gated"] else PLAIN).move(conversion)
-    for ours in [name for name in conversion.moved if name.endswith("query.weight")]:
+    for ours in fnmatch.filter(conversion.moved, "*query.weight"):
         factor = _query_factor(model, conversion.names[ours], facts)
         if abs(factor - 1) > 1e-6:
             conversion.moved[ours] = scaled(conversion.moved[ours], factor)
     return conversion, facts
 
 
-def _facts(model: ModelFile, epsilon: float | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(model: ModelFile, epsilon: float | None, settings: Settings) -> Values:
     """Return the settings of `ModelConfig` that the shapes of weights do not show."""
     model.require(
         model.spec in _SPECS, f"a model of the kind {shown(model.spec)}; there are {', '.join(_SPECS)}"
@@ -144,7 +159,7 @@ def _facts(model: ModelFile, epsilon: float | None, settings: Mapping[str, Any])
     d_model = _sizes(model, "decoder/embeddings/weight")[1]
     is_layer = f"{_FIRST_LAYER}/layer_norm/beta" in model
     activation = int(_same(model, "activation", 0))
-    name = _NUMBERS[activation] if 0 <= activation < len(_NUMBERS) else str(activation)
+    name = dict(enumerate(_NUMBERS)).get(activation, str(activation))
     known = ", ".join(ACTIVATIONS)
     model.require(name in ACTIVATIONS, f"the activation {name} is not supported; there are {known}")
     num_heads = int(_same(model, "num_heads", _SPECS[model.spec]))
@@ -162,7 +177,7 @@ def _facts(model: ModelFile, epsilon: float | None, settings: Mapping[str, Any])
     }
 
 
-def _query_factor(model: ModelFile, theirs: str, facts: Mapping[str, Any]) -> float:
+def _query_factor(model: ModelFile, theirs: str, facts: Settings) -> float:
     """Return the factor of queries if scores are not scaled as in section 3.2.1."""
     name = f"{theirs.rsplit('/', 2)[0]}/queries_scale"
     d_k: int = facts.get("d_k") or facts["d_model"] // facts["num_heads"]
@@ -174,8 +189,9 @@ def _query_factor(model: ModelFile, theirs: str, facts: Mapping[str, Any]) -> fl
 def _same(model: ModelFile, key: str, default: float) -> float:
     """Return a number that must be the same in both stacks; older files have one for both."""
     one, other = (model.scalar(f"{stack}/{key}", model.scalar(key, default)) for stack in STACKS)
-    problem = f"encoder/{key}={one:g} and decoder/{key}={other:g} differ; they must be equal"
-    model.require(one == other, problem)
+    model.require(
+        one == other, f"encoder/{key}={one:g} and decoder/{key}={other:g} differ; they must be equal"
+    )
     return one
 
 
@@ -191,7 +207,7 @@ def _scales_embeddings(model: ModelFile, d_model: int) -> bool:
     scales = []
     for stack in STACKS:
         names = f"{stack}/scale_embeddings", f"{stack}/embeddings/multiply_by_sqrt_depth"
-        name = next((each for each in names if each in model), names[0])
+        name = next(filter(model.__contains__, names), names[0])
         value = model.scalar(name, root)
         scales.append((root if value else 1.0) if model.is_flag(name) else value)
     known = [value for value in (1.0, root) if all(abs(each / value - 1) < 1e-6 for each in scales)]
@@ -202,14 +218,13 @@ def _scales_embeddings(model: ModelFile, d_model: int) -> bool:
 def _positions(model: ModelFile, d_model: int) -> str:
     """Return which sinusoids the tables are; all others are learned."""
     names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
-    if not any(name in model for name in names):
+    if not any(map(model.__contains__, names)):
         return SINUSOIDS
-    shapes = [_sizes(model, name) for name in names]
-    problem = f"{' and '.join(names)} differ in size; they must be equal"
-    model.require(shapes[0] == shapes[1], problem)
+    src, tgt = (_sizes(model, name) for name in names)
+    model.require(src == tgt, f"{' and '.join(names)} differ in size; they must be equal")
     stored = [torch.from_numpy(model.rows(name, slice(None))) for name in names]
-    for kind, formula in FORMULAS.items():
-        if shapes[0][1] == d_model and all(is_formula(each, Positions(formula=formula)) for each in stored):
+    for kind, formula in FORMULAS.items() if src[1] == d_model else ():
+        if all(is_formula(table, Positions(formula=formula)) for table in stored):
             return kind
     return "learned"
 

@@ -13,19 +13,21 @@ from pathlib import Path
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import DeferredTensor, read_checkpoint, same_numbers
-from heedful.interop.keys import split
-from heedful.interop.vocabulary import TypedSettings, read_settings
+from heedful.interop.conversion import DeferredTensor, Tensors, read_checkpoint, same_numbers
+from heedful.interop.keys import allowed, split
+from heedful.interop.vocabulary import TypedSettings, first_file, read_settings
 from heedful.settings.parsing import shown
 
 ADAPTER_FILE = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _PREFIX = "base_model.model."
 _OF_LORA = re.compile(r"(.+)\.lora_(embedding_)?([AB])(\.weight)?")
-_FIXED = {
-    "peft_type": ("LORA",),
-    "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base too
-}
+_FIXED = allowed(
+    """
+    "LORA"                                peft_type
+    true|"gaussian"|"eva"|"orthogonal"    init_lora_weights
+    """  # others change the base too
+)
 # Keys that are read, and keys that say how the adapter was trained or found.
 _KNOWN = split(
     """
@@ -51,7 +53,7 @@ def base_of(adapter: Path) -> str:
     return name
 
 
-def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Tensor]:
+def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> Tensors:
     """Return the tensors of a base model with an adapter merged into them.
 
     Args:
@@ -63,11 +65,11 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Ten
     """
     config = _config(adapter)
     config.check(_FIXED, _KNOWN)
-    file = next((adapter / name for name in _WEIGHTS if (adapter / name).is_file()), None)
+    file = first_file(adapter, _WEIGHTS)
     if file is None:
         raise InteropError(f"{adapter}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory")
     merged = dict(tensors)
-    lora: dict[tuple[str, bool], dict[str, Tensor]] = {}
+    lora: dict[tuple[str, bool], Tensors] = {}
     changed: dict[str, tuple[int, ...]] = {}
     for key, tensor in read_checkpoint(file).tensors.items():
         name = key.removeprefix(_PREFIX).replace(".base_layer.", ".")
@@ -76,9 +78,9 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> dict[str, Ten
         else:  # a bias, or a module that was trained as a whole
             merged[name], changed[name] = tensor, tuple(tensor.shape)
     for (module, is_turned), parts in lora.items():
-        if parts.keys() != {"A", "B"} or any(part.ndim != len(parts) for part in parts.values()):
+        down, up = parts.get("A"), parts.get("B")
+        if down is None or up is None or down.ndim != 2 or up.ndim != 2:
             raise InteropError(f"{file}: the module {shown(module)} has no two matrices A and B")
-        down, up = parts["A"], parts["B"]
         name = f"{module}.weight"
         changed[name] = (down.shape[1], len(up)) if is_turned else (len(up), down.shape[1])
         decode = _Merge(down, up, _scale(config, module, len(down)), is_turned)
@@ -117,8 +119,8 @@ def _problem(base: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> s
     weight = base.get(name)
     if weight is None or tuple(weight.shape) != shape:
         return f"has shape {shape}, in the base {None if weight is None else tuple(weight.shape)}"
-    others = (each for each in base if each != name and _SHARED.search(each))
-    if _SHARED.search(name) and any(same_numbers(weight, base[each]) for each in others):
+    shared = list(filter(_SHARED.search, base))
+    if name in shared and any(same_numbers(weight, base[other]) for other in shared if other != name):
         return "is shared with others, which would change too"
     return None
 

@@ -3,10 +3,15 @@
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
-from heedful.interop.huggingface.pretrained import PIPELINE_FILE, TOKENIZER_FILE, PretrainedDirectory
-from heedful.interop.vocabulary import read_settings
+from heedful.interop.conversion import Values
+from heedful.interop.huggingface.pretrained import (
+    PIPELINE_FILE,
+    TOKENIZER_FILE,
+    PretrainedDirectory,
+    name_of_token,
+)
+from heedful.interop.vocabulary import as_list, ids_of, read_settings
 from heedful.settings.parsing import is_whole, shown
 from heedful.text.added_tokens import AddedToken
 
@@ -31,20 +36,19 @@ def with_added_tokens(
     Raises:
         InteropError: an added token has the id of another one.
     """
-    by_id, known = dict(enumerate(tokens)), {token: i for i, token in enumerate(tokens)}
+    by_id, known = dict(enumerate(tokens)), ids_of(tokens)
     added = []
     for token in read_added_tokens(directory, in_library=in_library):
-        token_id = known.get(token.content, len(by_id)) if token.id == _NEXT else token.id
-        if (
-            known.get(token.content, token_id) != token_id
-            or by_id.get(token_id, token.content) != token.content
-        ):
+        token_id = token.id
+        if token_id == _NEXT:
+            token_id = known.get(token.content, len(by_id))
+        place = known.setdefault(token.content, token_id), by_id.setdefault(token_id, token.content)
+        if place != (token_id, token.content):
             directory.refuse(
                 f"the added token {shown(token.content)} has id {token_id:,}, which is not its "
                 "place in the vocabulary; copy the whole directory of one model",
                 file=TOKENIZER_FILE,
             )
-        by_id[token_id], known[token.content] = token.content, token_id
         added.append(replace(token, id=token_id))
     size = max(by_id, default=-1) + 1
     if size > len(tokens) + len(added) + _MOST_UNUSED:
@@ -67,29 +71,32 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     Raises:
         InteropError: they are not written as transformers writes them.
     """
-    further = [
-        name
-        for key in ("additional_special_tokens", "extra_special_tokens")
-        if isinstance(values := directory.tokenizer.get(key), list)
-        for each in values
-        if isinstance(name := each.get("content") if isinstance(each, dict) else each, str)
-    ]
+    further: list[str] = []
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        further += filter(None, map(name_of_token, as_list(directory.tokenizer.get(key))))
     named = {directory.token(key, "") for key in directory.tokenizer if key.endswith("_token")}
+    named.update(further)
     by_id = directory.tokenizer.get("added_tokens_decoder")
-    if by_id is not None:
+    if by_id is None:
+        saved = _older_added_tokens(directory, named)
+    else:
         by_id = by_id if isinstance(by_id, dict) else {"": by_id}
         saved = [_with_id(directory, token, i) for i, token in by_id.items()]
-    else:
-        saved = _older_added_tokens(directory, {*named, *further})
+    single_word = "words" if in_library else "spaces"
     tokens: dict[str, AddedToken] = {}
     for values in saved:
-        single = ("words" if in_library else "spaces") if values.get("single_word") is True else None
-        special = values.get("content") in [*named, *further]  # a list, because it may be no text
-        special = special or (in_library and values.get("special") is True)
-        normalized = in_library and values.get("normalized") is True
-        changed = {"single_word": single, "special": special, "normalized": normalized}
+        # Booleans may be texts in damaged files.
+        is_single, is_special, is_normalized = (
+            values.get(flag) is True for flag in ("single_word", "special", "normalized")
+        )
+        is_named = name_of_token(values) in named
+        flags = {
+            "single_word": single_word if is_single else None,
+            "special": is_named or (in_library and is_special),
+            "normalized": in_library and is_normalized,
+        }
         try:
-            token = AddedToken.read({**values, **changed})
+            token = AddedToken.read({**values, **flags})
         except ValueError as error:
             directory.refuse(str(error), file=TOKENIZER_FILE)
         tokens[token.content] = token
@@ -97,19 +104,19 @@ def read_added_tokens(directory: PretrainedDirectory, *, in_library: bool = Fals
     return [*tokens.values(), *new]
 
 
-def _with_id(directory: PretrainedDirectory, token: object, i: str) -> dict[str, Any]:
+def _with_id(directory: PretrainedDirectory, token: object, i: str) -> Values:
     if not isinstance(token, dict):
         directory.refuse(f"{shown(token)} is not an added token", file=TOKENIZER_FILE)
     return {**token, "id": int(i) if i.isdecimal() and len(i) < 10 else None}
 
 
-def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]) -> list[dict[str, Any]]:
+def _older_added_tokens(directory: PretrainedDirectory, special: Collection[str]) -> list[Values]:
     """Return the tokens of added_tokens.json, ids by token, and of tokenizer.json, which has priority."""
-    saved: dict[str, dict[str, Any]] = {}
+    saved: dict[str, Values] = {}
     if (directory.path / ADDED_TOKENS_FILE).is_file():
         for token, i in read_settings(directory.path / ADDED_TOKENS_FILE).items():
-            saved[token] = {"content": token, "id": i, "normalized": token not in special}
-            saved[token]["special"] = token in special
+            is_special = token in special
+            saved[token] = {"content": token, "id": i, "normalized": not is_special, "special": is_special}
     if (directory.path / PIPELINE_FILE).is_file():
         saved |= _by_content(directory, read_settings(directory.path / PIPELINE_FILE).get("added_tokens"))
     return [*saved.values()]
@@ -141,13 +148,12 @@ def _refuse_cut_merges(directory: PretrainedDirectory, model: object) -> None:
 
     The tokenizers library cuts them by its length, and aborts the process if that is inside of a character.
     """
-    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
-    merges = model.get("merges") if isinstance(model, dict) else None
-    if not prefix or not isinstance(prefix, str) or not isinstance(merges, list):
+    model = model if isinstance(model, dict) else {}
+    prefix, merges = model.get("continuing_subword_prefix"), as_list(model.get("merges"))
+    if not prefix or not isinstance(prefix, str):
         return
     for merge in merges:
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        second = parts[-1] if isinstance(parts, list) and parts else ""
+        *_, second = merge.split(" ") if isinstance(merge, str) else ["", *as_list(merge)]
         if not str(second).startswith(prefix):
             directory.refuse(
                 f"continuing_subword_prefix={shown(prefix)}, but the merge {shown(merge)} lacks it",
@@ -155,11 +161,11 @@ def _refuse_cut_merges(directory: PretrainedDirectory, model: object) -> None:
             )
 
 
-def _by_content(directory: PretrainedDirectory, tokens: object) -> dict[str, dict[str, Any]]:
+def _by_content(directory: PretrainedDirectory, tokens: object) -> dict[str, Values]:
     """Return the "added_tokens" of tokenizer.json by their content."""
-    added: dict[str, dict[str, Any]] = {}
-    for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
-        if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
+    added: dict[str, Values] = {}
+    for token in as_list(tokens):
+        if not isinstance(token, dict) or not name_of_token(token):
             directory.refuse(f"{shown(token)} is not an added token with its content", file=PIPELINE_FILE)
         added[token["content"]] = token
     return added

@@ -7,9 +7,8 @@ programming languages. M2M100 and NLLB have tags as mBART-50, and are pre-norm w
 """
 
 from dataclasses import replace
-from typing import Any
 
-from heedful.interop.conversion import Positions
+from heedful.interop.conversion import Positions, Values
 from heedful.interop.fairseq import BIAS, PAD_ID, POSITIONS, rows
 from heedful.interop.huggingface.added_tokens import pipeline_with_added_tokens, read_added_tokens
 from heedful.interop.huggingface.generation import read_special_id
@@ -73,9 +72,7 @@ def _coded_tags(directory: PretrainedDirectory, usual: str, known: dict[str, str
     return codes, [f"__{code}__" for code in known[codes].split()]
 
 
-def _bart_languages(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def _bart_languages(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     """Return BART's begin token, which stands before each source, and is often forced before the output."""
     no_languages(directory, tokenizer, search)
     bos = tokenizer.tokens([tokenizer.bos_id])[0]
@@ -145,9 +142,7 @@ def _with_tags(directory: PretrainedDirectory, tags: list[str], *, in_library: b
     return vocabulary_tokenizer(directory, model, tokens, special=tags, in_library=in_library)
 
 
-def _mbart_languages(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def _mbart_languages(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     is_plbart = directory.config["model_type"] == "plbart"
     usual = None if is_plbart else _USUAL_SOURCE
     languages = {"src_tag": tag_of(directory, tokenizer, "src_lang", usual=usual)}
@@ -174,9 +169,7 @@ def _m2m100_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     return vocabulary_tokenizer(directory, directory.read_bytes(_MODEL_FILE), tokens, special=tags)
 
 
-def _m2m100_languages(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def _m2m100_languages(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     forced_id = search.pop("forced_first_id")
     usual = next((tag for tag in _M2M100_SOURCES if tag in tokenizer.tags()), None)
     is_last = directory.tokenizer.get("legacy_behaviour") is True  # of NLLB's first tokenizer
@@ -198,9 +191,12 @@ def check_positions(directory: PretrainedDirectory) -> None:
 
 
 # Keys of older classes that today's do not support.
-_ALWAYS = {"add_bias_logits": False, "normalize_embedding": True, "static_position_embeddings": False}
-_POST_NORM = {"normalize_before": False, "add_final_layer_norm": False}
-_PRE_NORM = {"normalize_before": True, "add_final_layer_norm": True}
+_ALWAYS = """
+    false  add_bias_logits static_position_embeddings
+    true   normalize_embedding
+"""
+_POST_NORM = _ALWAYS + "false normalize_before add_final_layer_norm\n"
+_PRE_NORM = _ALWAYS + "true normalize_before add_final_layer_norm\n"
 _PROMPTS = ("prompt_length", "prompt_mid_dim")  # without effect if there are no prompts
 
 _TABLE = Table(rows() + POSITIONS + BIAS, positions=Positions(learned=True, unused=2), facts={"norm": "post"})
@@ -208,7 +204,7 @@ BART = Family(
     layout="bart",
     model_type="bart",
     weights=_TABLE,
-    keys=keys(_ALWAYS | _POST_NORM, _PROMPTS),
+    keys=keys(_POST_NORM, _PROMPTS),
     classes=("BartTokenizer", "RobertaTokenizer", "MvpTokenizer"),
     languages=_bart_languages,
 )
@@ -216,12 +212,12 @@ MBART = replace(
     BART,
     model_type="mbart",
     weights=replace(_TABLE, facts={"norm": "pre"}),
-    keys=keys(_ALWAYS | _PRE_NORM, _PROMPTS),
+    keys=keys(_PRE_NORM, _PROMPTS),
     classes=(MBART_CLASS, MBART_50_CLASS),
     tokenizer=_mbart_tokenizer,
     languages=_mbart_languages,
 )
-MVP = replace(BART, model_type="mvp", keys=keys(_ALWAYS | _POST_NORM | {"use_prompt": False}, _PROMPTS))
+MVP = replace(BART, model_type="mvp", keys=keys(_POST_NORM + "false use_prompt", _PROMPTS))
 PLBART = replace(
     BART,
     model_type="plbart",

@@ -3,16 +3,18 @@
 See huggingface.co/docs/transformers/main_classes/text_generation, and `GenerationConfig` there.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from heedful.decoding.options import longest_output
+from heedful.errors import InteropError
+from heedful.interop.conversion import Values
 from heedful.interop.huggingface.pretrained import CONFIG_FILE, PretrainedDirectory
-from heedful.interop.vocabulary import MAX_NUMBER
+from heedful.interop.keys import allowed
+from heedful.interop.vocabulary import MAX_NUMBER, TypedSettings, as_list
 from heedful.settings.parsing import is_whole, shown
 from heedful.settings.run import Config, DecodeConfig
 from heedful.text import Tokenizer
-from heedful.text.special_tokens import SpecialTokens
+from heedful.text.special_tokens import SpecialTokens, suppressed_ids
 
 # Keys that are read, and those without effect on a search without sampling.
 _READ = """
@@ -30,20 +32,17 @@ _WITHOUT_EFFECT = """
     return_legacy_cache speculation_type target_lookbehind temperature top_h top_k top_p transformers_version
     typical_p use_cache use_mtp
 """
-_ABSENT = """
-    begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty force_words_ids
-    forced_decoder_ids max_time penalty_alpha sequence_bias stop_strings watermarking_config
-"""
 # Keys that must have this value or be missing; others are not supported.
-_FIXED: Mapping[str, Any] = dict.fromkeys(_ABSENT.split()) | {
-    "diversity_penalty": 0.0,
-    "do_sample": False,
-    "encoder_repetition_penalty": 1.0,
-    "guidance_scale": 1.0,
-    "low_memory": False,
-    "num_beam_groups": 1,
-    "token_healing": False,
-}
+_FIXED = allowed(
+    """
+    null   begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty force_words_ids
+    null   forced_decoder_ids max_time penalty_alpha sequence_bias stop_strings watermarking_config
+    0.0    diversity_penalty
+    1.0    encoder_repetition_penalty guidance_scale
+    false  do_sample low_memory token_healing
+    1      num_beam_groups
+    """
+)
 GENERATION_KEYS = {*_READ.split(), *_WITHOUT_EFFECT.split(), *_FIXED}
 _USUAL_NEW_TOKENS = 20
 _NO_LIMIT = 1024
@@ -64,7 +63,7 @@ _NUMBERS: dict[str, tuple[str, int | float | None]] = {
 }
 
 
-def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
+def read_search(directory: PretrainedDirectory) -> Values:
     """Return the settings of `DecodeConfig` for the same outputs as `generate`.
 
     By default an output has at most 20 tokens, as in `generate`.
@@ -72,37 +71,44 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     Raises:
         InteropError: a key is unknown or has an unsupported value.
     """
-    settings, file = directory.generation, directory.generation_file
+    file = directory.generation_file
     typed = directory.typed(file)
     known = None if file == CONFIG_FILE else GENERATION_KEYS  # all keys of config.json are checked elsewhere
-    typed.check({key: (only,) for key, only in _FIXED.items()}, known, ignored=directory.options.ignored)
-    search: dict[str, Any] = {"length_normalization": "power", "early_stopping": _early_stopping(directory)}
+    typed.check(_FIXED, known, ignored=directory.options.ignored)
+    early_stopping = typed.one_of("early_stopping", {None: "estimate", **_EARLY_STOPPING})
+    search: Values = {"length_normalization": "power", "early_stopping": early_stopping}
     for key, (ours, usual) in _NUMBERS.items():
         value = (typed.number if isinstance(usual, float) else typed.whole_number)(key)
         search[ours] = usual if value is None else value
     if directory.config.get("force_bos_token_to_be_generated") is True and file == CONFIG_FILE:
         search["forced_first_id"] = read_special_id(directory, "bos_token_id")  # as older files of BART say
-    search["suppressed_ids"] = _suppressed_ids(directory)
+    search["suppressed_ids"] = _suppressed_ids(typed)
     # The longest texts that it was made for; without it, a limit for training here would be used.
-    search["max_source_tokens"] = directory.typed().whole_number("max_position_embeddings") or None
-    search["renormalize"] = settings.get("renormalize_logits") is True
+    positions = directory.typed().whole_number("max_position_embeddings") or None
+    search["max_source_tokens"] = positions
+    search["renormalize"] = typed.values.get("renormalize_logits") is True
     # `min_length` includes the decoder's start token, as does `max_length`.
     lengths = (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0
     search["min_length"] = max(0, *lengths)
     counts_start = search["no_repeat_ngram_size"] == 1
     typed.require(not counts_start, "no_repeat_ngram_size", " counts the start token there, which is no text")
     changes_logits = search["repetition_penalty"] != 1 and search["beam_size"] == 1
-    problem = " with num_beams=1 changes logits there; only log-probabilities can be changed here"
-    typed.require(not changes_logits, "repetition_penalty", problem)
+    typed.require(
+        not changes_logits,
+        "repetition_penalty",
+        " with num_beams=1 changes logits there; only log-probabilities can be changed here",
+    )
     typed.require(search["length_penalty"] >= 0, "length_penalty", " is negative; it must be at least 0")
-    limit = _max_new_tokens(directory)
+    # `max_length` includes the decoder's start token.
+    usual_length = min(_USUAL_NEW_TOKENS + 1, positions or _NO_LIMIT)
+    limit = typed.whole_number("max_new_tokens") or (typed.whole_number("max_length") or usual_length) - 1
     # The length of the input must not limit the output, even if the user sets another maximum.
     return search | {"max_length": limit, "max_length_offset": max(limit, _NO_LIMIT)}
 
 
 def write_search(
     config: Config, special_tokens: SpecialTokens, tgt: Tokenizer, *, max_positions: int
-) -> dict[str, Any]:
+) -> Values:
     """Return the settings of `generate` that are closest to a search.
 
     Args:
@@ -112,31 +118,34 @@ def write_search(
         max_positions: the maximum length of a sequence in transformers.
     """
     search = config.decode
-    suppressed = search.suppressed_ids
-    if suppressed is None:
-        suppressed = tuple(sorted({special_tokens.start_id, tgt.pad_id} - {tgt.eos_id}))
+    suppressed = suppressed_ids(
+        search.suppressed_ids, start_id=special_tokens.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
+    )
     # If `generate` has no equal search, "never" would only be slow: it always generates max_length tokens.
     estimates = search.early_stopping == "optimal" and not _is_expressible(search)
     stopping = "estimate" if estimates else search.early_stopping
     named = {key: getattr(search, ours) for key, (ours, _) in _NUMBERS.items()}
     settings = {key: value for key, value in named.items() if value != _NUMBERS[key][1]} | {
-        "bad_words_ids": [[i] for i in suppressed] or None,
         "decoder_start_token_id": special_tokens.start_id,
         "eos_token_id": tgt.eos_id,
         # `max_length` includes the start token.
         "max_length": min((longest_output(config) or _MAX_LENGTH - 1) + 1, max_positions),
-        "min_new_tokens": search.min_length or None,
         "num_beams": search.beam_size,
         "pad_token_id": tgt.pad_id,
-        "renormalize_logits": search.renormalize or None,
     }
     if special_tokens.tgt_prefix:
         settings["forced_bos_token_id"] = special_tokens.tgt_prefix[0]
+    optional = {
+        "bad_words_ids": [[token_id] for token_id in suppressed],
+        "min_new_tokens": search.min_length,
+        "renormalize_logits": search.renormalize,
+    }
+    settings |= {key: value for key, value in optional.items() if value}
     settings.pop("length_penalty", None)
     if search.beam_size > 1:
         settings["early_stopping"] = {ours: theirs for theirs, ours in _EARLY_STOPPING.items()}[stopping]
         settings["length_penalty"] = search.length_penalty
-    return {key: value for key, value in settings.items() if value is not None}
+    return settings
 
 
 def inexact_settings(search: DecodeConfig) -> Iterator[str]:
@@ -185,37 +194,17 @@ def read_special_id(directory: PretrainedDirectory, key: str) -> int:
     directory.refuse(f"{key} is missing")
 
 
-def _max_new_tokens(directory: PretrainedDirectory) -> int:
-    """Return the maximum number of generated tokens; `max_length` includes the decoder's start token."""
-    typed = directory.typed(directory.generation_file)
-    if max_new_tokens := typed.whole_number("max_new_tokens"):
-        return max_new_tokens
-    if max_length := typed.whole_number("max_length"):
-        return max_length - 1
-    positions = directory.typed().whole_number("max_position_embeddings")
-    return min(_USUAL_NEW_TOKENS, positions - 1) if positions else _USUAL_NEW_TOKENS
-
-
-def _early_stopping(directory: PretrainedDirectory) -> str:
-    value = directory.generation.get("early_stopping") or False
-    if not isinstance(value, bool | str) or value not in _EARLY_STOPPING:
-        directory.refuse(f"early_stopping={shown(value)} is unknown", file=directory.generation_file)
-    return _EARLY_STOPPING[value]
-
-
-def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:
+def _suppressed_ids(typed: TypedSettings) -> tuple[int, ...]:
     """Return the tokens that are never generated; the end token cannot be one of them, as in `generate`."""
-    settings, file = directory.generation, directory.generation_file
-    words, suppressed = (settings.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
-    words = words if isinstance(words, list) else [words]
-    for word in words:
+    suppressed = as_list(typed.values.get("suppress_tokens"))
+    for word in as_list(typed.values.get("bad_words_ids")):
         if not (isinstance(word, list) and len(word) == 1):
             problem = f"bad_words_ids has {shown(word)}, several tokens; only single tokens are supported"
-            directory.refuse(problem, file=file)
-    ids = [word[0] for word in words if word[0] != settings.get("eos_token_id")]
-    ids += suppressed if isinstance(suppressed, list) else [suppressed]
-    for each in ids:
-        if not is_whole(each, most=MAX_NUMBER):
-            problem = f"bad_words_ids or suppress_tokens: {shown(each)} is not the id of a token"
-            directory.refuse(problem, file=file)
-    return tuple(sorted(set(ids)))
+            raise InteropError(f"{typed.file}: {problem}")
+        if word != [typed.values.get("eos_token_id")]:
+            suppressed = suppressed + word
+    for token_id in suppressed:
+        if not is_whole(token_id, most=MAX_NUMBER):
+            problem = f"{shown(token_id)} is not the id of a token"
+            raise InteropError(f"{typed.file}: bad_words_ids or suppress_tokens: {problem}")
+    return tuple(sorted(set(suppressed)))

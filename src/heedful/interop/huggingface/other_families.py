@@ -10,7 +10,6 @@ BlenderbotSmall, and has no other special tokens.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import layer_norm
@@ -25,13 +24,12 @@ from heedful.interop.huggingface.reading import (
     Family,
     clean_up_spaces,
     keys,
-    pieces,
     read_special_ids,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table, Transform
-from heedful.interop.vocabulary import read_words
+from heedful.interop.vocabulary import ids_of, is_texts, pieces, read_words
 from heedful.model.transformer import SINUSOIDS
 from heedful.settings.model import SINUSOID_OFFSETS
 from heedful.settings.parsing import decode_text, shown
@@ -46,12 +44,11 @@ def _fsmt_tokenizers(directory: PretrainedDirectory) -> TokenizerPair:
     if directory.tokenizer.get("do_lower_case") is True:
         directory.refuse("do_lower_case=true is not supported", file=TOKENIZER_FILE)
     languages = directory.tokenizer.get("langs") or directory.config.get("langs")
-    names = [each for each in languages if isinstance(each, str)] if isinstance(languages, list) else []
-    if len(names) != len(STACKS) or names != languages:
+    if not is_texts(languages) or len(languages) != len(STACKS):
         directory.refuse(f"langs={shown(languages)} are not two languages", file=TOKENIZER_FILE)
     src, tgt = (
         moses_tokenizer(directory, words, language, rules="fsmt")
-        for words, language in zip(("vocab-src.json", "vocab-tgt.json"), names, strict=True)
+        for words, language in zip(("vocab-src.json", "vocab-tgt.json"), languages, strict=True)
     )
     return TokenizerPair(src, tgt)
 
@@ -69,7 +66,7 @@ def moses_tokenizer(
     return MosesTokenizer(
         _merges(directory, first=0 if rules == "fsmt" else 1),  # after the version
         tokens,
-        read_special_ids(directory, {token: i for i, token in enumerate(tokens)}, usual=special),
+        read_special_ids(directory, ids_of(tokens), usual=special),
         language=language,
         rules=rules,
         added=added,
@@ -108,7 +105,7 @@ FSMT = Family(
         facts={"norm": "post", "positions": "fairseq"},
         adapt=_as_tied,
     ),
-    keys=keys({}, ("decoder", "langs", "src_vocab_size", "tgt_vocab_size")),
+    keys=keys(ignored=("decoder", "langs", "src_vocab_size", "tgt_vocab_size")),
     check=check_positions,
     classes=("FSMTTokenizer",),
     tokenizer=_fsmt_tokenizers,
@@ -139,13 +136,10 @@ def _pegasus_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
 
 
 # Keys of older classes that today's do not support.
-_PRE_NORM: dict[str, Any] = {
-    "add_bias_logits": False,
-    "add_final_layer_norm": True,
-    "normalize_before": True,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
-}
+_PRE_NORM = """
+    false  add_bias_logits normalize_embedding
+    true   add_final_layer_norm normalize_before static_position_embeddings
+"""
 PEGASUS = Family(
     layout="pegasus",
     model_type="pegasus",
@@ -161,13 +155,18 @@ PEGASUS = Family(
 
 
 _CHAT_ROWS = rows() + POSITIONS + BIAS
-_CHAT = _PRE_NORM | {"extra_layer_norm": False, "static_position_embeddings": False}
+_CHAT = (
+    _PRE_NORM
+    + """
+    false  extra_layer_norm static_position_embeddings
+"""
+)
 _WITHOUT_EFFECT = ("do_blenderbot_90_layernorm", "unk_token_id")
 BLENDERBOT = Family(
     layout="blenderbot",
     model_type="blenderbot",
     weights=Table(_CHAT_ROWS, positions=Positions(learned=True), facts={"norm": "pre"}),
-    keys=keys(_CHAT | {"layernorm_variant": "prelayernorm"}, _WITHOUT_EFFECT),
+    keys=keys(_CHAT + '"prelayernorm" layernorm_variant', _WITHOUT_EFFECT),
     classes=("BlenderbotTokenizer",),
 )
 
@@ -201,12 +200,14 @@ _SMALL_EMBEDDING = """
     model.decoder.embed_tokens.weight|model.shared.weight|model.encoder.embed_tokens.weight|lm_head.weight \
         decoder.embedding.tokens.weight  normalised
 """
-_OF_SMALL = {
-    "add_final_layer_norm": False,
-    "layernorm_variant": "xlm",
-    "normalize_before": False,
-    "normalize_embedding": True,
-}
+_OF_SMALL = (
+    _CHAT
+    + """
+    false  add_final_layer_norm normalize_before
+    "xlm"  layernorm_variant
+    true   normalize_embedding
+"""
+)
 BLENDERBOT_SMALL = Family(
     layout="blenderbot",
     model_type="blenderbot-small",
@@ -216,7 +217,7 @@ BLENDERBOT_SMALL = Family(
         facts={"norm": "post"},
         adapt=_with_norm,
     ),
-    keys=keys(_CHAT | _OF_SMALL, _WITHOUT_EFFECT),
+    keys=keys(_OF_SMALL, _WITHOUT_EFFECT),
     classes=("BlenderbotSmallTokenizer",),
     tokenizer=_small_tokenizer,
     source_eos=False,

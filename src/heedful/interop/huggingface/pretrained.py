@@ -7,15 +7,15 @@ itself is not needed.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from torch import Tensor
 
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
-from heedful.interop.conversion import read_checkpoint
+from heedful.interop.conversion import Settings, Tensors, Values, read_checkpoint
 from heedful.interop.huggingface.adapters import merge_adapter
-from heedful.interop.vocabulary import TypedSettings, read_bytes, read_settings
+from heedful.interop.vocabulary import TypedSettings, first_file, read_bytes, read_settings
 from heedful.settings.parsing import is_plain_name, shown
 from heedful.settings.run import Config
 from heedful.text import Tokenizer, TokenizerPair
@@ -23,7 +23,7 @@ from heedful.text import Tokenizer, TokenizerPair
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZER_FILE, PIPELINE_FILE = "tokenizer_config.json", "tokenizer.json"
 # Classes that say nothing about the texts of a model.
-_ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "PythonBackend", "TokenizersBackend")
+_ANY_CLASS = ("", "PreTrainedTokenizer", "PythonBackend", "TokenizersBackend")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists, whole or sharded
 # Any of these shows that there is a tokenizer.
 _TOKENIZER_FILES = (
@@ -51,7 +51,7 @@ class ImportOptions:
         adapter: the directory of a LoRA adapter of PEFT to merge into the weights.
     """
 
-    settings: Mapping[str, Any]
+    settings: Settings
     src_lang: str | None = None
     tgt_lang: str | None = None
     ignored: Collection[str] = ()
@@ -79,7 +79,7 @@ class ImportedBundle:
     shortlist: Shortlist | None = None
 
 
-def tokenizer_section(tokenizers: TokenizerPair, *, joint: bool, source_eos: bool = True) -> dict[str, Any]:
+def tokenizer_section(tokenizers: TokenizerPair, *, joint: bool, source_eos: bool = True) -> Values:
     """Return the section `[tokenizer]` of an imported model."""
     src = tokenizers.src
     return {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint, "source_eos": source_eos}
@@ -100,10 +100,10 @@ class PretrainedDirectory:
     """
 
     path: Path
-    config: Mapping[str, Any]
-    generation: Mapping[str, Any]
+    config: Settings
+    generation: Settings
     generation_file: str
-    tokenizer: Mapping[str, Any]
+    tokenizer: Settings
     options: ImportOptions
     prefix: str | None = None
 
@@ -131,9 +131,7 @@ class PretrainedDirectory:
 
     def token(self, name: str, default: str) -> str:
         """Return the tokenizer's special token of a name such as "pad_token"."""
-        token = self.tokenizer.get(name)
-        token = token.get("content") if isinstance(token, Mapping) else token
-        return token if isinstance(token, str) else default
+        return name_of_token(self.tokenizer.get(name, default)) or default
 
     def tokenizer_class(self, *known: str) -> str | None:
         """Return the class of the tokenizer, without "Fast", if a file names it: one of the family's classes.
@@ -143,32 +141,31 @@ class PretrainedDirectory:
         Raises:
             InteropError: it is another class, which may frame and split texts otherwise.
         """
-        for file, settings in ((TOKENIZER_FILE, self.tokenizer), (CONFIG_FILE, self.config)):
-            name = settings.get("tokenizer_class")
-            if name is None or name in _ANY_CLASS:
-                continue
-            if isinstance(name, str) and name.removesuffix("Fast") in known:
-                return name.removesuffix("Fast")
-            self.refuse(
-                f"tokenizer_class={shown(name)} is not supported for {shown(self.config.get('model_type'))}; "
-                f"{', '.join(known)} {'is' if len(known) == 1 else 'are'}",
-                file=file,
+        for file in (TOKENIZER_FILE, CONFIG_FILE):
+            typed = self.typed(file)
+            name = (typed.text("tokenizer_class") or "").removesuffix("Fast")
+            if name in known:
+                return name
+            is_any = name in _ANY_CLASS
+            kind = shown(self.config.get("model_type"))
+            typed.require(
+                is_any, "tokenizer_class", f" is not supported for {kind}; there is {' or '.join(known)}"
             )
         return None
 
     @property
     def has_tokenizer(self) -> bool:
         """Whether there are tokenizer files, complete or not."""
-        return any((self.path / name).is_file() for name in _TOKENIZER_FILES)
+        return first_file(self.path, _TOKENIZER_FILES) is not None
 
-    def read_tensors(self) -> dict[str, Tensor]:
+    def read_tensors(self) -> Tensors:
         """Return the weights, memory-mapped if the file allows it, with the adapter merged into them.
 
         Raises:
             InteropError: there are none, they cannot be read without executing code, or the adapter is not
                 supported.
         """
-        tensors: dict[str, Tensor] = {}
+        tensors: Tensors = {}
         for file in self._weight_files():
             tensors |= read_checkpoint(self.path / file).tensors
         adapter = self.options.adapter
@@ -181,13 +178,19 @@ class PretrainedDirectory:
                 return [name]
             index = f"{name}.index.json"
             if (self.path / index).is_file():
-                weight_map = read_settings(self.path / index).get("weight_map")
-                files = [*weight_map.values()] if isinstance(weight_map, dict) else [weight_map]
+                typed = TypedSettings(read_settings(self.path / index), self.path / index)
+                files = list(typed.settings("weight_map").values())
                 for file in files:
                     if not is_plain_name(file):
                         self.refuse(f"{shown(file)} is not the name of a file next to it", file=index)
-                return sorted({str(file) for file in files})
+                return sorted(set(files))
         self.refuse(f"there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory", file="")
+
+
+def name_of_token(token: object) -> str:
+    """Return the text of a token, which files have as such or with its flags; "" if it is neither."""
+    token = token.get("content") if isinstance(token, Mapping) else token
+    return token if isinstance(token, str) else ""
 
 
 def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> PretrainedDirectory:
@@ -207,36 +210,39 @@ def read_pretrained(path: Path, *, options: ImportOptions | None = None) -> Pret
     options = options or ImportOptions(settings={})
     bare = PretrainedDirectory(path, {}, {}, CONFIG_FILE, {}, options)
     config = read_settings(path / CONFIG_FILE)
-    generation, special_tokens, tokenizer = (
-        read_settings(path / name) if (path / name).is_file() else None
-        for name in (GENERATION_FILE, "special_tokens_map.json", TOKENIZER_FILE)
-    )
+    generation_file = GENERATION_FILE if (path / GENERATION_FILE).is_file() else CONFIG_FILE
+    generation = read_settings(path / generation_file)
     for key in options.ignored:
-        if key not in config and key not in (generation or {}):
+        if key not in config | generation:
             bare.refuse(f"--ignore {shown(key)}: there is no such key; leave it out")
+    tokenizer: Values = {}
+    for name in ("special_tokens_map.json", TOKENIZER_FILE):
+        if (path / name).is_file():
+            tokenizer |= read_settings(path / name)
     params = _task(bare, config)
-    prefix = TypedSettings(params, path / CONFIG_FILE).text("prefix")
+    prefix = TypedSettings(params, path / CONFIG_FILE).text("prefix") or ""
     params.pop("prefix", None)
     return PretrainedDirectory(
-        path,
-        {**config, **params},
-        {**(config if generation is None else generation), **params},
-        CONFIG_FILE if generation is None else GENERATION_FILE,
-        {**(special_tokens or {}), **(tokenizer or {})},
-        options,
-        prefix if prefix and prefix.strip() else None,
+        path=path,
+        config=config | params,
+        generation=generation | params,
+        generation_file=generation_file,
+        tokenizer=tokenizer,
+        options=options,
+        prefix=prefix if prefix.strip() else None,
     )
 
 
-def _task(bare: PretrainedDirectory, config: Mapping[str, Any]) -> dict[str, Any]:
+def _task(bare: PretrainedDirectory, config: Settings) -> Values:
     """Return the settings of a task; without one, the text that the model has before each source."""
-    name, tasks = bare.options.task, config.get("task_specific_params")
+    name = bare.options.task
     if name is None:
         return {"prefix": config.get("prefix")}
-    tasks = tasks if isinstance(tasks, dict) else {}
-    if not isinstance(tasks.get(name), dict):
-        bare.refuse(f"--task {name}: not a task of this model; it has {', '.join(map(str, tasks)) or 'none'}")
-    return dict(tasks[name])
+    typed = TypedSettings(config, bare.path / CONFIG_FILE)
+    tasks = TypedSettings(typed.settings("task_specific_params"), typed.file)
+    if not (task := tasks.settings(name)):
+        bare.refuse(f"--task {name}: not a task of this model; it has {', '.join(tasks.values) or 'none'}")
+    return dict(task)
 
 
 def tag_of(

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from heedful.interop.conversion import Conversion
+from heedful.interop.conversion import Conversion, Imported, Settings, Values
 from heedful.interop.huggingface.added_tokens import pipeline_with_added_tokens, with_added_tokens
 from heedful.interop.huggingface.generation import (
     GENERATION_KEYS,
@@ -18,12 +17,12 @@ from heedful.interop.huggingface.pretrained import (
     PretrainedDirectory,
     tokenizer_section,
 )
-from heedful.interop.keys import Keys, named
+from heedful.interop.keys import Keys, allowed, columns, named
 from heedful.interop.tables import Table
+from heedful.interop.vocabulary import ids_of, pieces, tag_of_language
 from heedful.settings.parsing import shown
 from heedful.settings.run import Config
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
-from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 from heedful.text.special_tokens import SpecialTokens
 
 # Keys of any config.json that do not change the outputs of a trained model.
@@ -35,17 +34,15 @@ _WITHOUT_EFFECT = """
 """
 WITHOUT_EFFECT = GENERATION_KEYS.union(_WITHOUT_EFFECT.split())
 # Keys of any config.json that must have this value or be absent.
-FIXED: Mapping[str, Any] = {
-    "add_cross_attention": False,
-    "auto_map": None,
-    "chunk_size_feed_forward": 0,
-    "cross_attention_hidden_size": None,
-    "is_decoder": False,
-    "is_encoder_decoder": True,
-    "pruned_heads": {},
-    "quantization_config": None,
-    "tie_encoder_decoder": False,
-}
+FIXED = allowed(
+    """
+    false  add_cross_attention is_decoder tie_encoder_decoder
+    null   auto_map cross_attention_hidden_size quantization_config
+    0      chunk_size_feed_forward
+    true   is_encoder_decoder
+    {}     pruned_heads
+    """
+)
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -56,17 +53,19 @@ ACTIVATIONS = {
 }
 # Keys of the families that come from fairseq; the default of `Family.keys`.
 KEYS = Keys(
-    read={
-        "d_model": "d_model",
-        "encoder_attention_heads": "num_heads",
-        "encoder_ffn_dim": "d_ff",
-        "encoder_layers": "num_encoder_layers",
-        "decoder_layers": "num_decoder_layers",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "activation_dropout": "activation_dropout",
-        "scale_embedding": "scale_embeddings",
-    },
+    read=columns(
+        """
+        d_model                  d_model
+        encoder_attention_heads  num_heads
+        encoder_ffn_dim          d_ff
+        encoder_layers           num_encoder_layers
+        decoder_layers           num_decoder_layers
+        dropout                  dropout
+        attention_dropout        attention_dropout
+        activation_dropout       activation_dropout
+        scale_embedding          scale_embeddings
+        """
+    ),
     choices={"activation_function": named("activation", ACTIVATIONS)},
     equal=("attention_heads", "ffn_dim"),
     fixed=FIXED,
@@ -74,14 +73,12 @@ KEYS = Keys(
 )
 
 
-def keys(fixed: Mapping[str, Any], ignored: Iterable[str] = ()) -> Keys:
-    """Return the keys of a family that comes from fairseq, with keys of its own."""
-    return replace(KEYS, fixed={**FIXED, **fixed}, ignored=(*KEYS.ignored, *ignored))
+def keys(fixed: str = "", ignored: Iterable[str] = ()) -> Keys:
+    """Return the keys of a family that comes from fairseq, with rows of `allowed` of its own."""
+    return replace(KEYS, fixed=FIXED | allowed(fixed), ignored=(*KEYS.ignored, *ignored))
 
 
-def no_languages(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def no_languages(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     """Refuse languages, which the family does not have."""
     if directory.options.src_lang or directory.options.tgt_lang:
         name = directory.config["model_type"]
@@ -89,9 +86,7 @@ def no_languages(
     return {}
 
 
-def target_before_source(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def target_before_source(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     """Return the tag of the target language, such as `>>fra<<`, which each source starts with."""
     options = directory.options
     if options.src_lang is not None:
@@ -99,10 +94,29 @@ def target_before_source(
         directory.refuse(f"--src-lang {options.src_lang}: {name} has no tag for it; leave it out")
     if options.tgt_lang is None:
         return {}
-    return {"src_tag": tokenizer.tokens([tokenizer.tag_id(options.tgt_lang)])[0]}
+    return {"src_tag": tag_of_language(tokenizer, options.tgt_lang)}
 
 
-Languages = Callable[[PretrainedDirectory, Tokenizer, dict[str, Any]], dict[str, Any]]
+Languages = Callable[[PretrainedDirectory, Tokenizer, Values], Values]
+
+
+def tokenizer_of_pipeline(
+    directory: PretrainedDirectory, *, starts_with_pad: bool = False
+) -> HuggingFaceTokenizer:
+    """Load a tokenizer.json; if `starts_with_pad`, there is no begin token.
+
+    Raises:
+        InteropError: there is no such file, or it lacks a special token.
+        TokenizerError: it is not usable.
+        MissingExtraError: the tokenizers library is not installed.
+    """
+    content, known = pipeline_with_added_tokens(directory)
+    return HuggingFaceTokenizer(
+        content,
+        read_special_ids(directory, known, without_bos=starts_with_pad),
+        clean_up_spaces=clean_up_spaces(directory),
+        name=str(directory.path / "tokenizer"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +144,11 @@ class Family:
     model_type: str
     weights: Table
     classes: tuple[str, ...]
-    tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair] | None = None
-    config: Callable[[PretrainedDirectory], Mapping[str, Any]] | None = None
+    tokenizer: Callable[[PretrainedDirectory], Tokenizer | TokenizerPair] = tokenizer_of_pipeline
+    config: Callable[[PretrainedDirectory], Settings] = lambda directory: directory.config
     keys: Keys = KEYS
     languages: Languages = no_languages
-    check: Callable[[PretrainedDirectory], object] | None = None
+    check: Callable[[PretrainedDirectory], object] = lambda directory: None
     source_eos: bool = True
     source_tokens: Callable[[PretrainedDirectory], int] | None = None
     never_written: Callable[[Tokenizer, int], Iterable[int]] = lambda tokenizer, size: ()
@@ -148,78 +162,81 @@ class Family:
             MissingExtraError: a library of the tokenizer is not installed.
             ConfigError: the settings are invalid.
         """
-        if self.config is not None:
-            directory = replace(directory, config=self.config(directory))
+        sections: Values
+        directory = replace(directory, config=self.config(directory))
         options = directory.options
         for key in self.keys.known.intersection(options.ignored):
             directory.refuse(f"--ignore {shown(key)}: it is known and followed; leave it out")
         settings = self.keys.settings(directory.typed(), ignored=options.ignored)
-        if self.check is not None:
-            self.check(directory)
+        self.check(directory)
         search = read_search(directory)
         if self.source_tokens is not None:
             search["max_source_tokens"] = self.source_tokens(directory)
-        tokenizers, languages = None, {}
-        if directory.has_tokenizer:
-            directory.tokenizer_class(*self.classes)
-            found = (self.tokenizer or tokenizer_of_pipeline)(directory)
-            tokenizers = found if isinstance(found, TokenizerPair) else TokenizerPair(found, found)
-            languages = self.languages(directory, tokenizers.src, search)
-        elif options.src_lang or options.tgt_lang or directory.prefix is not None:
-            directory.refuse(
-                "without a tokenizer there are no languages and no prefix; copy the whole directory"
-            )
-        start_id = languages.pop("start_id", None)
-        if start_id is None:
-            start_id = read_special_id(directory, "decoder_start_token_id")
-        pads = [read_special_id(directory, "pad_token_id")] * 2
-        if tokenizers is not None:
-            pads = [tokenizers.src.pad_id, tokenizers.tgt.pad_id]
-        ids = {"src_pad_id": pads[0], "tgt_pad_id": pads[1], "decoder_start_id": start_id}
+        if not directory.has_tokenizer:
+            if options.src_lang or options.tgt_lang or directory.prefix is not None:
+                directory.refuse(
+                    "without a tokenizer there are no languages and no prefix; copy the whole directory"
+                )
+            pad_id = read_special_id(directory, "pad_token_id")
+            settings |= {"src_pad_id": pad_id, "tgt_pad_id": pad_id}
+            model = self._model(directory, settings)
+            sections = {"model": model.config.model_dump(), "decode": search}
+            return ImportedBundle(Config(**sections), model.weights, None, tuple(_task_notes(directory)))
+        directory.tokenizer_class(*self.classes)
+        found = self.tokenizer(directory)
+        tokenizers = found if isinstance(found, TokenizerPair) else TokenizerPair(found, found)
+        src, tgt = tokenizers.src, tokenizers.tgt
+        languages = self.languages(directory, src, search)
+        if "start_id" in languages:
+            settings["decoder_start_id"] = languages.pop("start_id")
+        model = self._model(directory, settings | {"src_pad_id": src.pad_id, "tgt_pad_id": tgt.pad_id})
+        sizes = model.config.src_vocab_size, model.config.tgt_vocab_size
+        _check_tokenizers(directory, tokenizers, sizes)
+        never = {*search["suppressed_ids"], *self.never_written(tgt, sizes[1])}
+        joint = src.tokens(range(src.vocab_size)) == tgt.tokens(range(tgt.vocab_size))
+        sections = {
+            "model": model.config.model_dump(),
+            "decode": search | {"suppressed_ids": tuple(sorted(never))},
+            "languages": languages | _task_languages(directory),
+            "tokenizer": tokenizer_section(tokenizers, joint=joint, source_eos=self.source_eos),
+        }
+        config = Config(**sections)
+        SpecialTokens.of(config, tokenizers)  # refuses a wrong template
+        return ImportedBundle(config, model.weights, tokenizers, tuple(_task_notes(directory)))
+
+    def _model(self, directory: PretrainedDirectory, settings: Values) -> Imported:
+        """Return the weights and the settings of the model."""
+        if "decoder_start_id" not in settings:
+            settings["decoder_start_id"] = read_special_id(directory, "decoder_start_token_id")
         conversion = Conversion(
             directory.read_tensors(),
             layout=self.layout,
             origin=directory.path,
-            settings={**settings, **ids, **options.settings},
+            settings={**settings, **directory.options.settings},
             beside=directory.config,
         )
-        model = self.weights.read(conversion)
-        sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": search}
-        if tokenizers is not None:
-            sizes = model.config.src_vocab_size, model.config.tgt_vocab_size
-            _check_tokenizers(directory, tokenizers, sizes)
-            never = {*search["suppressed_ids"], *self.never_written(tokenizers.tgt, sizes[1])}
-            search["suppressed_ids"] = tuple(sorted(never))
-            sections["languages"] = {**languages, **_task_languages(directory, options.task)}
-            src, tgt = tokenizers.src, tokenizers.tgt
-            joint = src is tgt or src.tokens(range(src.vocab_size)) == tgt.tokens(range(tgt.vocab_size))
-            sections["tokenizer"] = tokenizer_section(tokenizers, joint=joint, source_eos=self.source_eos)
-        config = Config(**sections)
-        if tokenizers is not None:
-            SpecialTokens.of(config, tokenizers)
-        notes = tuple(_task_notes(directory, options.task))
-        return ImportedBundle(config, model.weights, tokenizers, notes)
+        return self.weights.read(conversion)
 
 
-def _task_languages(directory: PretrainedDirectory, task: str | None) -> dict[str, str]:
+def _task_languages(directory: PretrainedDirectory) -> dict[str, str]:
     """Return the text before each source, and the languages that the name of a task says."""
-    names = _TRANSLATION.fullmatch(task or "")
-    prefix = {} if directory.prefix is None else {"src_prefix": directory.prefix}
-    return ({"src": names[1], "tgt": names[2]} if names else {}) | prefix
+    names = _TRANSLATION.fullmatch(directory.options.task or "")
+    languages = names.groupdict() if names else {}
+    return languages if directory.prefix is None else languages | {"src_prefix": directory.prefix}
 
 
-def _task_notes(directory: PretrainedDirectory, task: str | None) -> Iterator[str]:
-    tasks = directory.config.get("task_specific_params")
+def _task_notes(directory: PretrainedDirectory) -> Iterator[str]:
+    tasks = directory.typed().settings("task_specific_params")
     if directory.prefix is not None:
         yield f"Each source is preceded by {directory.prefix!r}, as the files say."
-    elif task is None and isinstance(tasks, dict) and tasks:
+    elif directory.options.task is None and tasks:
         yield (
             f"The model has tasks ({', '.join(map(str, tasks))}), each with its own text before sources or "
             "its own search; --task NAME imports it for one."
         )
 
 
-_TRANSLATION = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")  # the name of a task
+_TRANSLATION = re.compile("translation_(?P<src>[a-z]{2,3})_to_(?P<tgt>[a-z]{2,3})")  # the name of a task
 USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
 
@@ -249,8 +266,7 @@ def vocabulary_tokenizer(
         TokenizerError: the model or the tokens are not usable.
     """
     tokens, added = with_added_tokens(directory, tokens, in_library=in_library)
-    known = {token: i for i, token in enumerate(tokens)}
-    ids = read_special_ids(directory, known, without_bos=starts_with_pad)
+    ids = read_special_ids(directory, ids_of(tokens), without_bos=starts_with_pad)
     return VocabularyTokenizer(
         model,
         tokens,
@@ -266,31 +282,6 @@ def fairseq_tokens(model: bytes) -> list[str]:
     """Return the tokens of a SentencePiece model in fairseq's order: four special ones, then the others."""
     _, _, _, *others = pieces(model, "sentencepiece.bpe.model")  # after <unk>, <s>, </s>
     return ["<s>", "<pad>", "</s>", "<unk>", *others]
-
-
-def pieces(model: bytes, name: str) -> list[str]:
-    """Return the tokens of a SentencePiece model by id; TokenizerError if it is not one."""
-    spm = load_sentencepiece(model, name=name)
-    return [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
-
-
-def tokenizer_of_pipeline(
-    directory: PretrainedDirectory, *, starts_with_pad: bool = False
-) -> HuggingFaceTokenizer:
-    """Load a tokenizer.json; if `starts_with_pad`, there is no begin token.
-
-    Raises:
-        InteropError: there is no such file, or it lacks a special token.
-        TokenizerError: it is not usable.
-        MissingExtraError: the tokenizers library is not installed.
-    """
-    content, known = pipeline_with_added_tokens(directory)
-    return HuggingFaceTokenizer(
-        content,
-        read_special_ids(directory, known, without_bos=starts_with_pad),
-        clean_up_spaces=clean_up_spaces(directory),
-        name=str(directory.path / "tokenizer"),
-    )
 
 
 def _check_tokenizers(
@@ -319,16 +310,13 @@ def read_special_ids(
     usual: Mapping[str, str] = USUAL_TOKENS,
 ) -> SpecialIds:
     """Return the ids of the special tokens; InteropError if one is not among the known tokens."""
-    ids: dict[str, int] = {}
-    for kind, token in usual.items():
-        if kind == "bos" and without_bos:
-            ids["bos"] = ids["pad"]
-            continue
-        name = directory.token(f"{kind}_token", token)
+    names = {kind: directory.token(f"{kind}_token", token) for kind, token in usual.items()}
+    if without_bos:
+        names["bos"] = names["pad"]
+    for kind, name in names.items():
         if name not in known:
             directory.refuse(f"{kind}_token is {shown(name)}, which has no id", file=TOKENIZER_FILE)
-        ids[kind] = known[name]
-    return SpecialIds(**ids)
+    return SpecialIds(**{kind: known[name] for kind, name in names.items()})
 
 
 def clean_up_spaces(directory: PretrainedDirectory) -> bool:

@@ -8,11 +8,10 @@ Sentinels, and ids that no token has, are never written.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from heedful.interop.conversion import Conversion, same_numbers, scaled
+from heedful.interop.conversion import Conversion, Settings, same_numbers, scaled
 from heedful.interop.fairseq import tokens
 from heedful.interop.huggingface.added_tokens import with_added_tokens
 from heedful.interop.huggingface.pretrained import PIPELINE_FILE, TOKENIZER_FILE, PretrainedDirectory
@@ -21,13 +20,13 @@ from heedful.interop.huggingface.reading import (
     FIXED,
     WITHOUT_EFFECT,
     Family,
-    pieces,
     target_before_source,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
 )
-from heedful.interop.keys import Keys, named
+from heedful.interop.keys import Keys, columns, named
 from heedful.interop.tables import AS_IS, Table, Transform
+from heedful.interop.vocabulary import pieces
 from heedful.text import ByteTokenizer, Tokenizer
 from heedful.text.tokenizer import is_sentinel
 
@@ -59,7 +58,7 @@ def _with_factors(table: Table, conversion: Conversion) -> Table:
     return replace(table, transforms=transforms, facts={**table.facts, "relative_per_layer": is_umt5})
 
 
-def _scales_outputs(config: Mapping[str, Any]) -> bool | None:
+def _scales_outputs(config: Settings) -> bool | None:
     """Return whether the decoder's output is divided by sqrt(d_model); None: if its matrix is the embedding.
 
     A file of transformers 4 says it by `tie_word_embeddings`. Version 5 writes true there for all families,
@@ -166,18 +165,20 @@ def _never_written(tokenizer: Tokenizer, size: int) -> Iterable[int]:
 
 
 _KEYS = Keys(
-    read={
-        "d_model": "d_model",
-        "d_ff": "d_ff",
-        "d_kv": ("d_k", "d_v"),
-        "num_heads": "num_heads",
-        "num_layers": "num_encoder_layers",
-        "num_decoder_layers": "num_decoder_layers",
-        "dropout_rate": ("dropout", "attention_dropout", "activation_dropout"),
-        "relative_attention_num_buckets": "relative_buckets",
-        "relative_attention_max_distance": "relative_max_distance",
-        "layer_norm_epsilon": "layer_norm_eps",
-    },
+    read=columns(
+        """
+        d_model                          d_model
+        d_ff                             d_ff
+        d_kv                             d_k d_v
+        num_heads                        num_heads
+        num_layers                       num_encoder_layers
+        num_decoder_layers               num_decoder_layers
+        dropout_rate                     dropout attention_dropout activation_dropout
+        relative_attention_num_buckets   relative_buckets
+        relative_attention_max_distance  relative_max_distance
+        layer_norm_epsilon               layer_norm_eps
+        """
+    ),
     choices={
         "feed_forward_proj": _FEED_FORWARD,
         "dense_act_fn": {None: {}, **named("activation", ACTIVATIONS)},

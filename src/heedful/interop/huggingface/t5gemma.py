@@ -10,14 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, scaled
-from heedful.interop.exporting import refuse_changed, refuse_lost, write_pretrained
+from heedful.interop.conversion import STACKS, Conversion, Settings, Tensors, Values, scaled
+from heedful.interop.exporting import refuse_changed, refuse_lost, special_names, write_pretrained
 from heedful.interop.huggingface.generation import inexact_settings, read_special_id, write_search
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
@@ -34,12 +33,12 @@ from heedful.interop.huggingface.reading import (
     Family,
     no_languages,
 )
-from heedful.interop.keys import Keys, named
+from heedful.interop.keys import Keys, allowed, columns, named, split
 from heedful.interop.tables import AS_IS, Table, Transform
 from heedful.interop.vocabulary import TypedSettings, read_settings
 from heedful.model.transformer import Transformer
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
-from heedful.settings.parsing import parse_json, shown
+from heedful.settings.parsing import is_whole, parse_json, shown
 from heedful.storage.bundle import Bundle
 from heedful.text import HuggingFaceTokenizer, Tokenizer
 from heedful.text.huggingface_tokenizer import PIPELINE
@@ -85,81 +84,90 @@ def _with_scalar(table: Table, conversion: Conversion) -> Table:
     return replace(table, transforms=transforms)
 
 
+_MAX_LAYERS = 1000
 _OF_ONE_STACK = (
     "num_hidden_layers", "layer_types", "is_decoder", "model_type", "use_cache",
     "cross_attention_hidden_size",
 )  # fmt: skip
 
 
-def _flat(directory: PretrainedDirectory) -> dict[str, Any]:
+def _flat(directory: PretrainedDirectory) -> Values:
     """Return the settings of both stacks in one object; they must be equal, but for the number of layers."""
     config = dict(directory.config)
-    stacks = [config.pop(stack, None) for stack in STACKS]
-    encoder = stacks[0]
+    usual = _USUAL[str(config["model_type"])]
+    stacks: dict[str, Any] = {stack: config.pop(stack, None) for stack in STACKS}
+    encoder = stacks["encoder"]
     if isinstance(encoder, Mapping) and isinstance(encoder.get("text_config"), Mapping):
-        stacks[0] = encoder["text_config"]
+        stacks["encoder"] = encoder["text_config"]
     parts = {}
-    for stack, values in zip(STACKS, stacks, strict=True):
+    for stack, values in stacks.items():
         if not isinstance(values, Mapping):
             directory.refuse(f"{stack}={shown(values)} are not settings; copy the whole directory")
         parts[stack] = {key: value for key, value in values.items() if key not in _OF_ONE_STACK}
         if "num_hidden_layers" in values:
             parts[stack][f"{stack}_layers"] = values["num_hidden_layers"]
     flat = directory.typed().merged(parts)
-    if any(values.get("layer_types") is not None for values in stacks):
-        flat["layer_types"] = _full_attention_every(directory, stacks)
-    rotary, windows = _rotary(directory, flat), _windows(directory, flat)
-    is_scaled_once = directory.config["model_type"] == "t5gemma2" or windows["full_attention_every"] == 1
-    if rotary["rotary_scale"] != 1 and not is_scaled_once:
+    every = usual.full_attention_every
+    if any(values.get("layer_types") is not None for values in stacks.values()):
+        every = _full_attention_every(directory, list(stacks.values()))
+    rotary, windows = _rotary(directory, flat, usual), _windows(directory, flat, every, usual)
+    if rotary["rotary_scale"] != 1 and not usual.has_two_bases and every > 1:
         directory.refuse('rope_type="linear" is not supported for layers that see a window')
     return flat | config | rotary | windows
 
 
-def _rotary(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, Any]:
+class _Usual(NamedTuple):
+    """What a version has if its files do not say it."""
+
+    full_attention_every: int
+    rotary_base: float
+    has_two_bases: bool = False  # angles of their own in layers that see a window
+
+
+_USUAL = {"t5gemma": _Usual(2, 10_000.0), "t5gemma2": _Usual(6, 1_000_000.0, has_two_bases=True)}
+
+
+def _rotary(directory: PretrainedDirectory, flat: Values, usual: _Usual) -> Values:
     """Return the angles of positions: one for all layers, or one for each kind of layer."""
-    whole = given = flat.pop("rope_parameters", None) or {}
-    local: Any = {}
-    if isinstance(given, Mapping) and "full_attention" in given:
-        whole, local = given["full_attention"] or {}, given.get("sliding_attention") or {}
-    for values, supported in ((whole, ("default", "linear")), (local, ("default",))):
+    given = flat.pop("rope_parameters", None) or {}
+    by_kind = given if isinstance(given, Mapping) and "full_attention" in given else {"full_attention": given}
+    parts = []
+    for kind, supported in (("full_attention", ("default", "linear")), ("sliding_attention", ("default",))):
+        values: Any = by_kind.get(kind) or {}
         if not isinstance(values, Mapping):
             directory.refuse(f"rope_parameters={shown(given)} are not settings")
-        kind = values.get("rope_type", values.get("type", "default"))
-        if kind not in supported:
-            directory.refuse(f"rope_type={shown(kind)} is not supported; {' and '.join(supported)} are")
-    is_linear = "linear" in (whole.get("rope_type"), whole.get("type"))
-    is_version_2 = directory.config["model_type"] == "t5gemma2"
+        rope_type = values.get("rope_type", values.get("type", "default"))
+        if rope_type not in supported:
+            directory.refuse(f"rope_type={shown(rope_type)} is not supported; {' and '.join(supported)} are")
+        scale = values.get("factor", 1.0) if rope_type == "linear" else 1.0
+        parts.append((values.get("rope_theta"), scale))
+    (base, scale), (local_base, _) = parts
+    older_base = flat.pop("rope_theta", usual.rotary_base)
     return {
-        "rotary_base": whole.get(
-            "rope_theta", flat.pop("rope_theta", 1_000_000.0 if is_version_2 else 10_000.0)
-        ),
-        "rotary_scale": whole.get("factor", 1.0) if is_linear else 1.0,
-        "rotary_window_base": local.get("rope_theta", 10_000.0) if is_version_2 else None,
+        "rotary_base": older_base if base is None else base,
+        "rotary_scale": scale,
+        "rotary_window_base": (local_base or 10_000.0) if usual.has_two_bases else None,
     }
 
 
-def _windows(directory: PretrainedDirectory, flat: dict[str, Any]) -> dict[str, Any]:
+def _windows(directory: PretrainedDirectory, flat: Values, every: int, usual: _Usual) -> Values:
     """Return which layers see a window, and how much it holds."""
-    is_version_2 = directory.config["model_type"] == "t5gemma2"
-    every, window = (
-        flat.pop("layer_types", None) or (6 if is_version_2 else 2),
-        flat.pop("sliding_window", 4096),
-    )
-    if not isinstance(window, int) or window < 1:
+    window = flat.pop("sliding_window", 4096)
+    if not is_whole(window, least=1):
         directory.refuse(f"sliding_window={shown(window)} is not a number of tokens")
     if every == 1:
         return {"full_attention_every": 1}
-    sides = ((window + 1) // 2 - 1, window // 2) if is_version_2 else (window, window)
+    sides = ((window + 1) // 2 - 1, window // 2) if usual.has_two_bases else (window, window)
     return {"full_attention_every": every, "encoder_window": sides, "decoder_window": window - 1}
 
 
-def _full_attention_every(directory: PretrainedDirectory, stacks: Sequence[Mapping[str, Any]]) -> int:
+def _full_attention_every(directory: PretrainedDirectory, stacks: Sequence[Settings]) -> int:
     """Return n if every n-th layer of both stacks, and no other, sees all."""
-    kinds: list[Any] = [stack.get("layer_types") for stack in stacks]
-    depths = [stack.get("num_hidden_layers") for stack in stacks]
-    if all(isinstance(each, list) and len(each) == depth for each, depth in zip(kinds, depths, strict=True)):
-        for n in range(1, max(map(len, kinds)) + 2):
-            if kinds == [_layer_types(n, len(each)) for each in kinds]:
+    kinds = [stack.get("layer_types") for stack in stacks]
+    depths: list[Any] = [stack.get("num_hidden_layers") for stack in stacks]
+    if all(is_whole(depth, most=_MAX_LAYERS) for depth in depths):
+        for n in range(1, max(depths) + 2):
+            if kinds == [_layer_types(n, depth) for depth in depths]:
                 return n
     directory.refuse(
         f"layer_types={shown(kinds)}: must have full_attention for every n-th of {shown(depths)} layers, and "
@@ -171,9 +179,7 @@ def _layer_types(every: int, depth: int) -> list[str]:
     return ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(depth)]
 
 
-def _begin_token(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, search: dict[str, Any]
-) -> dict[str, Any]:
+def _begin_token(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
     """Return the token that tokenizer.json has before each text, and the decoder's first input."""
     no_languages(directory, tokenizer, search)
     frame = _frame(read_settings(directory.path / PIPELINE_FILE))
@@ -182,22 +188,18 @@ def _begin_token(
         directory.refuse(
             f"post_processor has {shown(frame)}: only {begin} may be put before a text", file=PIPELINE_FILE
         )
-    return {"start_id": _start_id(directory)} | ({"src_tag": begin} if len(frame) > 1 else {})
+    start_id = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
+    languages = {"start_id": read_special_id(directory, "bos_token_id") if start_id is None else start_id}
+    return languages if frame == ["A"] else languages | {"src_tag": begin}
 
 
-def _frame(pipeline: Mapping[str, Any]) -> list[Any]:
+def _frame(pipeline: Settings) -> list[Any]:
     """Return a text, "A", with the special tokens that tokenizer.json puts around it."""
     processor = pipeline.get("post_processor") or {}
     single = processor.get("single") if isinstance(processor, Mapping) else None
     return [next(iter(each.values())).get("id") for each in single or [{"Sequence": {"id": "A"}}]]
 
 
-def _start_id(directory: PretrainedDirectory) -> int:
-    start = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
-    return read_special_id(directory, "bos_token_id") if start is None else start
-
-
-_MODEL = ("rotary_base", "rotary_scale", "rotary_window_base", "encoder_window", "decoder_window")
 T5GEMMA = Family(
     layout="t5gemma",
     model_type="t5gemma",
@@ -207,25 +209,30 @@ T5GEMMA = Family(
     languages=_begin_token,
     source_eos=False,
     keys=Keys(
-        read={
-            "hidden_size": "d_model",
-            "intermediate_size": "d_ff",
-            "head_dim": ("d_k", "d_v"),
-            "num_attention_heads": "num_heads",
-            "num_key_value_heads": "num_kv_heads",
-            "encoder_layers": "num_encoder_layers",
-            "decoder_layers": "num_decoder_layers",
-            "rms_norm_eps": "layer_norm_eps",
-            "attn_logit_softcapping": "attention_cap",
-            "final_logit_softcapping": "output_cap",
-            "dropout_rate": ("dropout", "activation_dropout"),
-            "attention_dropout": "attention_dropout",
-            "full_attention_every": "full_attention_every",
-            **{key: key for key in _MODEL},
-        },
+        read=columns(
+            """
+            hidden_size              d_model
+            intermediate_size        d_ff
+            head_dim                 d_k d_v
+            num_attention_heads      num_heads
+            num_key_value_heads      num_kv_heads
+            encoder_layers           num_encoder_layers
+            decoder_layers           num_decoder_layers
+            rms_norm_eps             layer_norm_eps
+            attn_logit_softcapping   attention_cap
+            final_logit_softcapping  output_cap
+            dropout_rate             dropout activation_dropout
+            attention_dropout        attention_dropout
+            full_attention_every     full_attention_every
+            rotary_base              rotary_base
+            rotary_scale             rotary_scale
+            rotary_window_base       rotary_window_base
+            encoder_window           encoder_window
+            decoder_window           decoder_window
+            """
+        ),
         choices={"hidden_activation": named("activation", ACTIVATIONS)},
-        fixed={key: value for key, value in FIXED.items() if key != "cross_attention_hidden_size"}
-        | {"attention_bias": False},
+        fixed=FIXED | allowed("false attention_bias"),
         ignored=(
             *WITHOUT_EFFECT,
             "initializer_range",
@@ -245,9 +252,16 @@ T5GEMMA2 = replace(
     weights=replace(T5GEMMA.weights, facts={**_FACTS, "query_norm": True, "decoder_unit": "merged"}),
     keys=replace(  # transformers has the cap of scores among the settings, and does not apply it
         T5GEMMA.keys,
-        read={key: value for key, value in T5GEMMA.keys.read.items() if value != "attention_cap"},
-        fixed={**T5GEMMA.keys.fixed, "attn_logit_softcapping": None},
+        read={key: names for key, names in T5GEMMA.keys.read.items() if names != ("attention_cap",)},
+        fixed=FIXED | allowed("false attention_bias\nnull attn_logit_softcapping"),
     ),
+)
+# Keys that are not in the settings of a stack, or not under these names.
+_OF_FLAT = split(
+    """
+    dropout_rate attention_dropout full_attention_every encoder_layers decoder_layers encoder_window
+    decoder_window rotary_base rotary_scale rotary_window_base
+    """
 )
 _CLASSES = {"t5gemma": "T5GemmaForConditionalGeneration", "t5gemma2": "T5Gemma2ForConditionalGeneration"}
 _POSITIONS = {"t5gemma": 8192, "t5gemma2": 131_072}  # of the published models; no position has a weight
@@ -280,14 +294,11 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
     tgt, kind = bundle.tokenizers.tgt, _CLASSES[family.model_type]
     longest = bundle.config.decode.max_source_tokens or _POSITIONS[family.model_type]
     ids = {f"{name}_token_id": getattr(tgt, f"{name}_id") for name in ("pad", "bos", "eos")}
-    names = {
-        f"{name}_token": tgt.tokens([getattr(tgt, f"{name}_id")])[0] for name in ("pad", "unk", "bos", "eos")
-    }
     search = write_search(bundle.config, special_tokens, tgt, max_positions=longest)
     settings = {
         CONFIG_FILE: config | ids | {"architectures": [kind], "max_position_embeddings": longest},
         GENERATION_FILE: search,
-        TOKENIZER_FILE: {**names, "tokenizer_class": "PreTrainedTokenizerFast"},
+        TOKENIZER_FILE: special_names(tgt) | {"tokenizer_class": "PreTrainedTokenizerFast"},
     }
     write_pretrained(
         output,
@@ -304,7 +315,7 @@ def export_t5gemma(bundle: Bundle, output: Path) -> None:
     )
 
 
-def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
+def _architecture(model: ModelConfig, family: Family) -> Values:
     """Return the settings of config.json, with an object for each stack: the reverse of `_flat`.
 
     Raises:
@@ -320,24 +331,24 @@ def _architecture(model: ModelConfig, family: Family) -> dict[str, Any]:
         raise InteropError(
             f"--to t5gemma: model.rotary_scale={model.rotary_scale:g} is for windowed layers too there"
         )
-    flat = family.keys.export(model)
-    every, window = flat.pop("full_attention_every"), flat.pop("decoder_window")
-    base, scale, local = (flat.pop(key) for key in ("rotary_base", "rotary_scale", "rotary_window_base"))
-    del flat["encoder_window"]  # equals the decoder's
-    shared = {key: flat.pop(key) for key in ("dropout_rate", "attention_dropout")}
-    depths = {stack: flat.pop(f"{stack}_layers") for stack in STACKS}
-    kind = {"rope_type": "default"} if scale == 1 else {"rope_type": "linear", "factor": scale}
-    rope: dict[str, Any] = kind | {"rope_theta": base}
+    exported = family.keys.export(model)
+    flat = {key: value for key, value in exported.items() if key not in _OF_FLAT}
+    shared = {key: exported[key] for key in ("dropout_rate", "attention_dropout")}
+    depths = {"encoder": model.num_encoder_layers, "decoder": model.num_decoder_layers}
+    rope: Values = {"rope_type": "default", "rope_theta": model.rotary_base}
+    if model.rotary_scale != 1:
+        rope |= {"rope_type": "linear", "factor": model.rotary_scale}
     is_version_2 = family is T5GEMMA2
     if is_version_2:
-        rope = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
-    stacks: dict[str, Any] = {
+        local = {"rope_type": "default", "rope_theta": model.rotary_window_base}
+        rope = {"full_attention": rope, "sliding_attention": local}
+    stacks: Values = {
         stack: flat | {
             "num_hidden_layers": depth,
-            "layer_types": _layer_types(every, depth),
+            "layer_types": _layer_types(model.full_attention_every, depth),
             "query_pre_attn_scalar": model.head_key_size,
             "rope_parameters": rope,
-            "sliding_window": 4096 if window is None else window + 1,
+            "sliding_window": 4096 if model.decoder_window is None else model.decoder_window + 1,
             "vocab_size": model.tgt_vocab_size,
         }
         for stack, depth in depths.items()
@@ -378,7 +389,7 @@ def _refuse_other_text(bundle: Bundle, special_tokens: SpecialTokens) -> None:
         )
 
 
-def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
+def _tensors(model: Transformer, family: Family) -> Tensors:
     """Return the tensors by transformers' names; a shared matrix is there once."""
     config = model.config
     weights = {
@@ -396,7 +407,7 @@ def _tensors(model: Transformer, family: Family) -> dict[str, Tensor]:
     return tensors | {decoder: tensors[decoder].clone()}  # two matrices there, even if they are one here
 
 
-def _image_tensors(d_model: int) -> dict[str, Tensor]:
+def _image_tensors(d_model: int) -> Tensors:
     """Return zeros for the tensors of `_VISION`."""
     shapes: dict[str, tuple[int, ...]] = {
         "embed_tokens.eoi_embedding": (d_model,),
