@@ -30,7 +30,7 @@ from heedful.bulk.resumable import open_resumable
 from heedful.bulk.shards import Outcome, Report, ShardJob, open_job, reason_of, run_job
 from heedful.data.streams import open_output, write_line
 from heedful.documents.document_file import read_document, translate_units, with_translator
-from heedful.documents.formats import SUPPORTED, TABLE, format_of
+from heedful.documents.formats import TABLE, format_of, supported
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import is_replaceable
@@ -190,7 +190,7 @@ def list_documents(folder: Path, output: str) -> FolderFiles:
                 folders.remove(name)
         folders.sort()
     if not files.documents:
-        raise InputError(f"{folder}: has no documents; {SUPPORTED}")
+        raise InputError(f"{folder}: has no documents; {supported()}")
     return files
 
 

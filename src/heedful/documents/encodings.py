@@ -6,13 +6,12 @@ import string
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Literal
 
+from heedful.documents.formats import Syntax
 from heedful.documents.text_files import po_fields
 from heedful.documents.tokens import attributes, tokenize
 from heedful.errors import InputError
 
-Syntax = Literal["html", "xml", "po"]  # how a file names its encoding
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from heedful.documents.formats import Reading
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template, Unit
 from heedful.documents.tokens import Kind
@@ -118,7 +119,7 @@ class _MisplacedError(Exception):
     """The text of a token is not where it was expected."""
 
 
-def read_markdown(text: str) -> Template:
+def read_markdown(text: str, reading: Reading) -> Template:
     """Read Markdown: headings, paragraphs and cells are units, and so are alternative texts and HTML.
 
     Raises:

@@ -6,8 +6,8 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from heedful.documents.formats import primary_language, tag_of_language
-from heedful.documents.template import WHITE_SPACE, Template, Unit
+from heedful.documents.formats import Reading, primary_language, tag_of_language
+from heedful.documents.template import WHITE_SPACE, PartReader, Template, Unit
 from heedful.documents.tokens import attributes
 from heedful.documents.xml_text import (
     Chars,
@@ -203,8 +203,8 @@ def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
     )
 
 
-def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
-    """Return the rules of each part of an OpenDocument that people read: contents, headers and footers.
+def open_document_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartReader]:
+    """Return how each part of an OpenDocument is read that people read: contents, headers and footers.
 
     Raises:
         InputError: it is none, or is locked by a password.
@@ -219,7 +219,7 @@ def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
     styles = (package.read(each).decode("utf-8", "replace") for each in names if each in _WITH_STYLES)
     low = frozenset(each for text in styles for each in _subscripts(text))
     rules = _open_document(frozenset(html.unescape("".join(each)) for each in fields), low)
-    return dict.fromkeys(parts, rules)
+    return dict.fromkeys(parts, (rules.read, "xml"))
 
 
 _WITH_STYLES = ("content.xml", "styles.xml")
@@ -347,17 +347,13 @@ _TARGET_LANGUAGE = re.compile(r"""<[^<>]*\s(?:target-language|trgLang)\s*=\s*["'
 _SOURCE_LANGUAGE = re.compile(r"""<[^<>]*\s(?:source-language|srcLang)\s*=\s*["']([^"']+)""")
 
 
-def read_xliff(text: str, *, language: str | None, source: str | None = None) -> Template:
+def read_xliff(text: str, reading: Reading) -> Template:
     """Read XLIFF 1.1, 1.2 or 2: a source is a unit if its target is missing or marked as new.
-
-    Args:
-        text: the contents of the file.
-        language: the one to translate into, as a tag of BCP 47; None: it is not known.
-        source: the one to translate from, likewise.
 
     Raises:
         InputError: damaged, of another format, or for other languages.
     """
+    language, source = reading.language, reading.source
     for its in _SOURCE_LANGUAGE.findall(text):
         if source is not None and primary_language(its) != primary_language(source):
             raise InputError(f"its source language is {its}, and the model translates from {source}")
@@ -366,26 +362,24 @@ def read_xliff(text: str, *, language: str | None, source: str | None = None) ->
             raise InputError(f"its target language is {its}, and the translation would be in {language}")
     if not any(f'"{namespace}"' in text or f"'{namespace}'" in text for namespace in _XLIFF.prefixes):
         raise InputError("no XLIFF of versions 1.1, 1.2, 2.0, 2.1 or 2.2: it has no namespace of these")
-    return XmlReader(_XLIFF).read(text)
+    return _XLIFF.read(text)
 
 
-def read_tmx(text: str, *, language: str | None, source: str | None = None) -> Template:
+def read_tmx(text: str, reading: Reading) -> Template:
     """Read a translation memory: each entry without a segment of a language gets one.
 
-    Args:
-        text: the contents of the file.
-        language: the one to translate into, as a tag of BCP 47.
-        source: the one to translate from; not needed, because the memory names it.
+    The source language is needed only if the memory does not name it.
 
     Raises:
         InputError: damaged, of another format, or no language.
     """
+    language = reading.language
     if not re.search(r"<tmx[\s>]", text):
         raise InputError("no TMX: it has no element tmx")
     if language is None:
         raise InputError("the model does not name its target language, which a translation memory needs")
     header = re.search(r"""<header[^<>]*\ssrclang\s*=\s*["']([^"']*)""", text)
-    its_source = (header[1] if header else source or "").lower()
+    its_source = (header[1] if header else reading.source or "").lower()
 
     def entry(node: Element, reader: XmlReader) -> str:
         variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
@@ -405,4 +399,4 @@ def read_tmx(text: str, *, language: str | None, source: str | None = None) -> T
         parts.insert(len(parts) - parts[-1].isspace(), gap + new)
         return node.opening + "".join(parts) + node.closing
 
-    return XmlReader(XmlRules(prefixes={}, units={"tu": entry}, may_declare=True)).read(text)
+    return XmlRules(prefixes={}, units={"tu": entry}, may_declare=True).read(text)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
+from heedful.documents.formats import Syntax
 from heedful.documents.tokens import Token, plain_text, spanned
 from heedful.spans.placeholders import find
 from heedful.spans.reading import WATCH
@@ -102,6 +103,10 @@ class Template:
             return _REFERENCE.sub(write, written[int(reference[1])])
 
         return _REFERENCE.sub(write, self.text)
+
+
+# How a part of a package is read: the function of its text, and how it names its encoding.
+PartReader = tuple[Callable[[str], Template], Syntax | None]
 
 
 def lined_unit(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import groupby, islice, pairwise
 
-from heedful.documents.formats import primary_language
+from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
 from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
@@ -30,7 +30,7 @@ _COLUMNS = range(50, 101)  # at which people and programs wrap text
 _END_OF_SENTENCE = re.compile(r"[.!?:;\u2026\u3002][)\]}\"'\u201d\u00bb]*\Z")
 
 
-def read_lines(text: str) -> Template:
+def read_lines(text: str, reading: Reading) -> Template:
     """Read plain text: each line is a unit, and so are the lines of a paragraph that is wrapped at a column.
 
     In such a file the first word of a line would not have fitted into the line before.
@@ -85,22 +85,20 @@ _LINE_MAY_END = re.compile(rf" |(?<=[{CJK}、。，！？…])(?=[{CJK}])")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
 
 
-def read_subtitles(text: str, *, escaped: bool = False) -> Template:
+def read_subtitles(text: str, reading: Reading) -> Template:
     r"""Read subtitles (SubRip, WebVTT): each cue is a unit, with as many lines as before.
 
-    >>> template = read_subtitles("1\n00:00:01,000 --> 00:00:02,000\nA cat\nsleeps.\n")
-    >>> template.units[0].source.text
-    'A cat sleeps.'
+    Characters of WebVTT may be written as entities.
 
-    Args:
-        text: the contents of the file.
-        escaped: whether characters are written as entities, as in WebVTT.
+    >>> text = "1\n00:00:01,000 --> 00:00:02,000\nA cat\nsleeps.\n"
+    >>> read_subtitles(text, Reading(ending=".srt")).units[0].source.text
+    'A cat sleeps.'
 
     Raises:
         InputError: there is no cue.
     """
     units = Template()
-    return units.filled(_subtitles(text, units, escaped=escaped))
+    return units.filled(_subtitles(text, units, escaped=reading.ending == ".vtt"))
 
 
 def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
@@ -163,7 +161,7 @@ def _vtt_tokens(cue: str) -> list[Token]:
     return [*tokens, Token(Kind.TEXT, cue[at:])]
 
 
-def read_json(text: str) -> Template:
+def read_json(text: str, reading: Reading) -> Template:
     r"""Read strings of a program in JSON: each string is a unit; names of members stay as they are.
 
     Raises:
@@ -191,7 +189,7 @@ _DELIMITERS = ",;\t|"
 _HEAD = 65_536  # characters, and of them the first lines, that tell the delimiter of a table
 _NUM_FIRST = 20
 _MOST_SHOWN = 50  # columns in a message, and characters of the name of each
-COLUMN_OPTION = "--column"
+_DELIMITER_OF = {".tsv": "\t"}
 
 
 def parse_columns(values: Iterable[str]) -> list[str]:
@@ -206,22 +204,20 @@ def parse_columns(values: Iterable[str]) -> list[str]:
     return [name for row in rows for each in row if (name := each.strip())]
 
 
-def check_columns(
-    text: str, columns: Sequence[str], *, delimiter: str | None = None, option: str = COLUMN_OPTION
-) -> tuple[str, frozenset[int]]:
+def check_columns(text: str, reading: Reading) -> tuple[str, frozenset[int]]:
     """Return the delimiter of a table, and the numbers, from 0, of some columns.
 
     Args:
         text: the contents of the file; its first lines are enough.
-        columns: names, or numbers from 1.
-        delimiter: between columns; None: the likeliest.
-        option: the name of the option with the columns, for error messages.
+        reading: has the columns, as names or numbers from 1.
 
     Raises:
         InputError: no columns, one that the table does not have, or a name of several.
     """
-    text = text[_named_delimiter(text)[1] :]
-    delimiter = delimiter or _delimiter(text, columns)
+    columns, option = reading.columns, reading.option
+    named, start = _named_delimiter(text)
+    text = text[start:]
+    delimiter = _DELIMITER_OF.get(reading.ending) or named or _delimiter(text, columns)
     names = [each.strip() for each in next(_records(text, delimiter), [])]
     if not names:
         return delimiter, frozenset()
@@ -245,22 +241,14 @@ def check_columns(
     )
 
 
-def read_table(
-    text: str, *, columns: Sequence[str] = (), delimiter: str | None = None, option: str = COLUMN_OPTION
-) -> Template:
+def read_table(text: str, reading: Reading) -> Template:
     """Read a table of delimited columns, with a line of their names: each cell of some columns is a unit.
-
-    Args:
-        text: the contents of the file.
-        columns: names, or numbers from 1.
-        delimiter: between columns; None: the likeliest.
-        option: the name of the option with the columns, for error messages.
 
     Raises:
         InputError: no columns, or one that the table does not have; no table.
     """
-    named, at = _named_delimiter(text)
-    delimiter, numbers = check_columns(text[at:], columns, delimiter=delimiter or named, option=option)
+    delimiter, numbers = check_columns(text, reading)
+    at = _named_delimiter(text)[1]
     units = Template()
 
     def parts() -> Iterator[str]:
@@ -388,17 +376,13 @@ class PoField:
         return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
 
 
-def read_po(text: str, *, language: str | None = None) -> Template:
+def read_po(text: str, reading: Reading) -> Template:
     """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
-
-    Args:
-        text: the contents of the file.
-        language: the one to translate into; None: it is not known.
 
     Raises:
         InputError: something that no catalogue has, or a catalogue for another language.
     """
-    units, parts = Template(), []
+    units, parts, language = Template(), [], reading.language
     at, forms = 0, "n != 1"
     singular = plural = ""
     for each in po_fields(text):

@@ -4,13 +4,13 @@ import html
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from urllib.parse import unquote
 
-from heedful.documents.formats import primary_language
+from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import html_rules, read_markup
-from heedful.documents.template import Template
+from heedful.documents.template import PartReader, Template
 from heedful.documents.tokens import ATTRIBUTE, Kind, Token, attributes
 from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, verbatim
 from heedful.errors import InputError
@@ -28,15 +28,13 @@ _RIGHT_TO_LEFT = frozenset({
 })  # fmt: skip
 
 
-def read_html(text: str, *, language: str | None = None) -> Template:
+def read_html(text: str, reading: Reading) -> Template:
     """Read HTML: the text between tags that separate sentences, and attributes that a reader sees.
 
-    Args:
-        text: the contents of the file.
-        language: the one to translate into, which the page then names; None: it is not known.
+    The page then names the language to translate into, if it is known.
     """
     units = Template()
-    page = PageTags(units, language)
+    page = PageTags(units, reading.language)
     return units.filled(read_markup(text, html_rules(), units, tag=page.written))
 
 
@@ -105,14 +103,8 @@ _PREFIXES = {
 }
 
 
-def book_parts(
-    package: zipfile.ZipFile, *, language: str | None
-) -> "dict[str, XmlRules | Callable[[str], Template]]":
+def book_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartReader]:
     """Return how each part of a book (EPUB 2 and 3) is read: pages, tables of contents, and its title.
-
-    Args:
-        package: the package of the book.
-        language: see `read_html`.
 
     Raises:
         InputError: it is no book.
@@ -123,16 +115,20 @@ def book_parts(
     roots = [own.get("full-path", "") for tag, own in tags if tag == "rootfile"]
     if not roots or not names.issuperset(roots):
         raise InputError("damaged, or no EPUB: it names no package of pages")
-    rules = _book_rules(language)
-    parts: dict[str, XmlRules | Callable[[str], Template]] = {}
+    contents: PartReader = _book_rules(reading.language).read, "xml"
+    reader_of: dict[str, PartReader] = {
+        "application/xhtml+xml": (partial(read_html, reading=reading), "html"),
+        "application/x-dtbncx+xml": contents,
+    }
+    parts: dict[str, PartReader] = {}
     for root in roots:
-        parts[root] = rules
+        parts[root] = contents
         items = (own for tag, own in tags_of(package, root) if tag == "item")
         for own in items:
             path = posixpath.join(posixpath.dirname(root), unquote(own.get("href", "")))
             name, kind = posixpath.normpath(path), own.get("media-type", "")
-            if name in names and kind in ("application/xhtml+xml", "application/x-dtbncx+xml"):
-                parts[name] = rules if "ncx" in kind else partial(read_html, language=language)
+            if name in names and kind in reader_of:
+                parts[name] = reader_of[kind]
     return parts
 
 

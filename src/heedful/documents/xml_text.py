@@ -74,6 +74,10 @@ class XmlRules:
     skipped: frozenset[str] = frozenset()
     may_declare: bool = False
 
+    def read(self, text: str) -> Template:
+        """Return a document with references to its units; see `XmlReader.read`."""
+        return XmlReader(self).read(text)
+
 
 _OTHER_EVENTS = (
     "Default", "Comment", "ProcessingInstruction", "StartCdataSection", "EndCdataSection", "XmlDecl",

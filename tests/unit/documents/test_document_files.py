@@ -37,7 +37,7 @@ from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
 from heedful.documents.document_file import check_table, read_document, translate_units
-from heedful.documents.formats import SUPPORTED, TABLE, format_of, suffixes
+from heedful.documents.formats import TABLE, format_of, suffixes, supported
 from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError
 
@@ -403,7 +403,7 @@ def test_every_ending_has_a_reader(suffix: str, tmp_path: Path) -> None:
     try:
         read_document(path, columns=["1"] if format_of(path.name) == TABLE else [], language="de")
     except InputError as error:
-        assert SUPPORTED not in str(error)
+        assert supported() not in str(error)
 
 
 def test_units_are_translated_in_chunks(tmp_path: Path) -> None:
