@@ -212,15 +212,13 @@ def without_ruby(tokens: list[Token]) -> list[Token]:
     kept: list[Token] = []
     at = end_of_ruby = 0
     while at < len(tokens):
-        token = tokens[at]
+        name, end = tokens[at].name, at
         end_of_ruby = max(end_of_ruby, behind_ruby.get(at, 0))
-        if at in behind_ruby or (at <= end_of_ruby and token.name in ("ruby", "rb")):
-            at += 1
-        elif at < end_of_ruby and token.name in _PRONOUNCED:
-            at = min(ends.get(at, at), end_of_ruby - 1) + 1
-        else:
-            kept.append(token)
-            at += 1
+        if at < end_of_ruby and name in _PRONOUNCED:
+            end = min(ends.get(at, at), end_of_ruby - 1)
+        elif at > end_of_ruby or name not in ("ruby", "rb"):
+            kept.append(tokens[at])
+        at = end + 1
     return kept
 
 
@@ -233,14 +231,12 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
     tokens = list(run)
     before = behind = ""
     if tokens[0].kind is Kind.TEXT:
-        raw = tokens[0].raw
-        core = raw.lstrip(_SPACES)
-        before, tokens[0] = raw[: len(raw) - len(core)], Token(Kind.TEXT, core)
+        core = tokens[0].raw.lstrip(_SPACES)
+        before, tokens[0] = tokens[0].raw.removesuffix(core), Token(Kind.TEXT, core)
     if tokens[-1].kind is Kind.TEXT:
-        raw = tokens[-1].raw
-        core = raw.rstrip(_SPACES)
-        behind, tokens[-1] = raw[len(core) :], Token(Kind.TEXT, core)
-    return before, [each for each in tokens if each.raw], behind
+        core = tokens[-1].raw.rstrip(_SPACES)
+        behind, tokens[-1] = tokens[-1].raw[len(core) :], Token(Kind.TEXT, core)
+    return before, [token for token in tokens if token.raw], behind
 
 
 def _whole(
@@ -291,12 +287,12 @@ def _implied_ends(tokens: Sequence[Token]) -> dict[int, int]:
     def is_closed_by(name: str) -> bool:
         """Return whether a start tag ends the last element, or the one around it and its inline elements."""
         names = (tokens[start].name for start in open_elements[: -_MAX_DEPTH - 1 : -1])
-        return name in _CLOSED_BY.get(next((each for each in names if each not in _INLINE), ""), ())
+        blocks = (around for around in names if around not in _INLINE)
+        return name in _CLOSED_BY.get(next(blocks, ""), ())
 
     for index, token in enumerate(tokens):
-        if token.kind is Kind.OPEN or token.name == "hr":
-            while is_closed_by(token.name):
-                leave(index - 1)
+        while (token.kind is Kind.OPEN or token.name == "hr") and is_closed_by(token.name):
+            leave(index - 1)
         if token.kind is Kind.OPEN:
             open_elements.append(index)
             num_open[token.name] += 1

@@ -56,6 +56,9 @@ class Unit:
         return self.write(markup(translation) if isinstance(self.text, str) else translation)  # type: ignore[arg-type]
 
 
+Replacement = tuple[int, int, str]  # where a part of a text begins and ends, and what stands there
+
+
 class Template:
     """A text with references to its units; the written form of a unit may have references to others.
 
@@ -95,6 +98,15 @@ class Template:
         text.writelines(parts)
         self.text = text.getvalue()
         return self
+
+    def replaced(self, text: str, replacements: Iterable[Replacement]) -> "Template":
+        """Return the template with a text, in which other parts stand in place of some, in their order."""
+        parts: list[str] = []
+        at = 0
+        for start, end, new in replacements:
+            parts += [text[at:start], new]
+            at = end
+        return self.filled([*parts, text[at:]])
 
     def joined(self, written: Sequence[str]) -> str:
         """Return the text with what is written for each unit."""

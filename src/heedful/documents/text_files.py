@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import groupby, islice, pairwise
+from itertools import chain, groupby, islice, pairwise
+from operator import attrgetter
 
 from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
-from heedful.documents.template import Template, Unit, lined_unit
-from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
+from heedful.documents.template import Replacement, Template, Unit, lined_unit
+from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens, tokens_of
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 from heedful.spans.placeholders import find
@@ -128,20 +129,15 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
         return cue
     dashes = list(counted(_DASH.finditer(cue)))
     is_dialogue = len(dashes) > 1  # where each line is of a speaker
-    marks = [(each.span("dash"), Kind.POINT, "") for each in dashes if is_dialogue or each.start() == 0]
+    marks = [(dash.span("dash"), Kind.POINT, "") for dash in dashes if is_dialogue or dash.start() == 0]
     for tag in counted(_CUE_TAG.finditer(cue)):
-        kind = Kind.POINT if not tag["name"] else Kind.CLOSE if tag["close"] else Kind.OPEN
+        kind = Kind.of_tag(single=not tag["name"], close=tag["close"])
         marks.append((tag.span(), kind, tag["name"] or ""))
-    tokens: list[Token] = []
-    at = 0
-    for (start, end), kind, name in sorted(marks, key=lambda mark: mark[0]):
-        tokens += [Token(Kind.TEXT, cue[at:start]), Token(kind, cue[start:end], name)]
-        at = end
-    tokens = without_ruby([*tokens, Token(Kind.TEXT, cue[at:])])
+    tokens = without_ruby(tokens_of(cue, sorted(marks, key=lambda mark: mark[0])))
     unit = lined_unit(
         tokens,
         None if is_dialogue else _END_OF_LINE,
-        text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
+        text_of=attrgetter("text" if escaped else "raw"),
         written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
         places=_LINE_MAY_END,
     )
@@ -153,12 +149,10 @@ _VTT_MARKUP = re.compile("<[^<>]*+>|-->")  # no text of a cue may have an arrow
 
 def _vtt_tokens(cue: str) -> list[Token]:
     """Return the text and the markup of a written cue of WebVTT."""
-    tokens: list[Token] = []
-    at = 0
-    for found in _VTT_MARKUP.finditer(cue):
-        tokens += [Token(Kind.TEXT, cue[at : found.start()]), Token(Kind.POINT, found.group())]
-        at = found.end()
-    return [*tokens, Token(Kind.TEXT, cue[at:])]
+    return tokens_of(cue, [(found.span(), Kind.POINT, "") for found in _VTT_MARKUP.finditer(cue)])
+
+
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
 
 
 def read_json(text: str, reading: Reading) -> Template:
@@ -171,18 +165,14 @@ def read_json(text: str, reading: Reading) -> Template:
         parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from None
-    units, parts = Template(), []
+    units = Template()
     escape = partial(json.dumps, ensure_ascii=text.isascii() and "\\u" in text)
-    at = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?', text):
-        parts.append(text[at : match.start()])
-        at = match.end()
+
+    def string(match: re.Match[str]) -> str:
         raw = match.group()
-        if match["colon"] is None:
-            value = json.loads(raw, strict=False)
-            raw = units.plain(value, raw, escape)
-        parts.append(raw)
-    return units.filled([*parts, text[at:]])
+        return raw if match["colon"] else units.plain(json.loads(raw, strict=False), raw, escape)
+
+    return units.filled([_JSON_STRING.sub(string, text)])
 
 
 _DELIMITERS = ",;\t|"
@@ -198,10 +188,9 @@ def parse_columns(values: Iterable[str]) -> list[str]:
     >>> parse_columns(["title, 3", '"size, weight"'])
     ['title', '3', 'size, weight']
     """
-    rows = (
-        row for each in values for row in csv.reader(io.StringIO(each, newline=""), skipinitialspace=True)
-    )
-    return [name for row in rows for each in row if (name := each.strip())]
+    readers = (csv.reader(io.StringIO(value, newline=""), skipinitialspace=True) for value in values)
+    cells = chain.from_iterable(chain.from_iterable(readers))
+    return list(filter(None, map(str.strip, cells)))
 
 
 def check_columns(text: str, reading: Reading) -> tuple[str, frozenset[int]]:
@@ -221,24 +210,25 @@ def check_columns(text: str, reading: Reading) -> tuple[str, frozenset[int]]:
     names = [each.strip() for each in next(_records(text, delimiter), [])]
     if not names:
         return delimiter, frozenset()
-    shown = [each[:_MOST_SHOWN] or "(no name)" for each in names[:_MOST_SHOWN]]
+    shown = [name[:_MOST_SHOWN] or "(no name)" for name in names[:_MOST_SHOWN]]
     others = f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else ""
     have = f"the table has {', '.join(shown)}{others}"
     if not columns:
         raise InputError(f"which columns hold text? name them in {option}, separated by commas; {have}")
-    numbers = [str(number) for number in range(1, len(names) + 1)]
-    if unknown := [each for each in columns if each not in names and each not in numbers]:
-        raise InputError(f"no column {unknown[0][:_MOST_SHOWN]!r}; {have}; see {option}")
-    if several := [each for each in columns if names.count(each) > 1]:
-        positions = ", ".join(
-            number for number, name in zip(numbers, names, strict=True) if name == several[0]
-        )
-        raise InputError(
-            f"{several[0][:_MOST_SHOWN]!r} is the name of columns {positions}; choose by number in {option}"
-        )
-    return delimiter, frozenset(
-        names.index(each) if each in names else numbers.index(each) for each in columns
-    )
+    positions = {str(number): [number] for number in range(1, len(names) + 1)}
+    positions |= {name: [] for name in names}  # a name goes before a number
+    for number, name in enumerate(names, start=1):
+        positions[name].append(number)
+    for column in columns:
+        found = positions.get(column, [])
+        if not found:
+            raise InputError(f"no column {column[:_MOST_SHOWN]!r}; {have}; see {option}")
+        if len(found) > 1:
+            raise InputError(
+                f"{column[:_MOST_SHOWN]!r} is the name of columns {', '.join(map(str, found))}; "
+                f"choose by number in {option}"
+            )
+    return delimiter, frozenset(positions[column][0] - 1 for column in columns)
 
 
 def read_table(text: str, reading: Reading) -> Template:
@@ -355,6 +345,7 @@ _PO_TOKEN = re.compile(
     re.VERBOSE,
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE_OF = {ord(char): f"\\{name}" for name, char in {**_ESCAPES, "\\": "\\", '"': '"'}.items()}
 _ESCAPED = re.compile(
     r"\\(?:x(?P<hex>[0-7][0-9A-Fa-f])|(?P<octal>[01][0-7]{2}|[0-7]{1,2}(?![0-7]))|(?P<char>.))"
 )
@@ -382,28 +373,37 @@ def read_po(text: str, reading: Reading) -> Template:
     Raises:
         InputError: something that no catalogue has, or a catalogue for another language.
     """
-    units, parts, language = Template(), [], reading.language
-    at, forms = 0, "n != 1"
-    singular = plural = ""
-    for each in po_fields(text):
-        if each.keyword == "msgid":
-            singular, plural = each.text, ""
-        elif each.keyword == "msgid_plural":
-            plural = each.text
-        elif each.keyword.startswith("msgstr") and not singular:  # the header
-            forms = match[1] if (match := _PLURAL_FORMS.search(each.text)) else forms
-            named = match[1] if (match := _LANGUAGE.search(each.text)) else ""
-            if language and named and primary_language(language) != named.lower():
-                raise InputError(f"its language is {named}, and the translation would be in {language}")
-        elif each.keyword.startswith("msgstr") and not each.text:
-            source = plural if plural and not _is_singular(each.keyword, forms) else singular
+    units, replaced = Template(), list[Replacement]()
+    forms, singular, plural = "n != 1", "", ""
+    for entry in po_fields(text):
+        if entry.keyword == "msgid":
+            singular, plural = entry.text, ""
+        elif entry.keyword == "msgid_plural":
+            plural = entry.text
+        elif not entry.keyword.startswith("msgstr"):
+            continue
+        elif not singular:
+            forms = _forms_of_header(entry.text, reading.language) or forms
+        elif not entry.text:
+            source = plural if plural and not _is_singular(entry.keyword, forms) else singular
             accelerator, source = _without_accelerator(source)
-            if not has_letters(source):
-                continue
-            unit = units.refer(Unit(source, _as_po(text, accelerator)))
-            parts += [text[at : each.strings[0].start()], unit]
-            at = each.strings[-1].end()
-    return units.filled([*parts, text[at:]])
+            if has_letters(source):
+                unit = units.refer(Unit(source, _as_po(text, accelerator)))
+                replaced.append((entry.strings[0].start(), entry.strings[-1].end(), unit))
+    return units.replaced(text, replaced)
+
+
+def _forms_of_header(header: str, language: str | None) -> str | None:
+    """Return the formula of plurals in the header of a catalogue, if it has one.
+
+    Raises:
+        InputError: it is a catalogue for another language.
+    """
+    named = _LANGUAGE.search(header)
+    if language and named and primary_language(language) != named[1].lower():
+        raise InputError(f"its language is {named[1]}, and the translation would be in {language}")
+    forms = _PLURAL_FORMS.search(header)
+    return forms[1] if forms else None
 
 
 def po_fields(text: str) -> Iterator[PoField]:
@@ -412,23 +412,21 @@ def po_fields(text: str) -> Iterator[PoField]:
     Raises:
         InputError: see `read_po`.
     """
-    current: PoField | None = None
+    fields: list[PoField] = []  # without the ones that were yielded
     at = 0
     while at < len(text):
         token = _PO_TOKEN.match(text, at)
-        if token is None or (token["string"] and current is None):
+        if token is None or (token["string"] and not fields):
             line = text[at:].splitlines()[0]
             number = len(re.findall(r"\r\n|\r|\n", text[:at])) + 1
             raise InputError(f"line {number}: not a catalogue of gettext: {line.strip()[:40]!r}")
-        if token["string"] and current is not None:
-            current.strings.append(token)
+        if token["string"]:
+            fields[-1].strings.append(token)
         elif token["keyword"]:
-            if current is not None and current.strings:
-                yield current
-            current = PoField(token["keyword"])
+            yield from (field for field in fields if field.strings)
+            fields = [PoField(token["keyword"])]
         at = token.end()
-    if current is not None and current.strings:
-        yield current
+    yield from (field for field in fields if field.strings)
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -493,9 +491,7 @@ def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
     def quoted(line: str) -> str:
-        for char, name in (("\\", "\\"), ('"', '"'), *((char, name) for name, char in _ESCAPES.items())):
-            line = line.replace(char, f"\\{name}")
-        return f'"{line}"'
+        return f'"{line.translate(_ESCAPE_OF)}"'
 
     def written(text: str) -> str:
         text = _with_accelerator(text, accelerator) if accelerator else text
