@@ -199,15 +199,16 @@ def _check_members(members: Sequence[zipfile.ZipInfo], size: int, max_bytes: int
         size: the bytes of the package.
         max_bytes: see `read_document`.
     """
+    size_of = {member.filename: member.file_size for member in members}
     if any(member.flag_bits & 1 for member in members):
         raise InputError("locked by a password; remove the password")
-    if len({member.filename for member in members}) < len(members):
+    if len(size_of) < len(members):
         raise InputError("damaged: two members have the same name")
-    total = sum(member.file_size for member in members)
+    total = sum(size_of.values())
     is_bomb = any(member.file_size > max(_LARGE, _MAX_RATIO * member.compress_size) for member in members)
     if total > _MAX_PACKAGE or is_bomb:
         raise InputError(f"unpacks to {total:,} bytes, out of {size:,}; such files are not read")
-    text_size = sum(member.file_size for member in members if not MEDIA.search(member.filename))
+    text_size = sum(size_of[name] for name in size_of if not MEDIA.search(name))
     if max_bytes is not None and text_size > max_bytes:
         raise InputError(f"its parts with text have {text_size:,} bytes; {max_bytes:,} are allowed; split it")
 

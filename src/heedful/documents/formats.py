@@ -176,8 +176,8 @@ def tag_of_language(language: str, tags: Iterable[str]) -> str | None:
     'de-AT'
     """
     subtags = _subtags(language)
-    same = [each for each in tags if _subtags(each)[0] == subtags[0]]
-    return min(same, key=lambda each: (_subtags(each) != subtags, len(_subtags(each))), default=None)
+    same = [tag for tag in tags if _subtags(tag)[0] == subtags[0]]
+    return min(same, key=lambda tag: (_subtags(tag) != subtags, len(_subtags(tag))), default=None)
 
 
 def _subtags(tag: str) -> list[str]:

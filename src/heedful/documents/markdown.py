@@ -144,7 +144,7 @@ def read_markdown(text: str, reading: Reading) -> Template:
     for token in parser.parse(masked):
         first, behind = token.map or (0, 0)
         if token.type in ("admonition_open", "container_any_open") and (title := titles.get(first)):
-            start, end = (offsets[first] + each for each in title)
+            start, end = offsets[first] + title[0], offsets[first] + title[1]
             replaced.append((start, end, units.plain(text[start:end], text[start:end], str)))
         elif token.type == "html_block":
             if html := _html(token, lines[first:behind], units):
@@ -206,9 +206,9 @@ def _mask(opaque: re.Match[str]) -> str:
     if opaque["page"]:
         return _OPENING * len(opaque["page"]) + opaque["words"] + _CLOSING * 2
     marks = opaque["marks"] or ""
-    keeps_lines = any(opaque[each] for each in ("label", "display", "brackets", "environment", "line"))
+    keeps_lines = any(map(opaque.group, ("label", "display", "brackets", "environment", "line")))
     mask = _FIXED if keeps_lines else _ATTACHED if opaque["attributes"] else _MASK
-    masked = re.sub(r"(\n[ \t>]*)|.", lambda each: each[1] or mask, opaque.group()[len(marks) :])
+    masked = re.sub(r"(\n[ \t>]*)|.", lambda char: char[1] or mask, opaque.group()[len(marks) :])
     return marks + masked
 
 
@@ -475,16 +475,17 @@ class _Inline:
     def _text(self, line: str) -> str:
         """Return the text that the parser finds in a line."""
         [token] = self._parser.parseInline(_OPAQUE.sub(_mask, line))
-        return "".join(each.content for each in token.children or () if each.type.startswith("text"))
+        return "".join(child.content for child in token.children or () if child.type.startswith("text"))
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
         left = spellings({char: own for char, own in self._forms.items() if own}, translation.text)
-        source = "".join(each.content if each.type == "text" else " " for each in self._tokens)
+        source = "".join(child.content if child.type == "text" else " " for child in self._tokens)
         bare_tags = frozenset(_BEGIN_OF_TAG.findall(source))  # which the source has as text
         others: dict[str, str] = {}  # how characters are written without a spelling of their own
         for char, own in self._forms.items():
-            entity = next((each for each in own if each[0] == "&" != each), None)
-            others[char] = entity or (f"\\{char}" if char in _SPECIAL and not own else char)
+            entities = [form for form in own if form[0] == "&" != form]
+            bare = f"\\{char}" if char in _SPECIAL and not own else char
+            others[char] = entities[0] if entities else bare
 
         def spelled(text: str, at: int) -> str:
             char = text[at]

@@ -320,12 +320,12 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
         if isinstance(node, Chars):
             return node.verbatim
         if not _is_segment(node):
-            return node.opening + "".join(map(written, node.children)) + node.closing
+            return node.holding(*map(written, node.children))
         mid = node.attributes.get("mid", "")
         if mid in done:
             return done[mid].verbatim
         unit = _unit(node, reader, rules)
-        return node.opening + reader.units.refer(unit) + node.closing if unit else node.verbatim
+        return node.holding(reader.units.refer(unit)) if unit else node.verbatim
 
     content = "".join(map(written, source.children))
     return content if len(reader.units.units) > num_before else None
@@ -402,6 +402,6 @@ def read_tmx(text: str, reading: Reading) -> Template:
         gap = parts[0] if parts[0].isspace() else ""
         new = f'<tuv xml:lang="{as_attribute(language)}"><seg>{reader.units.refer(unit)}</seg></tuv>'
         parts.insert(len(parts) - parts[-1].isspace(), gap + new)
-        return node.opening + "".join(parts) + node.closing
+        return node.holding(*parts)
 
     return XmlRules(prefixes={}, units={"tu": entry}, may_declare=True).read(text)

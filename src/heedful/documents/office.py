@@ -29,29 +29,19 @@ from heedful.spans.spanned_text import Builder, Kind, SpannedText, edges, has_le
 
 _WORD, _DRAWING, _SHEET = "w", "a", "x"
 _OOXML, _STRICT = "http://schemas.openxmlformats.org", "http://purl.oclc.org/ooxml"
+_NAMES = {  # without /2006 in the strict form of the standard
+    _WORD: "wordprocessingml/2006/main",
+    _DRAWING: "drawingml/2006/main",
+    "wp": "drawingml/2006/wordprocessingDrawing",
+    "xdr": "drawingml/2006/spreadsheetDrawing",
+    "pic": "drawingml/2006/picture",
+    "p": "presentationml/2006/main",
+    _SHEET: "spreadsheetml/2006/main",
+    "c": "drawingml/2006/chart",
+}
 _PREFIXES = {
-    **{
-        f"{start}/{name}": prefix
-        for prefix, name in {
-            _WORD: "wordprocessingml/2006/main",
-            _DRAWING: "drawingml/2006/main",
-            "wp": "drawingml/2006/wordprocessingDrawing",
-            "xdr": "drawingml/2006/spreadsheetDrawing",
-            "pic": "drawingml/2006/picture",
-            "p": "presentationml/2006/main",
-            _SHEET: "spreadsheetml/2006/main",
-            "c": "drawingml/2006/chart",
-        }.items()
-        for start in (_OOXML, _STRICT)
-    },
-    f"{_STRICT}/wordprocessingml/main": _WORD,
-    f"{_STRICT}/drawingml/main": _DRAWING,
-    f"{_STRICT}/drawingml/wordprocessingDrawing": "wp",
-    f"{_STRICT}/drawingml/spreadsheetDrawing": "xdr",
-    f"{_STRICT}/drawingml/picture": "pic",
-    f"{_STRICT}/presentationml/main": "p",
-    f"{_STRICT}/spreadsheetml/main": _SHEET,
-    f"{_STRICT}/drawingml/chart": "c",
+    **{f"{_OOXML}/{name}": prefix for prefix, name in _NAMES.items()},
+    **{f"{_STRICT}/{name.replace('/2006', '')}": prefix for prefix, name in _NAMES.items()},
     f"{_OOXML}/package/2006/metadata/core-properties": "cp",
     "http://purl.org/dc/elements/1.1/": "dc",
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
@@ -233,10 +223,10 @@ class _Paragraph:
             self._builder.open(kind=kind, format=self._format_of_key[item.key])
             self._key = item.key
         at = 0
-        for each in () if self._kind == _WORD else _ESCAPED.finditer(text):
-            self._builder.text(text[at : each.start()])
-            self._builder.point(each.group(), "break", format=item.format)
-            at = each.end()
+        for escape in () if self._kind == _WORD else _ESCAPED.finditer(text):
+            self._builder.text(text[at : escape.start()])
+            self._builder.point(escape.group(), "break", format=item.format)
+            at = escape.end()
         self._builder.text(text[at:])
 
     def _close_format(self) -> None:
@@ -335,7 +325,7 @@ def _with_drop_cap(
         end = 0
     letter = as_text(translation.text[:end])
     rest = SpannedText(translation.text[end:], moved(translation.spans, lambda at: max(0, at - end)))
-    initial = _ONLY_TEXT.sub(lambda each: each[1] + letter + each[3], drop_cap, count=1)
+    initial = _ONLY_TEXT.sub(lambda text: text[1] + letter + text[3], drop_cap, count=1)
     return initial + before + runs(rest)
 
 
@@ -418,9 +408,9 @@ def _control(node: Element, reader: XmlReader) -> str:
     else it is freed.
     """
     bindings = [] if elements(node, *_NO_TEXT) else elements(node, "w:dataBinding")
-    freed = [each for each in bindings if "coreProperties" not in each.attributes.get("xpath", "")]
+    freed = [binding for binding in bindings if "coreProperties" not in binding.attributes.get("xpath", "")]
     parts = (reader.raw(child) for child in node.children if child not in freed)
-    return node.opening + "".join(parts) + node.closing
+    return node.holding(*parts)
 
 
 _SHAPE = ("descr", "title")

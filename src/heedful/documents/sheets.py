@@ -64,16 +64,15 @@ def _list(node: Element, reader: XmlReader) -> str:
         is_short = _fits(html.unescape(values), _MAX_LIST)
         return f'"{values}"' if is_short else node.inner
 
-    return node.opening + reader.units.refer(Unit(builder.source(), write)) + node.closing
+    return node.holding(reader.units.refer(Unit(builder.source(), write)))
 
 
 def formula_cell(node: Element, reader: XmlReader) -> str:
     """Return a cell, without a text that is the result of a formula: programs compute it anew."""
     is_formula = node.attributes.get("t") == "str" and elements(node, "x:f")
     if not is_formula or not any(has_letters(value.text) for value in elements(node, "x:v")):
-        return node.opening + reader.content(node) + node.closing
-    kept = (child.verbatim for child in node.children if child.name != "x:v")
-    return node.opening + "".join(kept) + node.closing
+        return node.holding(reader.content(node))
+    return node.holding(*(child.verbatim for child in node.children if child.name != "x:v"))
 
 
 def calculation(node: Element, _: XmlReader) -> str:
@@ -93,7 +92,7 @@ def cached_strings(node: Element, reader: XmlReader) -> str:
         cached_strings(child, reader) if isinstance(child, Element) else child.verbatim
         for child in node.children
     )
-    return node.opening + "".join(inside) + node.closing
+    return node.holding(*inside)
 
 
 # Codes in headers and footers of sheets: of their three sections, of formats, and of numbers.
@@ -122,4 +121,4 @@ def header(node: Element, reader: XmlReader) -> str:
         new = markup(translation, lambda part: as_text(part.replace("&", "&&")))
         return new if _fits(html.unescape(new), _MAX_HEADER) else node.inner
 
-    return node.opening + reader.units.refer(Unit(builder.source(), write)) + node.closing
+    return node.holding(reader.units.refer(Unit(builder.source(), write)))

@@ -147,21 +147,18 @@ def lined_unit(
     def add_text(builder: Builder, token: Token) -> None:
         nonlocal length
         text, at = text_of(token), 0
-        if blanks is not None and blanks.search(text):
-            for start, end in [*find(text), (len(text), len(text))]:
-                for blank in blanks.finditer(text, at, start):
-                    builder.text(text[at : blank.start()])
-                    if blank["line_end"]:
-                        line_ends.append((builder.length, blank.group()))
-                    if not (
-                        blank["line_end"] and WITHIN_CJK.match(builder.last[-1:] + text[blank.end() :][:1])
-                    ):
-                        builder.text(" ")
-                    at = blank.end()
-                builder.text(text[at:end])
-                at = end
-        else:
-            builder.text(text)
+        found = find(text) if blanks is not None and blanks.search(text) else []
+        for start, end in [*found, (len(text), len(text))]:
+            for blank in blanks.finditer(text, at, start) if blanks is not None else ():
+                builder.text(text[at : blank.start()])
+                around = builder.last[-1:] + text[blank.end() :][:1]
+                if blank["line_end"]:
+                    line_ends.append((builder.length, blank.group()))
+                if not blank["line_end"] or not WITHIN_CJK.match(around):
+                    builder.text(" ")
+                at = blank.end()
+            builder.text(text[at:end])
+            at = end
         length = builder.length
 
     source = spanned(run, add_text)

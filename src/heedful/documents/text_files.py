@@ -37,10 +37,10 @@ def read_lines(text: str, reading: Reading) -> Template:
     In such a file the first word of a line would not have fitted into the line before.
     """
     units = Template()
-    width = max((len(each.group().rstrip()) for each in _LINE_OR_BLANKS.finditer(text)), default=0)
-    lines = (each.group() for each in _LINE_OR_BLANKS.finditer(text))
+    width = max((len(line.group().rstrip()) for line in _LINE_OR_BLANKS.finditer(text)), default=0)
+    lines = (line.group() for line in _LINE_OR_BLANKS.finditer(text))  # no list of all
     if width not in _COLUMNS:
-        return units.filled(units.plain(each, each, str) for each in lines)
+        return units.filled(units.plain(line, line, str) for line in lines)
     parts: list[str] = []
     paragraph: list[str] = []
     for line in lines:
@@ -54,8 +54,9 @@ def read_lines(text: str, reading: Reading) -> Template:
 def _goes_on(line: str, following: str, width: int) -> bool:
     """Return whether a line of a text that is wrapped at a width goes on in the next."""
     first, _, _ = following.strip().partition(" ")
-    is_full = bool(line.strip()) and bool(first) and len(line.rstrip()) + 1 + len(first) > width
-    return is_full and _indent(line) == _indent(following)
+    if not line.strip() or not first or _indent(line) != _indent(following):
+        return False
+    return len(line.rstrip()) + 1 + len(first) > width
 
 
 def _indent(line: str) -> str:
@@ -69,7 +70,7 @@ def _wrapped(lines: Sequence[str], units: Template) -> str:
         for before, after in pairwise(lines)
     )
     if not is_paragraph:
-        return "".join(units.plain(each, each, str) for each in lines)
+        return "".join(units.plain(line, line, str) for line in lines)
     indent = _indent(lines[0])
     raw = "".join(lines)[len(indent) :]
     behind = raw[len(raw.rstrip()) :]
@@ -207,7 +208,7 @@ def check_columns(text: str, reading: Reading) -> tuple[str, frozenset[int]]:
     named, start = _named_delimiter(text)
     text = text[start:]
     delimiter = _DELIMITER_OF.get(reading.ending) or named or _delimiter(text, columns)
-    names = [each.strip() for each in next(_records(text, delimiter), [])]
+    names = [name.strip() for name in next(_records(text, delimiter), [])]
     if not names:
         return delimiter, frozenset()
     shown = [name[:_MOST_SHOWN] or "(no name)" for name in names[:_MOST_SHOWN]]
@@ -245,10 +246,10 @@ def read_table(text: str, reading: Reading) -> Template:
         yield text[:at]
         column, is_head = 0, True
         for match in _cells(text[at:], delimiter):
-            raw = match["bare"] if match["quoted"] is None else f'"{match["quoted"]}"'
+            raw = match["raw"]
             if not is_head and column in numbers:
-                raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
-            yield f"{match['before'] or ''}{raw}{match['behind'] or ''}{match['end']}"
+                raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=raw.startswith('"')))
+            yield from (match["before"], raw, match["behind"], match["end"])
             column += 1
             if match["end"] != delimiter:
                 column, is_head = 0, False
@@ -264,9 +265,9 @@ def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
     """
     own = re.escape(delimiter)
     cell = re.compile(
-        rf"""(?P<before> [ ]*+ (?=") )?
-            (?: "(?P<quoted> (?: [^"] | "" )* )" (?P<behind> [ ]*+ )
-            | (?P<bare> [^"\r\n{own}] [^\r\n{own}]* | ) )
+        rf"""(?P<before> [ ]*+ (?=") | )
+            (?P<raw> " (?: [^"] | "" )* " | [^"\r\n{own}] [^\r\n{own}]* | )
+            (?P<behind> (?<=") [ ]*+ | )
             (?P<end> {own} | \r\n | \r | \n | \Z )""",
         re.VERBOSE,
     )
@@ -287,7 +288,8 @@ def _named_delimiter(text: str) -> tuple[str | None, int]:
 
 
 def _value(cell: re.Match[str]) -> str:
-    return cell["bare"] if cell["quoted"] is None else cell["quoted"].replace('""', '"')
+    raw: str = cell["raw"]
+    return raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
 
 
 def _records(text: str, delimiter: str) -> Iterator[list[str]]:
@@ -319,8 +321,8 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
                 first.append(values)  # those before an error stay
         if len(text) > _HEAD and len(first) > 1:
             first.pop()  # it may be cut
-        lengths = [len(each) for each in first if each != [""]] or [0]
-        names = {each.strip() for each in first[0]} if first else set()
+        lengths = [len(values) for values in first if values != [""]] or [0]
+        names = set(map(str.strip, first[0])) if first else set()
         numbers = {str(number) for number in range(1, lengths[0] + 1)}
         has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= names | numbers
         return has_columns, lengths[0] > 1, len({*lengths}) == 1, lengths[0]
@@ -331,9 +333,8 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
 @cache
 def _as_cell(delimiter: str, *, quoted: bool) -> Callable[[str], str]:
     def written(text: str) -> str:
-        if not quoted and not any(each in text for each in (delimiter, '"', "\r", "\n")):
-            return text
-        return '"' + text.replace('"', '""') + '"'
+        needs_quotes = quoted or not {delimiter, '"', "\r", "\n"}.isdisjoint(text)
+        return '"' + text.replace('"', '""') + '"' if needs_quotes else text
 
     return written
 
@@ -364,7 +365,7 @@ class PoField:
     @property
     def text(self) -> str:
         """The string."""
-        return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
+        return _ESCAPED.sub(_unescaped, "".join(string.group()[1:-1] for string in self.strings))
 
 
 def read_po(text: str, reading: Reading) -> Template:
@@ -441,12 +442,15 @@ _ACCELERATOR = re.compile(r"(?<![^\W_])(?:(?<![&_])[&_](?=[^\W\d_])|[A-Z][a-z]*(
 
 def _without_accelerator(message: str) -> tuple[str, str]:
     """Return the mark and the letter of the accelerator of a message, or "", and the message without it."""
-    matches = [each for each in _ACCELERATOR.finditer(message)]
-    at = matches[0].end() - 1 if len(matches) == 1 else 0
-    is_one = len(matches) == 1 and message.count(message[at]) == 1
-    if not is_one or any(start <= at < end for start, end in find(message)):
+    places = [match.end() - 1 for match in _ACCELERATOR.finditer(message)]
+    if len(places) != 1 or message.count(message[places[0]]) > 1 or _is_in(places[0], find(message)):
         return "", message
+    at = places[0]
     return message[at : at + 2], message[:at] + message[at + 1 :]
+
+
+def _is_in(at: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= at < end for start, end in ranges)
 
 
 def _with_accelerator(translation: str, accelerator: str) -> str:
@@ -456,11 +460,8 @@ def _with_accelerator(translation: str, accelerator: str) -> str:
     """
     mark, letter = accelerator[0], accelerator[1]
     placeholders = find(translation)
-    free = [
-        at
-        for at, char in enumerate(translation)
-        if char.isalpha() and not any(start <= at < end for start, end in placeholders)
-    ]
+    letters = [at for at, char in enumerate(translation) if char.isalpha()]
+    free = [at for at in letters if not _is_in(at, placeholders)]
     if mark in translation or not free:
         return translation
     if not any(translation[at].islower() or translation[at].isupper() for at in free):

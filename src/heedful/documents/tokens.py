@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from html.entities import html5
+from itertools import chain
 
 from heedful.spans.placeholders import Range, blocks, find, is_block
 from heedful.spans.reading import counted
@@ -393,11 +394,11 @@ def entity_writer(
         run: the tokens of the source.
         tokens_of: returns the tokens of a translation as it is written.
     """
-    raws = [each.raw for each in run if each.kind is Kind.TEXT]
+    raws = [token.raw for token in run if token.kind is Kind.TEXT]
     if all(_escaped(html.unescape(raw)) == raw for raw in raws):
         return _with_entities
-    pieces = [each for raw in raws for each in _ENTITY.split(raw)]
-    of_entity = {char for each in pieces if each.startswith("&") and len(char := html.unescape(each)) == 1}
+    pieces = list(chain.from_iterable(map(_ENTITY.split, raws)))
+    of_entity = {html.unescape(piece) for piece in pieces if piece.startswith("&")}
     forms: dict[str, list[str]] = {}
     for piece in pieces:
         for form in [piece] if len(html.unescape(piece)) == 1 else piece:
@@ -414,7 +415,9 @@ def _as_spelled(
 ) -> str:
     def read(written: str) -> list[tuple[Kind, str]]:
         """Return what a reader of the format finds: characters, and markup as it is."""
-        return [(each.kind, each.text if each.kind is Kind.TEXT else each.raw) for each in tokens_of(written)]
+        return [
+            (token.kind, token.text if token.kind is Kind.TEXT else token.raw) for token in tokens_of(written)
+        ]
 
     usual = _with_entities(translation)
     without_signs = {char: own for char, own in forms.items() if char not in "&<>"}

@@ -140,7 +140,7 @@ def book_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartRead
 
 def _book_rules(language: str | None) -> XmlRules:
     def its_language(node: Element, _: XmlReader) -> str:
-        return node.verbatim if language is None else node.opening + language + node.closing
+        return node.verbatim if language is None else node.holding(language)
 
     return XmlRules(
         prefixes=_PREFIXES,

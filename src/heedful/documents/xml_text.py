@@ -69,7 +69,11 @@ class Element:
     @property
     def verbatim(self) -> str:
         """The element as written."""
-        return self.opening + self.inner + self.closing
+        return self.holding(self.inner)
+
+    def holding(self, *parts: str) -> str:
+        """Return the element as written, with other content."""
+        return "".join([self.opening, *parts, self.closing])
 
     @property
     def prefix(self) -> str:
@@ -303,7 +307,7 @@ def elements(node: Element, *names: str) -> list[Element]:
 
 def plain_content(node: Element, reader: XmlReader) -> str:
     """Return an element with the reference to the unit that its text is."""
-    return node.opening + reader.units.plain(node.text, node.inner, as_text) + node.closing
+    return node.holding(reader.units.plain(node.text, node.inner, as_text))
 
 
 def ends_of_pairs(
